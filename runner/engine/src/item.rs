@@ -1,0 +1,229 @@
+//! What moves through a pipeline: samples, batches, and the values in them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// What one queue slot holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// One sample.
+    Sample(Sample),
+    /// Samples that travel together, each still with its own fields.
+    Batch(Vec<Sample>),
+    /// Samples whose fields were stacked by `collate`.
+    Collated(Collated),
+}
+
+/// One sample: a key, where it came from, and named fields in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// What names it to people: an object's key, a record's key, an index.
+    pub key: Arc<str>,
+    /// Where it came from; seeds are made of this.
+    pub origin: Origin,
+    /// Its values, in the order in which stages made them; names are unique.
+    pub fields: Vec<Field>,
+}
+
+/// Where a sample came from: the same for any number of threads, ranks or orders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Which pass over the source, from 0.
+    pub epoch: u32,
+    /// Position in the unshuffled source, from 0.
+    pub index: u64,
+    /// Hash of the fan-outs passed so far; 0 before the first.
+    pub path: u64,
+}
+
+/// One named value of a sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Its name, unique within the sample.
+    pub name: Arc<str>,
+    /// Its value.
+    pub value: Value,
+}
+
+/// The value of one field.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Bytes as read, e.g. a JPEG file.
+    Blob(Bytes),
+    /// Text.
+    Text(String),
+    /// A whole number.
+    Int(i64),
+    /// A real number.
+    Real(f64),
+    /// An array.
+    Tensor(Tensor),
+}
+
+/// An array: little-endian elements, row-major. `data.len()` is the product of `shape` times `dtype.size()`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Dimensions, slowest first; empty for a scalar.
+    pub shape: Vec<u32>,
+    /// The elements.
+    pub data: Bytes,
+}
+
+/// Element types, named as in NumPy and PyTorch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each variant is the type of that name")]
+pub enum Dtype {
+    Boolean,
+    Uint8,
+    Int8,
+    Int16,
+    Uint16,
+    Int32,
+    Int64,
+    Float16,
+    Bfloat16,
+    Float32,
+    Float64,
+}
+
+/// A batch after `collate`: every field stacked over the samples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Collated {
+    /// Keys of the samples, in the order of the first dimension.
+    pub keys: Vec<Arc<str>>,
+    /// Where each sample came from, in the same order.
+    pub origins: Vec<Origin>,
+    /// Stacked fields.
+    pub fields: Vec<Column>,
+}
+
+/// One field of a collated batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// The field's name.
+    pub name: Arc<str>,
+    /// Its values over all samples.
+    pub values: Stacked,
+}
+
+/// The values of one field over all samples of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stacked {
+    /// Tensors of one shape `s` become one of shape `[samples, s...]`; ints become int64 `[samples]`, reals
+    /// float64 `[samples]`.
+    Tensor(Tensor),
+    /// Texts stay a list.
+    Texts(Vec<String>),
+    /// Blobs stay a list.
+    Blobs(Vec<Bytes>),
+}
+
+impl Dtype {
+    /// Bytes one element takes.
+    pub fn size(self) -> usize {
+        match self {
+            Self::Boolean | Self::Uint8 | Self::Int8 => 1,
+            Self::Int16 | Self::Uint16 | Self::Float16 | Self::Bfloat16 => 2,
+            Self::Int32 | Self::Float32 => 4,
+            Self::Int64 | Self::Float64 => 8,
+        }
+    }
+
+    /// Its name as NumPy spells it, e.g. `uint8`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Boolean => "bool",
+            Self::Uint8 => "uint8",
+            Self::Int8 => "int8",
+            Self::Int16 => "int16",
+            Self::Uint16 => "uint16",
+            Self::Int32 => "int32",
+            Self::Int64 => "int64",
+            Self::Float16 => "float16",
+            Self::Bfloat16 => "bfloat16",
+            Self::Float32 => "float32",
+            Self::Float64 => "float64",
+        }
+    }
+}
+
+impl Sample {
+    /// A sample without fields.
+    pub fn new(key: impl Into<Arc<str>>, origin: Origin) -> Self {
+        Self { key: key.into(), origin, fields: Vec::new() }
+    }
+
+    /// The value of the field `name`, if the sample has it.
+    pub fn field(&self, name: &str) -> Option<&Value> {
+        self.fields.iter().find(|field| &*field.name == name).map(|field| &field.value)
+    }
+
+    /// Sets the field `name`, in its old place if the sample has it, else at the end.
+    pub fn set(&mut self, name: impl Into<Arc<str>>, value: Value) {
+        let name = name.into();
+        match self.fields.iter_mut().find(|field| field.name == name) {
+            Some(field) => field.value = value,
+            None => self.fields.push(Field { name, value }),
+        }
+    }
+
+    /// Bytes its values hold, without overhead.
+    pub fn bytes(&self) -> u64 {
+        self.fields.iter().map(|field| field.value.bytes()).sum()
+    }
+}
+
+impl Value {
+    /// Bytes it holds, without overhead.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Blob(bytes) => bytes.len() as u64,
+            Self::Text(text) => text.len() as u64,
+            Self::Int(_) | Self::Real(_) => 8,
+            Self::Tensor(tensor) => tensor.data.len() as u64,
+        }
+    }
+}
+
+impl Item {
+    /// How many samples it holds.
+    pub fn samples(&self) -> u64 {
+        match self {
+            Self::Sample(_) => 1,
+            Self::Batch(samples) => samples.len() as u64,
+            Self::Collated(batch) => batch.keys.len() as u64,
+        }
+    }
+
+    /// Bytes its values hold, without overhead.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Sample(sample) => sample.bytes(),
+            Self::Batch(samples) => samples.iter().map(Sample::bytes).sum(),
+            Self::Collated(batch) => batch.fields.iter().map(|column| column.values.bytes()).sum(),
+        }
+    }
+
+    /// The key of its first sample; `None` for an empty batch.
+    pub fn first_key(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Sample(sample) => Some(sample.key.clone()),
+            Self::Batch(samples) => samples.first().map(|sample| sample.key.clone()),
+            Self::Collated(batch) => batch.keys.first().cloned(),
+        }
+    }
+}
+
+impl Stacked {
+    /// Bytes it holds, without overhead.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Tensor(tensor) => tensor.data.len() as u64,
+            Self::Texts(texts) => texts.iter().map(|text| text.len() as u64).sum(),
+            Self::Blobs(blobs) => blobs.iter().map(|blob| blob.len() as u64).sum(),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What the engine knows of the outside: sources, ops and consumers. Everything else plugs in here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use penstock_types::run::FailureClass;
+
+use crate::item::{Item, Sample};
+
+/// Makes samples. Lives in one task of the run; never takes a worker.
+pub trait Source: Send {
+    /// The next few samples, or an epoch's end, or `None` at the end of the data. Chunks keep the cost of crossing
+    /// to the source's task off the single sample; the engine asks for the next chunk while it hands out the last.
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>>;
+}
+
+/// What a source gives at a time.
+#[derive(Debug)]
+pub enum Produced {
+    /// Samples of one epoch, in order.
+    Samples(Vec<Sample>),
+    /// No more samples of this epoch; another one follows.
+    EpochEnd,
+}
+
+/// Why a source cannot go on. Ends the run as failed; what it made before is still delivered.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct SourceFault {
+    /// What was found and what would do.
+    pub message: String,
+    /// What caused it.
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// An op that waits rather than computes (fetch, transfer): a future, run on the I/O runtime.
+pub trait TaskOp: Send + Sync {
+    /// Works on one item. Dropped unfinished when the run stops.
+    fn start(&self, item: Item) -> BoxFuture<'static, Output>;
+}
+
+/// An op that computes: one value per worker thread, built there, used there, dropped there.
+pub trait ThreadOp {
+    /// Works on one item. Must return soon after `stop` is set.
+    fn apply(&mut self, item: Item, stop: &StopFlag) -> Output;
+
+    /// Gives what is held back at the end of an epoch. Only ops that answered `held` have anything to say.
+    fn finish(&mut self, _stop: &StopFlag) -> Output {
+        Output::default()
+    }
+}
+
+/// Builds the op of one stage on the worker thread that will use it.
+pub trait ThreadOpFactory: Send + Sync {
+    /// A fresh op. Called once per worker thread, when that thread first meets the stage.
+    fn build(&self, stop: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault>;
+}
+
+/// What drains the sink queue: the training loop, or what stands in for it. Runs on a thread of its own.
+pub trait Consumer: Send {
+    /// Takes one item. Must return soon after `stop` is set. An error ends the run as failed.
+    fn consume(&mut self, item: Item, stop: &StopFlag) -> Result<(), Fault>;
+}
+
+/// What one call of an op gave. The engine derives `made` and checks that nothing was lost:
+/// samples in + held before = samples out + dropped + failed + held after, less what was made by fan-out.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// Items to pass on, in order.
+    pub items: Items,
+    /// Samples left out on purpose.
+    pub dropped: u64,
+    /// Samples that failed, each with its input.
+    pub failed: Vec<Failed>,
+    /// Samples inside the op after the call (stateful modules); 0 for every other op.
+    pub held: u64,
+    /// Instances made during the call: 1 when a fresh one had to replace a broken one.
+    pub instances: u64,
+    /// Time of the op alone, measured by the op when it does more than the op (an async op that waits for a permit);
+    /// `None` leaves the measuring to the engine.
+    pub op_time: Option<Duration>,
+}
+
+/// The items one call gave; most give one, so that costs no allocation.
+#[derive(Debug, Default)]
+pub enum Items {
+    /// Nothing.
+    #[default]
+    None,
+    /// One item.
+    One(Item),
+    /// Several, in order.
+    Many(Vec<Item>),
+}
+
+/// One sample that failed.
+#[derive(Debug)]
+pub struct Failed {
+    /// The sample as it came in.
+    pub sample: Sample,
+    /// Why.
+    pub fault: Fault,
+}
+
+/// Why an op failed on a sample.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    /// Whose fault it is.
+    pub class: FailureClass,
+    /// What was found and what would do.
+    pub message: Arc<str>,
+}
+
+/// Says to everything that runs for a run that it should end. Cheap to ask.
+#[derive(Clone, Debug, Default)]
+pub struct StopFlag(Arc<AtomicBool>);
+
+impl StopFlag {
+    /// Whether the run is stopping.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Asks everything that watches this flag to end.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// The flag itself, for what can only watch an atomic (an epoch callback).
+    pub fn shared(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+}
+
+impl Fault {
+    /// A fault of the given class.
+    pub fn new(class: FailureClass, message: impl Into<Arc<str>>) -> Self {
+        Self { class, message: message.into() }
+    }
+}
+
+impl SourceFault {
+    /// A fault with its cause.
+    pub fn new(
+        message: impl Into<String>,
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self { message: message.into(), source }
+    }
+}
+
+impl Output {
+    /// One item, nothing failed.
+    pub fn one(item: Item) -> Self {
+        Self { items: Items::One(item), ..Self::default() }
+    }
+
+    /// The one sample that came in failed.
+    pub fn failed(sample: Sample, fault: Fault) -> Self {
+        Self { failed: vec![Failed { sample, fault }], ..Self::default() }
+    }
+}

@@ -1,0 +1,5 @@
+//! The words of Penstock as types: pure, serialisable, without clock, I/O or threads.
+#![warn(missing_docs)]
+
+pub mod manifest;
+pub mod run;
