@@ -2,4 +2,5 @@
 #![warn(missing_docs)]
 
 pub mod manifest;
+pub mod policy;
 pub mod run;
