@@ -4,3 +4,4 @@
 pub mod manifest;
 pub mod policy;
 pub mod run;
+pub mod stats;

@@ -1,0 +1,17 @@
+//! What a run measures, and how: pure meters that are handed the time, and the figures made of their sums.
+//!
+//! A meter only ever adds to sums. Figures of any stretch of time come from the difference of two readings of those
+//! sums, so windows can be merged and nothing is ever averaged twice. Time in which something is still open (an
+//! empty queue, a wait that has not ended) counts up to the moment of the reading.
+
+mod figures;
+mod histogram;
+mod queue;
+mod stage;
+mod tick;
+
+pub use figures::{QueueFigures, TaskFigures};
+pub use histogram::Histogram;
+pub use queue::{QueueMeter, QueueSums};
+pub use stage::{Slot, StageMeter, TaskSums};
+pub use tick::Tick;

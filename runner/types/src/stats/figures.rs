@@ -1,0 +1,88 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::tick::nanos_to_seconds;
+
+/// What the tasks of one stage did in a stretch of time. A task is one call of the stage on one item.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskFigures {
+    /// Tasks completed, failed ones included. For `aggregate` every item that came in is a task.
+    pub num_tasks: u64,
+    /// Tasks with at least one failed sample.
+    pub num_failures: u64,
+    /// Samples that failed; more than `num_failures` where tasks work on batches.
+    pub failed_samples: u64,
+    /// Measured time, in seconds.
+    pub elapsed_s: f64,
+    /// Mean time of the op alone over successful tasks, in seconds, without waiting for a thread.
+    pub ave_time_s: Option<f64>,
+    /// Half of the successful ops took no longer, in seconds.
+    pub p50_time_s: Option<f64>,
+    /// 90 % of the successful ops took no longer, in seconds.
+    pub p90_time_s: Option<f64>,
+    /// 99 % of the successful ops took no longer, in seconds.
+    pub p99_time_s: Option<f64>,
+    /// The longest successful op, in seconds.
+    pub max_time_s: Option<f64>,
+    /// Mean time a task waited for a free worker thread, in seconds; `null` for stages that need none.
+    pub ave_thread_wait_s: Option<f64>,
+    /// Slot-seconds in which ops ran. The five slot times add up to concurrency x elapsed.
+    pub busy_s: f64,
+    /// Slot-seconds in which tasks waited for a free worker thread.
+    pub thread_wait_s: f64,
+    /// Slot-seconds in which results waited for room in the next queue.
+    pub blocked_s: f64,
+    /// Slot-seconds in which results waited for their turn in the input order.
+    pub order_wait_s: f64,
+    /// Slot-seconds without a task.
+    pub idle_s: f64,
+    /// Instances of the op made so far in this stretch: one for each worker thread that ran it, and one for each
+    /// that had to be replaced.
+    pub instances: u64,
+}
+
+/// What one queue did in a stretch of time. The queue at the exit of a stage is read by the next stage; the sink's by the
+/// consumer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct QueueFigures {
+    /// How many items it may hold.
+    pub capacity: usize,
+    /// Items taken.
+    pub num_items: u64,
+    /// Measured time, in seconds: until the end of the stretch, or until the writer had closed and nothing was left.
+    pub elapsed_s: f64,
+    /// Items taken per second.
+    pub qps: Option<f64>,
+    /// Mean time one put waited for room, in seconds. The waits of several producers overlap, so their sum may exceed
+    /// the measured time.
+    pub ave_put_time_s: Option<f64>,
+    /// Mean time one get waited for an item, in seconds.
+    pub ave_get_time_s: Option<f64>,
+    /// 90 % of the puts waited no longer, in seconds.
+    pub p90_put_time_s: Option<f64>,
+    /// 99 % of the puts waited no longer, in seconds.
+    pub p99_put_time_s: Option<f64>,
+    /// 90 % of the gets waited no longer, in seconds.
+    pub p90_get_time_s: Option<f64>,
+    /// 99 % of the gets waited no longer, in seconds.
+    pub p99_get_time_s: Option<f64>,
+    /// 1 - d_empty / d_measure: the share of time with at least one item in the queue, 0.0 to 1.0.
+    pub readiness: Option<f64>,
+    /// Share of time with at least one get waiting, 0.0 to 1.0.
+    pub starved: Option<f64>,
+}
+
+/// Mean of `total` nanoseconds over `count` calls, in seconds; `None` for no calls.
+pub(super) fn mean_s(total: u64, count: u64) -> Option<f64> {
+    (count > 0).then(|| nanos_to_seconds(total) / count as f64)
+}
+
+/// `count` per second over `elapsed` nanoseconds; `None` for no time.
+pub(super) fn per_second(count: u64, elapsed: u64) -> Option<f64> {
+    (elapsed > 0).then(|| count as f64 / nanos_to_seconds(elapsed))
+}
+
+/// `part` of `whole`; `None` for no time.
+pub(super) fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}

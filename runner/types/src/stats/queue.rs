@@ -1,0 +1,267 @@
+use super::figures::{QueueFigures, mean_s, per_second, share};
+use super::histogram::Histogram;
+use super::tick::{Tick, nanos_to_seconds};
+
+/// Measures one queue. Told of every put and take, and of every wait that begins; never reads a clock.
+#[derive(Clone, Debug)]
+pub struct QueueMeter {
+    sums: QueueSums,
+    read_at: Tick,
+    empty: bool,
+    puts_waiting: u32,
+    gets_waiting: u32,
+    closed: bool,
+}
+
+/// What a queue added up since its start. All lengths in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueSums {
+    /// Measured time.
+    pub elapsed: u64,
+    /// Puts accepted.
+    pub puts: u64,
+    /// Items taken.
+    pub gets: u64,
+    /// Time puts waited for a free slot; waits of several producers overlap and add up.
+    pub put_wait: u64,
+    /// Time gets waited for an item; waits of several readers overlap and add up.
+    pub get_wait: u64,
+    /// Time with at least one get waiting.
+    pub starved: u64,
+    /// Time without an item.
+    pub empty: u64,
+    /// Waits of accepted puts, those that did not wait included.
+    pub put_times: Histogram,
+    /// Waits of finished gets, those that did not wait included.
+    pub get_times: Histogram,
+}
+
+impl QueueMeter {
+    /// A meter of an empty queue.
+    pub fn starting_at(now: Tick) -> Self {
+        Self { sums: QueueSums::default(), read_at: now, empty: true, puts_waiting: 0, gets_waiting: 0, closed: false }
+    }
+
+    /// A put found the queue full and waits.
+    pub fn on_put_waits(&mut self, now: Tick) {
+        self.advance(now);
+        self.puts_waiting += 1;
+    }
+
+    /// A put was accepted; `since` is when it began to wait, if it had to.
+    pub fn on_put(&mut self, now: Tick, since: Option<Tick>) {
+        self.advance(now);
+        if since.is_some() {
+            self.puts_waiting -= 1;
+        }
+        self.sums.puts += 1;
+        self.sums.put_times.record(since.map_or(0, |since| now - since));
+        self.empty = false;
+    }
+
+    /// A waiting put was given up.
+    pub fn on_put_given_up(&mut self, now: Tick) {
+        self.advance(now);
+        self.puts_waiting -= 1;
+    }
+
+    /// A get found the queue empty and waits.
+    pub fn on_get_waits(&mut self, now: Tick) {
+        self.advance(now);
+        self.gets_waiting += 1;
+    }
+
+    /// An item was taken and `left` items are still there; `since` is when the get began to wait, if it had to.
+    pub fn on_take(&mut self, now: Tick, left: usize, since: Option<Tick>) {
+        self.advance(now);
+        if since.is_some() {
+            self.gets_waiting -= 1;
+        }
+        self.sums.gets += 1;
+        self.sums.get_times.record(since.map_or(0, |since| now - since));
+        self.empty = left == 0;
+    }
+
+    /// A waiting get was given up: only an end was to come.
+    pub fn on_get_given_up(&mut self, now: Tick) {
+        self.advance(now);
+        self.gets_waiting -= 1;
+    }
+
+    /// The writer has closed and nothing is left: the clock stops.
+    pub fn on_drained(&mut self, now: Tick) {
+        self.advance(now);
+        self.closed = true;
+    }
+
+    /// The sums up to `now`, open stretches included.
+    pub fn sums(&mut self, now: Tick) -> &QueueSums {
+        self.advance(now);
+        &self.sums
+    }
+
+    fn advance(&mut self, now: Tick) {
+        let passed = now - self.read_at;
+        self.read_at = self.read_at.max(now);
+        if self.closed || passed == 0 {
+            return;
+        }
+        self.sums.elapsed += passed;
+        self.sums.put_wait += passed * u64::from(self.puts_waiting);
+        self.sums.get_wait += passed * u64::from(self.gets_waiting);
+        if self.gets_waiting > 0 {
+            self.sums.starved += passed;
+        }
+        if self.empty {
+            self.sums.empty += passed;
+        }
+    }
+}
+
+impl QueueSums {
+    /// What was added after `earlier`, an earlier reading of the same queue.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            elapsed: self.elapsed - earlier.elapsed,
+            puts: self.puts - earlier.puts,
+            gets: self.gets - earlier.gets,
+            put_wait: self.put_wait - earlier.put_wait,
+            get_wait: self.get_wait - earlier.get_wait,
+            starved: self.starved - earlier.starved,
+            empty: self.empty - earlier.empty,
+            put_times: self.put_times.since(&earlier.put_times),
+            get_times: self.get_times.since(&earlier.get_times),
+        }
+    }
+
+    /// Adds what `other` added up: a neighbouring stretch of the same queue.
+    pub fn merge(&mut self, other: &Self) {
+        self.elapsed += other.elapsed;
+        self.puts += other.puts;
+        self.gets += other.gets;
+        self.put_wait += other.put_wait;
+        self.get_wait += other.get_wait;
+        self.starved += other.starved;
+        self.empty += other.empty;
+        self.put_times.merge(&other.put_times);
+        self.get_times.merge(&other.get_times);
+    }
+
+    /// The figures people read.
+    pub fn figures(&self, capacity: usize) -> QueueFigures {
+        QueueFigures {
+            capacity,
+            num_items: self.gets,
+            elapsed_s: nanos_to_seconds(self.elapsed),
+            qps: per_second(self.gets, self.elapsed),
+            ave_put_time_s: mean_s(self.put_wait, self.puts),
+            ave_get_time_s: mean_s(self.get_wait, self.gets),
+            p90_put_time_s: self.put_times.quantile_s(0.90),
+            p99_put_time_s: self.put_times.quantile_s(0.99),
+            p90_get_time_s: self.get_times.quantile_s(0.90),
+            p99_get_time_s: self.get_times.quantile_s(0.99),
+            readiness: share(self.elapsed - self.empty, self.elapsed),
+            starved: share(self.starved, self.elapsed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Eighths of a second, which floating point holds exactly.
+    fn at(eighths: u64) -> Tick {
+        Tick::from_nanos(eighths * 125_000_000)
+    }
+
+    fn figures(meter: &mut QueueMeter, now: Tick) -> QueueFigures {
+        meter.sums(now).figures(2)
+    }
+
+    #[test]
+    fn readiness_is_the_share_of_time_the_queue_held_something() {
+        let mut meter = QueueMeter::starting_at(Tick::ZERO);
+        meter.on_put(at(2), None);
+        meter.on_take(at(4), 0, None);
+        assert_eq!(figures(&mut meter, at(8)).readiness, Some(0.25));
+    }
+
+    #[test]
+    fn nothing_measured_reads_none_and_not_zero() {
+        let figures = figures(&mut QueueMeter::starting_at(at(1)), at(1));
+        assert_eq!((figures.readiness, figures.qps, figures.ave_put_time_s, figures.starved), (None, None, None, None));
+        assert_eq!(figures.p90_get_time_s, None);
+    }
+
+    #[test]
+    fn a_window_without_a_put_in_an_empty_queue_is_not_ready() {
+        let mut meter = QueueMeter::starting_at(Tick::ZERO);
+        let before = meter.sums(at(8)).clone();
+        let window = meter.sums(at(16)).since(&before);
+        assert_eq!(window.figures(2).readiness, Some(0.0));
+        assert_eq!(window.figures(2).starved, Some(0.0), "nobody asked for an item");
+    }
+
+    #[test]
+    fn a_wait_across_a_border_is_split_between_both_windows() {
+        let mut meter = QueueMeter::starting_at(Tick::ZERO);
+        meter.on_get_waits(at(4));
+        let first = meter.sums(at(8)).clone();
+        meter.on_put(at(12), None);
+        meter.on_take(at(12), 0, Some(at(4)));
+        let second = meter.sums(at(16)).since(&first);
+        assert_eq!(first.figures(2).starved, Some(0.5));
+        assert_eq!(first.figures(2).ave_get_time_s, None, "no get ended in it");
+        assert_eq!(second.figures(2).starved, Some(0.5));
+        assert_eq!(second.figures(2).ave_get_time_s, Some(0.5), "only its own part of the wait");
+        assert_eq!(meter.sums(at(16)).figures(2).ave_get_time_s, Some(1.0), "the whole wait");
+        assert_eq!(meter.sums(at(16)).get_times.longest_s(), Some(1.0));
+    }
+
+    #[test]
+    fn waits_of_several_producers_are_averaged_per_call() {
+        let mut meter = QueueMeter::starting_at(Tick::ZERO);
+        meter.on_put(at(0), None);
+        meter.on_put_waits(at(0));
+        meter.on_put_waits(at(2));
+        meter.on_take(at(4), 0, None);
+        meter.on_put(at(4), Some(at(0)));
+        meter.on_take(at(8), 0, None);
+        meter.on_put(at(8), Some(at(2)));
+        let figures = figures(&mut meter, at(8));
+        // 0, 4/8 s and 6/8 s over three calls.
+        assert_eq!(meter.sums(at(8)).put_wait, 1_250_000_000);
+        assert_eq!(figures.ave_put_time_s, Some(1.25 / 3.0));
+    }
+
+    #[test]
+    fn the_clock_stops_when_the_queue_is_drained() {
+        let mut meter = QueueMeter::starting_at(Tick::ZERO);
+        meter.on_put(at(0), None);
+        meter.on_take(at(8), 0, None);
+        meter.on_drained(at(8));
+        let figures = figures(&mut meter, at(80));
+        assert_eq!((figures.elapsed_s, figures.readiness, figures.qps), (1.0, Some(1.0), Some(1.0)));
+    }
+
+    #[test]
+    fn laps_add_up_to_the_whole() {
+        let mut meter = QueueMeter::starting_at(Tick::ZERO);
+        let mut added = QueueSums::default();
+        let mut last = QueueSums::default();
+        for step in 0..20 {
+            let waits = step % 3 == 0;
+            if waits {
+                meter.on_get_waits(at(step * 4));
+            }
+            meter.on_put(at(step * 4 + 1), None);
+            meter.on_take(at(step * 4 + 2), 0, waits.then(|| at(step * 4)));
+            let now = meter.sums(at(step * 4 + 3)).clone();
+            added.merge(&now.since(&last));
+            last = now;
+        }
+        assert_eq!(added.figures(2), last.figures(2));
+        assert_eq!(added, last);
+    }
+}

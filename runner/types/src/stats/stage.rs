@@ -1,0 +1,219 @@
+use super::figures::{TaskFigures, mean_s};
+use super::histogram::Histogram;
+use super::tick::{Tick, nanos_to_seconds};
+
+/// What one slot of a stage is doing. A stage has as many slots as its concurrency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// No task.
+    Idle,
+    /// A task waits for a free worker thread.
+    ThreadWait,
+    /// The op runs.
+    Busy,
+    /// The result waits for its turn in the input order.
+    OrderWait,
+    /// The result waits for room in the queue behind the stage.
+    Blocked,
+}
+
+const SLOT_STATES: usize = 5;
+
+/// Measures one stage. Told of every slot that changes what it does, and of every task that ends; never reads a clock.
+#[derive(Clone, Debug)]
+pub struct StageMeter {
+    sums: TaskSums,
+    slots: [u32; SLOT_STATES],
+    read_at: Tick,
+    closed: bool,
+}
+
+/// What a stage added up since its start. All lengths in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskSums {
+    /// Measured time.
+    pub elapsed: u64,
+    /// Tasks completed, failed ones included.
+    pub tasks: u64,
+    /// Tasks with at least one failed sample.
+    pub failures: u64,
+    /// Samples that failed.
+    pub failed_samples: u64,
+    /// Ops that began on a worker thread.
+    pub thread_starts: u64,
+    /// Instances of the op that were made.
+    pub instances: u64,
+    /// Op times of successful tasks, without waiting for a thread.
+    pub op_time: u64,
+    /// The same, each counted.
+    pub op_times: Histogram,
+    /// Slot time by what the slots did, in the order of [`Slot`].
+    pub slot_time: [u64; SLOT_STATES],
+}
+
+impl StageMeter {
+    /// A meter of a stage with `concurrency` idle slots.
+    pub fn starting_at(now: Tick, concurrency: usize) -> Self {
+        let mut slots = [0; SLOT_STATES];
+        slots[Slot::Idle as usize] = u32::try_from(concurrency).unwrap_or(u32::MAX);
+        Self { sums: TaskSums::default(), slots, read_at: now, closed: false }
+    }
+
+    /// One slot stops doing `from` and starts doing `to`.
+    pub fn on_slot(&mut self, now: Tick, from: Slot, to: Slot) {
+        self.advance(now);
+        self.slots[from as usize] -= 1;
+        self.slots[to as usize] += 1;
+        if from == Slot::ThreadWait && to == Slot::Busy {
+            self.sums.thread_starts += 1;
+        }
+    }
+
+    /// A task ended. `op_nanos` is the time of the op alone.
+    pub fn on_task(&mut self, op_nanos: u64, failed_samples: u64) {
+        self.sums.tasks += 1;
+        if failed_samples > 0 {
+            self.sums.failures += 1;
+            self.sums.failed_samples += failed_samples;
+        } else {
+            self.sums.op_time += op_nanos;
+            self.sums.op_times.record(op_nanos);
+        }
+    }
+
+    /// Instances of the op were made.
+    pub fn on_instances(&mut self, made: u64) {
+        self.sums.instances += made;
+    }
+
+    /// The stage has passed on its last item: the clock stops.
+    pub fn on_closed(&mut self, now: Tick) {
+        self.advance(now);
+        self.closed = true;
+    }
+
+    /// Tasks completed so far, and those of them with a failed sample.
+    pub fn tasks(&self) -> (u64, u64) {
+        (self.sums.tasks, self.sums.failures)
+    }
+
+    /// The sums up to `now`, open stretches included.
+    pub fn sums(&mut self, now: Tick) -> &TaskSums {
+        self.advance(now);
+        &self.sums
+    }
+
+    fn advance(&mut self, now: Tick) {
+        let passed = now - self.read_at;
+        self.read_at = self.read_at.max(now);
+        if self.closed || passed == 0 {
+            return;
+        }
+        self.sums.elapsed += passed;
+        for (time, slots) in self.sums.slot_time.iter_mut().zip(self.slots) {
+            *time += passed * u64::from(slots);
+        }
+    }
+}
+
+impl TaskSums {
+    /// What was added after `earlier`, an earlier reading of the same stage.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            elapsed: self.elapsed - earlier.elapsed,
+            tasks: self.tasks - earlier.tasks,
+            failures: self.failures - earlier.failures,
+            failed_samples: self.failed_samples - earlier.failed_samples,
+            thread_starts: self.thread_starts - earlier.thread_starts,
+            instances: self.instances - earlier.instances,
+            op_time: self.op_time - earlier.op_time,
+            op_times: self.op_times.since(&earlier.op_times),
+            slot_time: std::array::from_fn(|state| self.slot_time[state] - earlier.slot_time[state]),
+        }
+    }
+
+    /// Adds what `other` added up: a neighbouring stretch of the same stage.
+    pub fn merge(&mut self, other: &Self) {
+        self.elapsed += other.elapsed;
+        self.tasks += other.tasks;
+        self.failures += other.failures;
+        self.failed_samples += other.failed_samples;
+        self.thread_starts += other.thread_starts;
+        self.instances += other.instances;
+        self.op_time += other.op_time;
+        self.op_times.merge(&other.op_times);
+        for (mine, theirs) in self.slot_time.iter_mut().zip(other.slot_time) {
+            *mine += theirs;
+        }
+    }
+
+    /// The figures people read.
+    pub fn figures(&self) -> TaskFigures {
+        let slot_s = |slot: Slot| nanos_to_seconds(self.slot_time[slot as usize]);
+        TaskFigures {
+            num_tasks: self.tasks,
+            num_failures: self.failures,
+            failed_samples: self.failed_samples,
+            elapsed_s: nanos_to_seconds(self.elapsed),
+            ave_time_s: mean_s(self.op_time, self.tasks - self.failures),
+            p50_time_s: self.op_times.quantile_s(0.50),
+            p90_time_s: self.op_times.quantile_s(0.90),
+            p99_time_s: self.op_times.quantile_s(0.99),
+            max_time_s: self.op_times.longest_s(),
+            ave_thread_wait_s: mean_s(self.slot_time[Slot::ThreadWait as usize], self.thread_starts),
+            busy_s: slot_s(Slot::Busy),
+            thread_wait_s: slot_s(Slot::ThreadWait),
+            blocked_s: slot_s(Slot::Blocked),
+            order_wait_s: slot_s(Slot::OrderWait),
+            idle_s: slot_s(Slot::Idle),
+            instances: self.instances,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(eighths: u64) -> Tick {
+        Tick::from_nanos(eighths * 125_000_000)
+    }
+
+    #[test]
+    fn slot_seconds_add_up_to_concurrency_times_elapsed() {
+        let mut meter = StageMeter::starting_at(Tick::ZERO, 3);
+        meter.on_slot(at(1), Slot::Idle, Slot::ThreadWait);
+        meter.on_slot(at(3), Slot::ThreadWait, Slot::Busy);
+        meter.on_slot(at(4), Slot::Idle, Slot::Busy);
+        meter.on_slot(at(6), Slot::Busy, Slot::OrderWait);
+        meter.on_slot(at(7), Slot::Busy, Slot::Blocked);
+        let figures = meter.sums(at(8)).figures();
+        assert_eq!(
+            (figures.busy_s, figures.thread_wait_s, figures.blocked_s, figures.order_wait_s, figures.idle_s),
+            (0.75, 0.25, 0.125, 0.25, 1.625)
+        );
+        assert_eq!(figures.idle_s + figures.busy_s + figures.thread_wait_s + 0.375, 3.0 * figures.elapsed_s);
+    }
+
+    #[test]
+    fn the_average_time_counts_successes_only_and_no_waiting() {
+        let mut meter = StageMeter::starting_at(Tick::ZERO, 1);
+        meter.on_slot(at(0), Slot::Idle, Slot::ThreadWait);
+        meter.on_slot(at(4), Slot::ThreadWait, Slot::Busy);
+        meter.on_slot(at(8), Slot::Busy, Slot::Idle);
+        meter.on_task(500_000_000, 0);
+        meter.on_task(9_000_000_000, 2);
+        let figures = meter.sums(at(8)).figures();
+        assert_eq!((figures.num_tasks, figures.num_failures, figures.failed_samples), (2, 1, 2));
+        assert_eq!(figures.ave_time_s, Some(0.5));
+        assert_eq!(figures.ave_thread_wait_s, Some(0.5));
+    }
+
+    #[test]
+    fn a_stage_that_failed_every_task_has_no_average_time() {
+        let mut meter = StageMeter::starting_at(Tick::ZERO, 1);
+        meter.on_task(1, 1);
+        let figures = meter.sums(at(1)).figures();
+        assert_eq!((figures.ave_time_s, figures.max_time_s), (None, None));
+    }
+}
