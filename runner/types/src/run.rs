@@ -1,7 +1,149 @@
-//! What a run looks like from outside.
+//! What a run looks like from outside: its state, its figures, its books and its failures.
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::ledger::Ledger;
+use crate::stats::{QueueFigures, TaskFigures};
+
+/// One run, seen at one moment. The same shape stands in `snapshot.json`, in the API and behind every page.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunSnapshot {
+    /// Names the run.
+    pub id: String,
+    /// The pipeline's name.
+    pub name: String,
+    /// What it is doing, or how it ended.
+    pub state: RunState,
+    /// Why it failed; `null` unless it did.
+    pub error: Option<String>,
+    /// When it started, RFC 3339 in UTC.
+    pub started_at: String,
+    /// Seconds since then, or until it ended.
+    pub elapsed_s: f64,
+    /// Worker threads it may use.
+    pub threads: u32,
+    /// Digest of the module each WASM stage runs, by stage id.
+    pub modules: BTreeMap<String, String>,
+    /// The stages, first to last. Source and sink do no work of their own and have queues only.
+    pub stages: Vec<StageRecord>,
+    /// The queues, first to last: at the exit of the source, of every stage, and of the sink.
+    pub queues: Vec<QueueRecord>,
+    /// Where every sample went.
+    pub ledger: Ledger,
+    /// What failed, grouped by stage, class and message; most frequent first.
+    pub failures: Vec<FailureGroup>,
+    /// Failures that are in no group, because there were too many different ones.
+    pub failures_not_listed: u64,
+}
+
+/// What a run is doing, or how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    /// It waits for its budget of threads and memory.
+    Queued,
+    /// The source is open.
+    Running,
+    /// The source has ended; what is inside is still delivered.
+    Draining,
+    /// All data was delivered, or the time asked for is over.
+    Completed,
+    /// It ended early, with an error.
+    Failed,
+    /// Somebody stopped it.
+    Stopped,
+    /// Its process died.
+    Interrupted,
+}
+
+/// One stage and what its tasks did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StageRecord {
+    /// Position and name, e.g. `2:download`.
+    pub id: String,
+    /// Its name alone.
+    pub name: String,
+    /// Its kind, e.g. `wasm`.
+    pub kind: String,
+    /// How people see it, e.g. `[2:download[12]]`.
+    pub label: String,
+    /// How many of its tasks may be alive at a time.
+    pub concurrency: u32,
+    /// What its tasks did.
+    pub task: TaskFigures,
+}
+
+/// One queue and what it did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct QueueRecord {
+    /// The stage at whose exit it stands and `_queue`, e.g. `2:download_queue`.
+    pub id: String,
+    /// How people see it, e.g. `[2:download[12]_queue]`.
+    pub label: String,
+    /// What it did.
+    #[serde(flatten)]
+    pub figures: QueueFigures,
+}
+
+/// One measuring interval: a line of `windows.ndjson`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Window {
+    /// Its begin, in seconds since the run's start.
+    pub t0_s: f64,
+    /// Its end, in seconds since the run's start. The last one may be shorter than the others.
+    pub t1_s: f64,
+    /// What the stages did in it.
+    pub stages: Vec<StageRecord>,
+    /// What the queues did in it.
+    pub queues: Vec<QueueRecord>,
+}
+
+/// Failures of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FailureGroup {
+    /// Id of the stage.
+    pub stage: String,
+    /// Whose fault it is.
+    pub class: FailureClass,
+    /// What was found.
+    pub message: String,
+    /// How many samples.
+    pub count: u64,
+    /// Keys of the first of them.
+    pub first_keys: Vec<String>,
+}
+
+/// One failed sample: a line of `errors.ndjson`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FailureRecord {
+    /// Id of the stage.
+    pub stage: String,
+    /// The sample's key.
+    pub key: String,
+    /// Which pass over the source, from 0.
+    pub epoch: u32,
+    /// The sample's position in the unshuffled source, from 0.
+    pub index: u64,
+    /// Whose fault it is.
+    pub class: FailureClass,
+    /// What was found.
+    pub message: String,
+    /// What became of the sample.
+    pub disposition: Disposition,
+}
+
+/// What became of a failed sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Disposition {
+    /// It was left out.
+    Skipped,
+    /// It was kept aside with its input.
+    DeadLettered,
+}
 
 /// Whose fault a failed sample is. Each class has its own count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -15,6 +157,26 @@ pub enum FailureClass {
     Contract,
     /// The storage's: an object is missing, or could not be read after all retries.
     Storage,
+}
+
+impl RunState {
+    /// Whether the run is over.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Stopped | Self::Interrupted)
+    }
+
+    /// The word used in JSON and in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Draining => "draining",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+            Self::Interrupted => "interrupted",
+        }
+    }
 }
 
 impl FailureClass {
