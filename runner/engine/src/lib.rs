@@ -3,3 +3,4 @@
 
 pub mod item;
 pub mod ports;
+pub mod range;

@@ -6,3 +6,4 @@ pub mod manifest;
 pub mod policy;
 pub mod run;
 pub mod stats;
+pub mod traversal;

@@ -1,0 +1,72 @@
+//! The `range` source: numbered samples without fields, for tests, benches and sources that a stage makes up.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use penstock_types::traversal::{Chunk, Traversal};
+
+use crate::item::{Origin, Sample};
+use crate::ports::{Produced, Source, SourceFault};
+
+/// Makes samples whose key is their index in decimal and that have no fields.
+#[derive(Debug)]
+pub struct RangeSource {
+    traversal: Traversal,
+}
+
+/// Samples handed over at a time: enough to hide the crossing to the source's task, few enough to start at once.
+const CHUNK: usize = 256;
+
+impl RangeSource {
+    /// A source that makes one sample per visited index.
+    pub fn new(traversal: Traversal) -> Self {
+        Self { traversal }
+    }
+
+    fn next_now(&mut self) -> Option<Produced> {
+        Some(match self.traversal.next_chunk(CHUNK)? {
+            Chunk::EpochEnd => Produced::EpochEnd,
+            Chunk::Visits { epoch, indexes } => {
+                Produced::Samples(indexes.into_iter().map(|index| numbered(epoch, index)).collect())
+            }
+        })
+    }
+}
+
+impl Source for RangeSource {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
+        std::future::ready(Ok(self.next_now())).boxed()
+    }
+}
+
+fn numbered(epoch: u32, index: u64) -> Sample {
+    Sample::new(Arc::<str>::from(index.to_string()), Origin { epoch, index, path: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use penstock_types::traversal::TraversalSettings;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn samples_are_numbered_and_epochs_end_between_each_other() {
+        let settings = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
+        let mut source = RangeSource::new(Traversal::new(300, settings).unwrap());
+        let mut seen = Vec::new();
+        let mut ends = Vec::new();
+        while let Some(produced) = source.next().await.unwrap() {
+            match produced {
+                Produced::Samples(samples) => seen.extend(samples),
+                Produced::EpochEnd => ends.push(seen.len()),
+            }
+        }
+        assert_eq!(ends, [300]);
+        assert_eq!(seen.len(), 600);
+        assert_eq!(seen[299], numbered(0, 299));
+        assert_eq!(seen[300], Sample::new("0", Origin { epoch: 1, index: 0, path: 0 }));
+    }
+}

@@ -1,0 +1,472 @@
+//! Which entries of a source a run visits, and in which order.
+//!
+//! One rule for every source, so that ranks agree without talking to each other: all entries are permuted globally
+//! by (seed, epoch), then `limit` keeps the first of them, then a shard takes every `world`-th from `rank` on.
+
+use std::num::NonZeroU32;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Which share of the entries this process visits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Shard {
+    /// Which of the processes this is, from 0; below `world`.
+    pub rank: u32,
+    /// How many processes share the source.
+    pub world: NonZeroU32,
+    /// What becomes of the last entries when `world` does not divide their number.
+    #[serde(default)]
+    pub uneven: Uneven,
+}
+
+/// What becomes of the last entries when the number of processes does not divide theirs.
+///
+/// No entry is ever visited twice to fill up a round (PyTorch's `DistributedSampler` does that by default), since a
+/// repeated sample falsifies an evaluation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Uneven {
+    /// They are left out, so that all processes get equally many: what training in lock step needs, where one step
+    /// more on one rank waits for the others for ever.
+    #[default]
+    Drop,
+    /// They are kept, so that the first ranks get one more: what evaluation and inference need.
+    Keep,
+}
+
+/// A shard that no process can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("shard rank {rank} is not below world {world}; ranks count from 0")]
+pub struct ShardFault {
+    /// The rank found.
+    pub rank: u32,
+    /// The number of processes.
+    pub world: NonZeroU32,
+}
+
+/// How a source's entries are visited; the same for every kind of source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraversalSettings {
+    /// Where the permutations start; together with the epoch it names one.
+    pub seed: u64,
+    /// Whether the entries are permuted, differently in every epoch.
+    pub shuffle: bool,
+    /// The share of this process; `None` visits all.
+    pub shard: Option<Shard>,
+    /// Most entries of one epoch, over all ranks together; `None` for all.
+    pub limit: Option<u64>,
+    /// How many passes; `None` for passes without end.
+    pub epochs: Option<NonZeroU32>,
+}
+
+/// One step of a [`Traversal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// An entry is visited.
+    Visit {
+        /// Which pass, from 0.
+        epoch: u32,
+        /// Position in the unshuffled source, from 0.
+        index: u64,
+    },
+    /// The epoch has ended and another one follows.
+    EpochEnd,
+}
+
+/// Several steps at once; see [`Traversal::next_chunk`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Chunk {
+    /// Entries of one epoch, in order; never empty.
+    Visits {
+        /// Which pass, from 0.
+        epoch: u32,
+        /// Positions in the unshuffled source, from 0.
+        indexes: Vec<u64>,
+    },
+    /// The epoch has ended and another one follows.
+    EpochEnd,
+}
+
+/// The entries of a source in the order in which they are visited. Holds no list: memory is constant.
+#[derive(Clone, Debug)]
+pub struct Traversal {
+    count: u64,
+    settings: TraversalSettings,
+    len_per_epoch: u64,
+    epoch: u32,
+    /// Visited in this epoch, by this rank.
+    visited: u64,
+    permutation: Option<Permutation>,
+}
+
+/// A permutation of `0..count` that holds no list.
+///
+/// A Feistel network over the next power of four permutes a domain at most four times too large (256 at least), and
+/// what falls outside is fed in again until it falls inside ("cycle walking"): J. Black and P. Rogaway, "Ciphers with
+/// Arbitrary Finite Domains", CT-RSA 2002. It mixes well and is not meant to resist anybody.
+#[derive(Clone, Debug)]
+pub struct Permutation {
+    count: u64,
+    half_bits: u32,
+    keys: [u64; ROUNDS],
+}
+
+/// Rounds of the Feistel network. Four would do for large domains; small ones need more to look random.
+const ROUNDS: usize = 8;
+
+/// Below 256 values the round functions are so few that some orders would come up noticeably more often.
+const LEAST_HALF_BITS: u32 = 4;
+
+impl TraversalSettings {
+    /// Every entry once, in the source's own order.
+    pub const IN_ORDER: Self =
+        Self { seed: 0, shuffle: false, shard: None, limit: None, epochs: Some(NonZeroU32::MIN) };
+}
+
+impl Shard {
+    /// Whether `rank` is one of the `world`.
+    pub fn check(&self) -> Result<(), ShardFault> {
+        if self.rank < self.world.get() {
+            Ok(())
+        } else {
+            Err(ShardFault { rank: self.rank, world: self.world })
+        }
+    }
+
+    /// How many of `entries` this rank visits.
+    pub fn share_of(&self, entries: u64) -> u64 {
+        let world = u64::from(self.world.get());
+        match self.uneven {
+            Uneven::Drop => entries / world,
+            Uneven::Keep => entries.saturating_sub(u64::from(self.rank)).div_ceil(world),
+        }
+    }
+}
+
+impl Traversal {
+    /// A traversal of a source with `count` entries. Fails when the shard's rank is not below its world.
+    pub fn new(count: u64, settings: TraversalSettings) -> Result<Self, ShardFault> {
+        if let Some(shard) = &settings.shard {
+            shard.check()?;
+        }
+        let limited = settings.limit.map_or(count, |limit| limit.min(count));
+        let len_per_epoch = settings.shard.map_or(limited, |shard| shard.share_of(limited));
+        let permutation = settings.shuffle.then(|| Permutation::new(count, settings.seed, 0));
+        Ok(Self { count, settings, len_per_epoch, epoch: 0, visited: 0, permutation })
+    }
+
+    /// How many entries this rank visits in one epoch.
+    pub fn len_per_epoch(&self) -> u64 {
+        self.len_per_epoch
+    }
+
+    /// The next entries of one epoch, at most `most` (at least 1), or the epoch's end; `None` after the last epoch.
+    pub fn next_chunk(&mut self, most: usize) -> Option<Chunk> {
+        let epoch = self.epoch;
+        let most = u64::try_from(most.max(1)).unwrap_or(u64::MAX);
+        let end = self.visited + most.min(self.len_per_epoch - self.visited);
+        if end == self.visited {
+            return self.start_next_epoch().then_some(Chunk::EpochEnd);
+        }
+        let indexes = (self.visited..end).map(|position| self.index_at(position)).collect();
+        self.visited = end;
+        Some(Chunk::Visits { epoch, indexes })
+    }
+
+    /// The entry this rank visits as its `position`-th of the current epoch.
+    fn index_at(&self, position: u64) -> u64 {
+        let global = match &self.settings.shard {
+            Some(shard) => u64::from(shard.rank) + position * u64::from(shard.world.get()),
+            None => position,
+        };
+        match &self.permutation {
+            Some(permutation) => permutation.at(global),
+            None => global,
+        }
+    }
+
+    /// Moves on to the next epoch; `false` when there is none. An epoch without entries is the last one, so that
+    /// passes without end over nothing do end, and so is the one numbered `u32::MAX`.
+    fn start_next_epoch(&mut self) -> bool {
+        let next = self.epoch.checked_add(1);
+        let Some(next) = next.filter(|next| self.settings.epochs.is_none_or(|epochs| *next < epochs.get()))
+        else {
+            return false;
+        };
+        if self.len_per_epoch == 0 {
+            return false;
+        }
+        self.epoch = next;
+        self.visited = 0;
+        if self.permutation.is_some() {
+            self.permutation = Some(Permutation::new(self.count, self.settings.seed, next));
+        }
+        true
+    }
+}
+
+impl Iterator for Traversal {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        if self.visited == self.len_per_epoch {
+            return self.start_next_epoch().then_some(Step::EpochEnd);
+        }
+        let index = self.index_at(self.visited);
+        self.visited += 1;
+        Some(Step::Visit { epoch: self.epoch, index })
+    }
+}
+
+impl Permutation {
+    /// The permutation of `0..count` that `seed` and `epoch` name.
+    pub fn new(count: u64, seed: u64, epoch: u32) -> Self {
+        let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
+        let half_bits = bits.div_ceil(2).max(LEAST_HALF_BITS);
+        // The epoch is mixed first: seeds and epochs are small numbers, and 1 + 2 must not be 2 + 1.
+        let mut state = seed ^ mix(u64::from(epoch) + 1);
+        let keys = std::array::from_fn(|_| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            mix(state)
+        });
+        Self { count, half_bits, keys }
+    }
+
+    /// Where `position` goes. Panics when it is not below `count`, where no answer would be right.
+    pub fn at(&self, position: u64) -> u64 {
+        assert!(position < self.count, "position {position} is outside the permutation of {}", self.count);
+        let mut value = self.permute_domain(position);
+        while value >= self.count {
+            value = self.permute_domain(value);
+        }
+        value
+    }
+
+    fn permute_domain(&self, value: u64) -> u64 {
+        let mask = (1_u64 << self.half_bits) - 1;
+        let (mut left, mut right) = (value >> self.half_bits, value & mask);
+        for key in &self.keys {
+            (left, right) = (right, left ^ (mix(right ^ key) & mask));
+        }
+        (left << self.half_bits) | right
+    }
+}
+
+/// The finaliser of SplitMix64 (Stafford's variant 13): every bit of the input moves about half of the output's.
+fn mix(mut value: u64) -> u64 {
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SHUFFLED: TraversalSettings = TraversalSettings { shuffle: true, ..TraversalSettings::IN_ORDER };
+
+    fn world(world: u32) -> NonZeroU32 {
+        NonZeroU32::new(world).unwrap()
+    }
+
+    fn visits(count: u64, settings: TraversalSettings) -> Vec<u64> {
+        Traversal::new(count, settings)
+            .unwrap()
+            .filter_map(|step| match step {
+                Step::Visit { index, .. } => Some(index),
+                Step::EpochEnd => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn tiny_sources_are_permuted_completely() {
+        for count in 0..600 {
+            let seen: BTreeSet<u64> = visits(count, SHUFFLED).into_iter().collect();
+            assert!(seen.iter().copied().eq(0..count), "{count} entries gave {seen:?}");
+        }
+    }
+
+    #[test]
+    fn huge_domains_stay_in_bounds_and_do_not_collide() {
+        for count in [u64::MAX, 1 << 63, (1 << 62) + 1, 10_000_000_019] {
+            let permutation = Permutation::new(count, 11, 3);
+            let seen: BTreeSet<u64> = (0..2_000).map(|position| permutation.at(position)).collect();
+            assert_eq!(seen.len(), 2_000);
+            assert!(seen.iter().all(|value| *value < count));
+            assert!(*seen.last().unwrap() > count / 2, "2000 values all lie in the lower half of {count}");
+        }
+    }
+
+    #[test]
+    fn seeds_and_epochs_name_different_orders() {
+        let orders: BTreeSet<Vec<u64>> = (0..4)
+            .flat_map(|seed| (0..4).map(move |epoch| Permutation::new(50, seed, epoch)))
+            .map(|permutation| (0..50).map(|position| permutation.at(position)).collect())
+            .collect();
+        assert_eq!(orders.len(), 16);
+        assert_eq!(visits(50, SHUFFLED), visits(50, SHUFFLED), "one seed names one order");
+    }
+
+    /// Sum of squared deviations over the expected count, for cells that should be hit equally often.
+    fn chi_square(counts: impl Iterator<Item = u64>, expected: f64) -> f64 {
+        counts.map(|count| (count as f64 - expected).powi(2) / expected).sum()
+    }
+
+    #[test]
+    fn all_orders_of_five_entries_come_up_equally_often() {
+        let mut orders = BTreeMap::<Vec<u64>, u64>::new();
+        for seed in 0..12_000 {
+            let permutation = Permutation::new(5, seed, 0);
+            *orders.entry((0..5).map(|position| permutation.at(position)).collect()).or_default() += 1;
+        }
+        assert_eq!(orders.len(), 120);
+        // 119 degrees of freedom: mean 119, deviation 15.4; the bound is five deviations away.
+        assert!(chi_square(orders.into_values(), 100.0) < 196.0);
+    }
+
+    #[test]
+    fn every_entry_comes_equally_often_at_every_position() {
+        for count in [7_usize, 64, 100, 256] {
+            let mut cells = vec![0_u64; count * count];
+            let seeds = 20 * count as u64;
+            for seed in 0..seeds {
+                let permutation = Permutation::new(count as u64, seed, 1);
+                for position in 0..count {
+                    cells[position * count + permutation.at(position as u64) as usize] += 1;
+                }
+            }
+            let freedom = ((count - 1) * (count - 1)) as f64;
+            let deviation = (2.0 * freedom).sqrt();
+            let found = chi_square(cells.into_iter(), 20.0);
+            assert!((found - freedom).abs() < 5.0 * deviation, "{count} entries: {found} for {freedom}");
+        }
+    }
+
+    #[test]
+    fn neighbours_do_not_stay_neighbours() {
+        let permutation = Permutation::new(10_000, 7, 0);
+        let order: Vec<u64> = (0..10_000).map(|position| permutation.at(position)).collect();
+        let near = order.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) <= 10).count();
+        // 20 in 10,000 by chance.
+        assert!(near < 45, "{near} of 10,000 steps go to an entry at most 10 away");
+    }
+
+    #[test]
+    fn drop_leaves_out_the_tail_that_fills_no_round() {
+        let shard = |rank, uneven| TraversalSettings {
+            shard: Some(Shard { rank, world: world(3), uneven }),
+            ..TraversalSettings::IN_ORDER
+        };
+        assert_eq!(visits(8, shard(0, Uneven::Drop)), [0, 3]);
+        assert_eq!(visits(8, shard(2, Uneven::Drop)), [2, 5]);
+        assert_eq!(visits(8, shard(0, Uneven::Keep)), [0, 3, 6]);
+        assert_eq!(visits(8, shard(2, Uneven::Keep)), [2, 5]);
+    }
+
+    #[test]
+    fn epochs_end_between_each_other_and_not_after_the_last() {
+        let twice = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
+        let steps: Vec<Step> = Traversal::new(2, twice).unwrap().collect();
+        let visit = |epoch, index| Step::Visit { epoch, index };
+        assert_eq!(steps, [visit(0, 0), visit(0, 1), Step::EpochEnd, visit(1, 0), visit(1, 1)]);
+    }
+
+    #[test]
+    fn passes_without_end_over_nothing_end() {
+        let endless = TraversalSettings { epochs: None, ..TraversalSettings::IN_ORDER };
+        assert_eq!(Traversal::new(0, endless).unwrap().next(), None);
+        assert_eq!(
+            Traversal::new(1, endless).unwrap().take(9).last(),
+            Some(Step::Visit { epoch: 4, index: 0 })
+        );
+    }
+
+    #[test]
+    fn the_limit_keeps_the_first_of_the_permuted_entries_over_all_ranks() {
+        let limited = TraversalSettings { limit: Some(10), ..SHUFFLED };
+        assert_eq!(visits(100, limited), visits(100, SHUFFLED)[..10]);
+        let sharded = TraversalSettings {
+            shard: Some(Shard { rank: 1, world: world(2), uneven: Uneven::Drop }),
+            ..limited
+        };
+        assert_eq!(visits(100, sharded).len(), 5);
+    }
+
+    #[test]
+    fn a_rank_outside_the_world_is_a_fault() {
+        let shard = Shard { rank: 4, world: world(4), uneven: Uneven::Drop };
+        let settings = TraversalSettings { shard: Some(shard), ..TraversalSettings::IN_ORDER };
+        let fault = Traversal::new(1, settings).unwrap_err();
+        assert_eq!(fault.to_string(), "shard rank 4 is not below world 4; ranks count from 0");
+    }
+
+    #[test]
+    fn a_shard_reads_as_documented() {
+        let shard: Shard = serde_json::from_str(r#"{"rank": 1, "world": 4}"#).unwrap();
+        assert_eq!(shard, Shard { rank: 1, world: world(4), uneven: Uneven::Drop });
+        assert!(serde_json::from_str::<Shard>(r#"{"rank": 1, "world": 0}"#).is_err());
+        assert!(serde_json::from_str::<Shard>(r#"{"rank": 1, "world": 2, "of": 3}"#).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_shuffled_epoch_visits_every_entry_once(count in 0_u64..5_000, seed: u64, epoch in 0_u32..9) {
+            let permutation = Permutation::new(count, seed, epoch);
+            let mut seen = vec![false; count as usize];
+            for position in 0..count {
+                let index = permutation.at(position) as usize;
+                prop_assert!(!std::mem::replace(&mut seen[index], true));
+            }
+        }
+
+        #[test]
+        fn ranks_interleave_to_the_unsharded_order(
+            count in 0_u64..400, ranks in 1_u32..=8, shuffle: bool, seed: u64,
+            limit in proptest::option::of(0_u64..500),
+        ) {
+            let whole = TraversalSettings { seed, shuffle, limit, ..TraversalSettings::IN_ORDER };
+            let shares: Vec<Vec<u64>> = (0..ranks)
+                .map(|rank| Shard { rank, world: world(ranks), uneven: Uneven::Keep })
+                .map(|shard| visits(count, TraversalSettings { shard: Some(shard), ..whole }))
+                .collect();
+            let rounds = shares[0].len();
+            let merged: Vec<u64> = (0..rounds)
+                .flat_map(|round| shares.iter().filter_map(move |share| share.get(round).copied()))
+                .collect();
+            prop_assert_eq!(&merged, &visits(count, whole));
+
+            for (rank, share) in shares.iter().enumerate() {
+                let shard = Shard { rank: rank as u32, world: world(ranks), uneven: Uneven::Drop };
+                let even = visits(count, TraversalSettings { shard: Some(shard), ..whole });
+                prop_assert_eq!(even.as_slice(), &share[..merged.len() / ranks as usize]);
+            }
+        }
+
+        #[test]
+        fn chunks_give_the_steps_of_the_iterator(
+            count in 0_u64..50, epochs in 1_u32..4, most in 0_usize..20, shuffle: bool,
+        ) {
+            let settings = TraversalSettings { shuffle, epochs: NonZeroU32::new(epochs), ..SHUFFLED };
+            let mut traversal = Traversal::new(count, settings).unwrap();
+            let mut steps = Vec::new();
+            while let Some(chunk) = traversal.next_chunk(most) {
+                match chunk {
+                    Chunk::EpochEnd => steps.push(Step::EpochEnd),
+                    Chunk::Visits { epoch, indexes } => {
+                        prop_assert!(!indexes.is_empty() && indexes.len() <= most.max(1));
+                        steps.extend(indexes.into_iter().map(|index| Step::Visit { epoch, index }));
+                    }
+                }
+            }
+            let expected: Vec<Step> = Traversal::new(count, settings).unwrap().collect();
+            prop_assert_eq!(steps, expected);
+        }
+    }
+}
