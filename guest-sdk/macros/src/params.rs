@@ -1,0 +1,249 @@
+//! `#[derive(Params)]`: reading, and the JSON Schema.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::spanned::Spanned as _;
+use syn::{Data, DataEnum, DataStruct, DeriveInput, Error, Expr, Field, Fields, Ident, Result, Type};
+
+use crate::json;
+
+pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
+    let input: DeriveInput = syn::parse2(item)?;
+    if !input.generics.params.is_empty() {
+        return Err(Error::new(input.generics.span(), "params are not generic"));
+    }
+    match &input.data {
+        Data::Struct(data) => of_struct(&input, data),
+        Data::Enum(data) => of_enum(&input, data),
+        Data::Union(_) => {
+            Err(Error::new(input.span(), "params are a struct, or an enum for one of its fields"))
+        }
+    }
+}
+
+/// One field of a struct of params.
+struct Member<'a> {
+    ident: &'a Ident,
+    name: String,
+    kind: &'a Type,
+    doc: String,
+    /// JSON text.
+    default: Option<String>,
+    min: Option<String>,
+    max: Option<String>,
+}
+
+fn of_struct(input: &DeriveInput, data: &DataStruct) -> Result<TokenStream> {
+    let Fields::Named(fields) = &data.fields else {
+        return Err(Error::new(input.span(), "params have named fields"));
+    };
+    let members: Vec<Member<'_>> = fields.named.iter().map(Member::read).collect::<Result<_>>()?;
+    let owner = &input.ident;
+    let schema = schema(&json::doc(&input.attrs), &members);
+    let idents: Vec<&Ident> = members.iter().map(|member| member.ident).collect();
+    let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+    let kinds = members.iter().map(|member| member.kind);
+    let rules = members.iter().map(Member::rule);
+
+    let default = members.iter().all(|member| member.default.is_some()).then(|| {
+        quote! {
+            impl ::core::default::Default for #owner {
+                fn default() -> Self {
+                    <Self as ::penstock_guest::Params>::from_json("").expect("the defaults of params are valid")
+                }
+            }
+        }
+    });
+    Ok(quote! {
+        impl ::penstock_guest::Params for #owner {
+            const SCHEMA: ::penstock_guest::__private::Json = #schema;
+
+            fn from_members(
+                members: ::penstock_guest::__private::serde_json::Map<
+                    ::std::string::String,
+                    ::penstock_guest::__private::serde_json::Value,
+                >,
+            ) -> ::core::result::Result<Self, ::std::string::String> {
+                let mut reader = ::penstock_guest::__private::MemberReader::new(members);
+                #(let #idents = reader.take::<#kinds>(#rules);)*
+                reader.finish(&[#(#names),*])?;
+                ::core::result::Result::Ok(Self {
+                    #(#idents: #idents.expect("finish fails when a member is missing"),)*
+                })
+            }
+        }
+
+        #default
+    })
+}
+
+fn of_enum(input: &DeriveInput, data: &DataEnum) -> Result<TokenStream> {
+    if let Some(odd) = data.variants.iter().find(|variant| !matches!(variant.fields, Fields::Unit)) {
+        return Err(Error::new(odd.span(), "the type of a parameter is an enum of plain variants"));
+    }
+    if data.variants.is_empty() {
+        return Err(Error::new(input.span(), "an enum without variants has no values"));
+    }
+    let owner = &input.ident;
+    let variants: Vec<&Ident> = data.variants.iter().map(|variant| &variant.ident).collect();
+    let words: Vec<String> = variants.iter().map(|variant| dashed(&variant.to_string())).collect();
+    let members = format!(r#""type":"string","enum":{}"#, json::strings(words.iter().map(String::as_str)));
+    let listed = words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+    Ok(quote! {
+        impl ::penstock_guest::Param for #owner {
+            const MEMBERS: ::penstock_guest::__private::Json = ::penstock_guest::__private::Json::Text(#members);
+        }
+
+        impl<'de> ::penstock_guest::__private::serde::Deserialize<'de> for #owner {
+            fn deserialize<D: ::penstock_guest::__private::serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> ::core::result::Result<Self, D::Error> {
+                let word =
+                    <::std::string::String as ::penstock_guest::__private::serde::Deserialize>::deserialize(deserializer)?;
+                match word.as_str() {
+                    #(#words => ::core::result::Result::Ok(Self::#variants),)*
+                    other => ::core::result::Result::Err(::penstock_guest::__private::serde::de::Error::custom(
+                        ::core::format_args!("`{other}` is none of {}", #listed),
+                    )),
+                }
+            }
+        }
+    })
+}
+
+impl<'a> Member<'a> {
+    fn read(field: &'a Field) -> Result<Self> {
+        let ident = field.ident.as_ref().ok_or_else(|| Error::new(field.span(), "want a named field"))?;
+        let mut member = Self {
+            ident,
+            name: ident.to_string().trim_start_matches("r#").to_owned(),
+            kind: &field.ty,
+            doc: json::doc(&field.attrs),
+            default: None,
+            min: None,
+            max: None,
+        };
+        for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("param")) {
+            attribute.parse_nested_meta(|meta| {
+                let slot = if meta.path.is_ident("default") {
+                    &mut member.default
+                } else if meta.path.is_ident("min") {
+                    &mut member.min
+                } else if meta.path.is_ident("max") {
+                    &mut member.max
+                } else {
+                    return Err(meta.error("want `default = ...`, `min = ...` or `max = ...`"));
+                };
+                let expression = meta.value()?.parse::<Expr>()?;
+                let text = json::literal(&expression)?;
+                if !meta.path.is_ident("default") && text.parse::<f64>().is_err() {
+                    return Err(Error::new(expression.span(), "want a number"));
+                }
+                *slot = Some(text);
+                Ok(())
+            })?;
+        }
+        if member.default.is_none() && is_option(member.kind) {
+            member.default = Some("null".to_owned());
+        }
+        Ok(member)
+    }
+
+    fn rule(&self) -> TokenStream {
+        let name = &self.name;
+        let default = option(self.default.as_ref().map(|text| quote!(#text)));
+        // Both were seen to parse as f64; JSON's way of writing a number is Rust's, but for the point.
+        let bound = |text: &Option<String>| {
+            option(text.as_ref().and_then(|text| text.parse::<f64>().ok()).map(|number| quote!(#number)))
+        };
+        let (min, max) = (bound(&self.min), bound(&self.max));
+        quote!(::penstock_guest::__private::Rule { name: #name, default: #default, min: #min, max: #max })
+    }
+
+    /// The member's part of `properties`, as pieces of JSON.
+    fn pieces(&self) -> TokenStream {
+        let kind = self.kind;
+        let head = format!("{}:{{", json::string(&self.name));
+        let range = |text: &Option<String>, word: &str, constant: TokenStream| match text {
+            Some(number) => {
+                let piece = format!(r#","{word}":{number}"#);
+                quote!(::penstock_guest::__private::Json::Text(#piece))
+            }
+            None => quote!(<#kind as ::penstock_guest::Param>::#constant),
+        };
+        let min = range(&self.min, "minimum", quote!(MINIMUM));
+        let max = range(&self.max, "maximum", quote!(MAXIMUM));
+        let mut tail = String::new();
+        if let Some(default) = &self.default {
+            tail.push_str(&format!(r#","default":{default}"#));
+        }
+        if !self.doc.is_empty() {
+            tail.push_str(&format!(r#","description":{}"#, json::string(&self.doc)));
+        }
+        tail.push('}');
+        quote! {
+            ::penstock_guest::__private::Json::Text(#head),
+            <#kind as ::penstock_guest::Param>::MEMBERS,
+            #min,
+            #max,
+            ::penstock_guest::__private::Json::Text(#tail)
+        }
+    }
+}
+
+fn schema(doc: &str, members: &[Member<'_>]) -> TokenStream {
+    let mut head = String::from(r#"{"type":"object","#);
+    if !doc.is_empty() {
+        head.push_str(&format!(r#""description":{},"#, json::string(doc)));
+    }
+    head.push_str(r#""properties":{"#);
+    let required =
+        members.iter().filter(|member| member.default.is_none()).map(|member| member.name.as_str());
+    let tail = format!(r#"}},"required":{},"additionalProperties":false}}"#, json::strings(required));
+    let mut pieces = Vec::new();
+    for (at, member) in members.iter().enumerate() {
+        if at > 0 {
+            pieces.push(quote!(::penstock_guest::__private::Json::Text(",")));
+        }
+        pieces.push(member.pieces());
+    }
+    quote! {
+        ::penstock_guest::__private::Json::Parts(&[
+            ::penstock_guest::__private::Json::Text(#head),
+            #(#pieces,)*
+            ::penstock_guest::__private::Json::Text(#tail),
+        ])
+    }
+}
+
+fn option(value: Option<TokenStream>) -> TokenStream {
+    match value {
+        Some(value) => quote!(::core::option::Option::Some(#value)),
+        None => quote!(::core::option::Option::None),
+    }
+}
+
+fn is_option(kind: &Type) -> bool {
+    matches!(kind, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Option"))
+}
+
+/// `CenterCrop` as `center-crop`.
+fn dashed(name: &str) -> String {
+    let mut out = String::new();
+    for (at, character) in name.chars().enumerate() {
+        if character.is_uppercase() && at > 0 {
+            out.push('-');
+        }
+        out.extend(character.to_lowercase());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn variants_are_written_with_dashes() {
+        assert_eq!(super::dashed("CenterCrop"), "center-crop");
+        assert_eq!(super::dashed("Bicubic"), "bicubic");
+    }
+}

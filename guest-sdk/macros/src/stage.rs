@@ -1,0 +1,217 @@
+//! `#[stage]`: the manifest, and the type through which a module is called.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::parse::Parser as _;
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned as _;
+use syn::{
+    Attribute, Error, FnArg, Item, ItemFn, ItemImpl, LitStr, Meta, MetaList, Result, Token, Type,
+    TypeReference,
+};
+
+use crate::json;
+
+/// As many as the runner allows.
+const MAX_COUNTERS: usize = 16;
+
+/// What stands between the brackets of `#[stage(...)]`.
+#[derive(Default)]
+struct Arguments {
+    wants: Option<Vec<String>>,
+    makes: Vec<String>,
+    counters: Vec<String>,
+}
+
+pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> {
+    let arguments = Arguments::parse(arguments)?;
+    match syn::parse2(item)? {
+        Item::Fn(function) => of_function(&arguments, &function),
+        Item::Impl(block) => of_impl(&arguments, &block),
+        other => Err(Error::new(
+            other.span(),
+            "a stage is a function, or an `impl` of `BatchStage` or `StatefulStage`",
+        )),
+    }
+}
+
+fn of_function(arguments: &Arguments, function: &ItemFn) -> Result<TokenStream> {
+    let signature = &function.sig;
+    if let Some(odd) = [signature.asyncness.span(), signature.generics.params.span()]
+        .into_iter()
+        .zip([signature.asyncness.is_some(), !signature.generics.params.is_empty()])
+        .find_map(|(span, odd)| odd.then_some(span))
+    {
+        return Err(Error::new(odd, "the function of a stage is neither async nor generic"));
+    }
+    let inputs: Vec<&FnArg> = signature.inputs.iter().collect();
+    let (params, call) = match inputs.as_slice() {
+        [FnArg::Typed(_)] => (quote!(()), quote!(item)),
+        [FnArg::Typed(_), FnArg::Typed(params)] => match &*params.ty {
+            Type::Reference(TypeReference { mutability: None, elem, .. }) => {
+                (quote!(#elem), quote!(item, &self.params))
+            }
+            other => return Err(Error::new(other.span(), "want a reference to the params: `&Params`")),
+        },
+        _ => {
+            return Err(Error::new(
+                signature.inputs.span(),
+                "the function of a stage takes an `Item`, and optionally a reference to its params",
+            ));
+        }
+    };
+    let (name, visibility) = (&signature.ident, &function.vis);
+    let manifest = arguments.manifest("sample", &function.attrs, &params);
+    Ok(quote! {
+        #function
+
+        // The function lives among the values, so its name is free among the types.
+        #[doc(hidden)]
+        #[allow(non_camel_case_types, missing_debug_implementations, reason = "generated")]
+        #visibility struct #name {
+            params: #params,
+        }
+
+        impl ::penstock_guest::__private::Stage for #name {
+            const MANIFEST: ::penstock_guest::__private::Json = #manifest;
+
+            fn init(params: &str) -> ::core::result::Result<Self, ::std::string::String> {
+                <#params as ::penstock_guest::Params>::from_json(params).map(|params| Self { params })
+            }
+
+            fn process(
+                &mut self,
+                items: ::std::vec::Vec<::penstock_guest::Item>,
+            ) -> ::std::vec::Vec<::penstock_guest::Outcome> {
+                items
+                    .into_iter()
+                    .map(|item| ::penstock_guest::IntoOutcome::into_outcome(#name(#call)))
+                    .collect()
+            }
+        }
+
+        ::penstock_guest::__private::export!(#name);
+    })
+}
+
+fn of_impl(arguments: &Arguments, block: &ItemImpl) -> Result<TokenStream> {
+    let kind = block
+        .trait_
+        .as_ref()
+        .and_then(|(_, path, _)| path.segments.last())
+        .map(|last| last.ident.to_string());
+    let owner = &block.self_ty;
+    let (mode, contract, process, finish) = match kind.as_deref() {
+        Some("BatchStage") => (
+            "batch",
+            quote!(::penstock_guest::BatchStage),
+            quote!(<Self as ::penstock_guest::BatchStage>::process(self, items)),
+            None,
+        ),
+        Some("StatefulStage") => (
+            "stateful",
+            quote!(::penstock_guest::StatefulStage),
+            quote! {
+                items
+                    .into_iter()
+                    .map(|item| {
+                        let outcome = <Self as ::penstock_guest::StatefulStage>::process(self, item);
+                        ::penstock_guest::IntoOutcome::into_outcome(outcome)
+                    })
+                    .collect()
+            },
+            Some(quote! {
+                fn finish(&mut self) -> ::std::vec::Vec<::penstock_guest::Item> {
+                    <Self as ::penstock_guest::StatefulStage>::finish(self)
+                }
+            }),
+        ),
+        _ => {
+            return Err(Error::new(
+                block.span(),
+                "want `impl BatchStage for ...` or `impl StatefulStage for ...`",
+            ));
+        }
+    };
+    let params = quote!(<#owner as #contract>::Params);
+    let manifest = arguments.manifest(mode, &block.attrs, &params);
+    Ok(quote! {
+        #block
+
+        impl ::penstock_guest::__private::Stage for #owner {
+            const MANIFEST: ::penstock_guest::__private::Json = #manifest;
+
+            fn init(params: &str) -> ::core::result::Result<Self, ::std::string::String> {
+                let params = <#params as ::penstock_guest::Params>::from_json(params)?;
+                <Self as #contract>::new(&params).map_err(|error| ::std::string::ToString::to_string(&error))
+            }
+
+            fn process(
+                &mut self,
+                items: ::std::vec::Vec<::penstock_guest::Item>,
+            ) -> ::std::vec::Vec<::penstock_guest::Outcome> {
+                #process
+            }
+
+            #finish
+        }
+
+        ::penstock_guest::__private::export!(#owner);
+    })
+}
+
+impl Arguments {
+    fn parse(tokens: TokenStream) -> Result<Self> {
+        let mut arguments = Self::default();
+        for meta in Punctuated::<Meta, Token![,]>::parse_terminated.parse2(tokens)? {
+            let Meta::List(list) = &meta else { return Err(Error::new(meta.span(), EXPECTED)) };
+            let names = names(list)?;
+            if list.path.is_ident("wants") {
+                arguments.wants = Some(names);
+            } else if list.path.is_ident("makes") {
+                arguments.makes = names;
+            } else if list.path.is_ident("counters") {
+                if names.len() > MAX_COUNTERS {
+                    return Err(Error::new(list.span(), format!("at most {MAX_COUNTERS} counters")));
+                }
+                arguments.counters = names;
+            } else {
+                return Err(Error::new(meta.span(), EXPECTED));
+            }
+        }
+        Ok(arguments)
+    }
+
+    /// The manifest as pieces of JSON: only the schema of the params has to wait for the compiler's knowledge of types.
+    fn manifest(&self, mode: &str, attributes: &[Attribute], params: &TokenStream) -> TokenStream {
+        let package = |name: &str| std::env::var(name).unwrap_or_default();
+        let doc = match json::doc(attributes) {
+            empty if empty.is_empty() => package("CARGO_PKG_DESCRIPTION"),
+            doc => doc,
+        };
+        let list = |names: &[String]| json::strings(names.iter().map(String::as_str));
+        let head = format!(
+            r#"{{"name":{},"version":{},"doc":{},"mode":"{mode}","wants":{},"makes":{},"counters":{},"params":"#,
+            json::string(&package("CARGO_PKG_NAME")),
+            json::string(&package("CARGO_PKG_VERSION")),
+            json::string(&doc),
+            self.wants.as_deref().map_or_else(|| "null".to_owned(), list),
+            list(&self.makes),
+            list(&self.counters),
+        );
+        quote! {
+            ::penstock_guest::__private::Json::Parts(&[
+                ::penstock_guest::__private::Json::Text(#head),
+                <#params as ::penstock_guest::Params>::SCHEMA,
+                ::penstock_guest::__private::Json::Text("}"),
+            ])
+        }
+    }
+}
+
+const EXPECTED: &str = r#"want `wants("field", ...)`, `makes("field", ...)` or `counters("name", ...)`"#;
+
+fn names(list: &MetaList) -> Result<Vec<String>> {
+    let names = list.parse_args_with(Punctuated::<LitStr, Token![,]>::parse_terminated)?;
+    Ok(names.iter().map(LitStr::value).collect())
+}

@@ -1,0 +1,368 @@
+//! One sample as a stage sees it: a key, a seed, and named values.
+
+use crate::error::{Error, Result};
+use crate::rng::Rng;
+use crate::tensor::{Element, RawTensor, Tensor, TensorView};
+
+/// One sample: what it is called, where its randomness starts, and its fields.
+///
+/// A stage sees the fields it `wants` (all of them without a list). A wanted field that is not in the item it gives
+/// back is gone; fields it does not want are carried past it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    pub(crate) key: String,
+    pub(crate) seed: u64,
+    pub(crate) fields: Vec<Field>,
+}
+
+/// One named value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Its name, unique within the item.
+    pub name: String,
+    /// Its value.
+    pub value: Value,
+}
+
+/// The value of a field.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Bytes as read, e.g. a JPEG file.
+    Blob(Vec<u8>),
+    /// Text.
+    Text(String),
+    /// A whole number.
+    Int(i64),
+    /// A real number.
+    Real(f64),
+    /// An array of a type known at run time; [`Item::tensor`] gives it by its element type.
+    Tensor(RawTensor),
+}
+
+/// What became of one item.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It goes on, as given here.
+    Keep(Item),
+    /// It is left out on purpose.
+    Drop,
+    /// These take its place, in order. Each needs a key of its own, see [`Item::child`].
+    Many(Vec<Item>),
+    /// It stays inside, to come out later. For stateful stages only.
+    Held,
+    /// The data is at fault, for this reason.
+    Failed(String),
+}
+
+impl Item {
+    /// An item without fields and with seed 0.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self { key: key.into(), seed: 0, fields: Vec::new() }
+    }
+
+    /// The same item with another seed.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The same item with the field `name` set.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.set(name, value);
+        self
+    }
+
+    /// An item without fields for the `index`-th part of this one: key `<key>#<index>`, and a seed of its own.
+    pub fn child(&self, index: usize) -> Self {
+        let seed = Rng::from_seed(self.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)).u64();
+        Self { key: format!("{}#{index}", self.key), seed, fields: Vec::new() }
+    }
+
+    /// What names it to people: an object's key, a record's key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Where its randomness starts: the same for any number of threads, ranks or orders, another in every epoch.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// A fresh generator that starts at the item's seed: each call gives the same sequence again.
+    pub fn rng(&self) -> Rng {
+        Rng::from_seed(self.seed)
+    }
+
+    /// Its fields, in the order in which stages made them.
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// The value of the field `name`, if the item has it.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.fields.iter().find(|field| field.name == name).map(|field| &field.value)
+    }
+
+    /// The blob `name`. Fails when the field is missing or of another type; so do all of the following.
+    pub fn bytes(&self, name: &str) -> Result<&[u8]> {
+        match self.find(name)? {
+            Value::Blob(bytes) => Ok(bytes),
+            other => Err(wrong_type(name, other, "a blob")),
+        }
+    }
+
+    /// The text `name`.
+    pub fn text(&self, name: &str) -> Result<&str> {
+        match self.find(name)? {
+            Value::Text(text) => Ok(text),
+            other => Err(wrong_type(name, other, "text")),
+        }
+    }
+
+    /// The whole number `name`.
+    pub fn int(&self, name: &str) -> Result<i64> {
+        match self.find(name)? {
+            Value::Int(number) => Ok(*number),
+            other => Err(wrong_type(name, other, "an int")),
+        }
+    }
+
+    /// The number `name`; an int counts as a real.
+    pub fn real(&self, name: &str) -> Result<f64> {
+        match self.find(name)? {
+            Value::Real(number) => Ok(*number),
+            Value::Int(number) => Ok(*number as f64),
+            other => Err(wrong_type(name, other, "a real")),
+        }
+    }
+
+    /// The tensor `name`, seen as elements of type `T`, where it lies.
+    pub fn tensor<T: Element>(&self, name: &str) -> Result<TensorView<'_, T>> {
+        match self.find(name)? {
+            Value::Tensor(tensor) => {
+                tensor.view().map_err(|error| Error::new(format_args!("field `{name}` {error}")))
+            }
+            other => Err(wrong_type(name, other, "a tensor")),
+        }
+    }
+
+    /// Sets the field `name`, in its old place if the item has it, else at the end.
+    pub fn set(&mut self, name: &str, value: impl Into<Value>) {
+        let value = value.into();
+        match self.fields.iter_mut().find(|field| field.name == name) {
+            Some(field) => field.value = value,
+            None => self.fields.push(Field { name: name.to_owned(), value }),
+        }
+    }
+
+    /// Takes the field `name` out of the item; `None` when it has no such field.
+    pub fn remove(&mut self, name: &str) -> Option<Value> {
+        let at = self.fields.iter().position(|field| field.name == name)?;
+        Some(self.fields.remove(at).value)
+    }
+
+    /// Takes the blob `name` out of the item, without a copy.
+    pub fn take_bytes(&mut self, name: &str) -> Result<Vec<u8>> {
+        self.bytes(name)?;
+        match self.remove(name) {
+            Some(Value::Blob(bytes)) => Ok(bytes),
+            _ => Err(missing(name, &self.fields)),
+        }
+    }
+
+    /// Takes the text `name` out of the item, without a copy.
+    pub fn take_text(&mut self, name: &str) -> Result<String> {
+        self.text(name)?;
+        match self.remove(name) {
+            Some(Value::Text(text)) => Ok(text),
+            _ => Err(missing(name, &self.fields)),
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<&Value> {
+        self.get(name).ok_or_else(|| missing(name, &self.fields))
+    }
+}
+
+impl Value {
+    /// Its type in words, with the article: `a blob`, `text`, `a tensor`.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Blob(_) => "a blob",
+            Self::Text(_) => "text",
+            Self::Int(_) => "an int",
+            Self::Real(_) => "a real",
+            Self::Tensor(_) => "a tensor",
+        }
+    }
+}
+
+fn missing(name: &str, fields: &[Field]) -> Error {
+    if fields.is_empty() {
+        return Error::new(format_args!("no field `{name}`: the item has none that this stage wants"));
+    }
+    let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
+    Error::new(format_args!("no field `{name}`: the item has {}", names.join(", ")))
+}
+
+fn wrong_type(name: &str, found: &Value, wanted: &str) -> Error {
+    Error::new(format_args!("field `{name}` is {}, not {wanted}", found.type_name()))
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Blob(bytes)
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Self {
+        Self::Blob(bytes.to_vec())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(number: f64) -> Self {
+        Self::Real(number)
+    }
+}
+
+impl From<RawTensor> for Value {
+    fn from(tensor: RawTensor) -> Self {
+        Self::Tensor(tensor)
+    }
+}
+
+impl<T: Element> From<Tensor<T>> for Value {
+    fn from(tensor: Tensor<T>) -> Self {
+        Self::Tensor(tensor.into_raw())
+    }
+}
+
+/// What the function of a stage may return: an [`Item`] is kept, an [`Option`] kept or dropped, a [`Vec`] takes the
+/// item's place, and each of them may come in a [`Result`], whose error blames the data.
+pub trait IntoOutcome {
+    /// The outcome it stands for.
+    fn into_outcome(self) -> Outcome;
+}
+
+impl IntoOutcome for Outcome {
+    fn into_outcome(self) -> Outcome {
+        self
+    }
+}
+
+impl IntoOutcome for Item {
+    fn into_outcome(self) -> Outcome {
+        Outcome::Keep(self)
+    }
+}
+
+impl IntoOutcome for Option<Item> {
+    fn into_outcome(self) -> Outcome {
+        self.map_or(Outcome::Drop, Outcome::Keep)
+    }
+}
+
+impl IntoOutcome for Vec<Item> {
+    fn into_outcome(self) -> Outcome {
+        Outcome::Many(self)
+    }
+}
+
+impl<T: IntoOutcome> IntoOutcome for Result<T> {
+    fn into_outcome(self) -> Outcome {
+        match self {
+            Ok(given) => given.into_outcome(),
+            Err(error) => Outcome::Failed(error.message().to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item() -> Item {
+        Item::new("a.jpg").with_seed(7).with("bytes", &b"xy"[..]).with("label", 3)
+    }
+
+    #[test]
+    fn a_missing_field_names_those_that_are_there() {
+        let error = item().bytes("image").unwrap_err();
+        assert_eq!(error.message(), "no field `image`: the item has `bytes`, `label`");
+        let error = Item::new("a").text("text").unwrap_err();
+        assert_eq!(error.message(), "no field `text`: the item has none that this stage wants");
+    }
+
+    #[test]
+    fn a_field_of_another_type_is_named_with_both_types() {
+        assert_eq!(item().text("bytes").unwrap_err().message(), "field `bytes` is a blob, not text");
+        assert_eq!(
+            item().tensor::<u8>("label").unwrap_err().message(),
+            "field `label` is an int, not a tensor"
+        );
+    }
+
+    #[test]
+    fn an_int_reads_as_a_real_but_not_the_reverse() {
+        let item = item().with("score", 0.5);
+        assert_eq!(item.real("label").unwrap(), 3.0);
+        assert_eq!(item.int("score").unwrap_err().message(), "field `score` is a real, not an int");
+    }
+
+    #[test]
+    fn setting_a_field_keeps_its_place() {
+        let mut item = item();
+        item.set("bytes", "now text");
+        item.set("new", 1.5);
+        let names: Vec<&str> = item.fields().iter().map(|field| field.name.as_str()).collect();
+        assert_eq!(names, ["bytes", "label", "new"]);
+    }
+
+    #[test]
+    fn a_blob_of_the_wrong_type_is_not_taken() {
+        let mut item = item();
+        assert!(item.take_text("bytes").is_err());
+        assert_eq!(item.take_bytes("bytes").unwrap(), b"xy");
+        assert!(item.get("bytes").is_none());
+    }
+
+    #[test]
+    fn children_have_keys_and_seeds_of_their_own() {
+        let parent = item();
+        let (first, second) = (parent.child(0), parent.child(1));
+        assert_eq!((first.key(), second.key()), ("a.jpg#0", "a.jpg#1"));
+        assert!(first.seed() != second.seed() && first.seed() != parent.seed());
+        assert_eq!(first.seed(), parent.child(0).seed());
+    }
+
+    #[test]
+    fn the_return_type_decides_the_outcome() {
+        assert_eq!(Ok(item()).into_outcome(), Outcome::Keep(item()));
+        assert_eq!(Ok(None::<Item>).into_outcome(), Outcome::Drop);
+        assert_eq!(Ok(vec![item()]).into_outcome(), Outcome::Many(vec![item()]));
+        let refused: Result<Item> = Err(Error::new("too small"));
+        assert_eq!(refused.into_outcome(), Outcome::Failed("too small".to_owned()));
+    }
+}

@@ -1,0 +1,307 @@
+//! Arrays: little-endian elements, row-major, the last dimension varies fastest.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytemuck::Pod;
+
+use crate::error::Result;
+
+#[cfg(target_endian = "big")]
+compile_error!("tensors are little-endian, and are read where they lie: this machine cannot run a stage");
+
+/// Element types, named as in NumPy and PyTorch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each variant is the type of that name")]
+pub enum Dtype {
+    Boolean,
+    Uint8,
+    Int8,
+    Int16,
+    Uint16,
+    Int32,
+    Int64,
+    Float16,
+    Bfloat16,
+    Float32,
+    Float64,
+}
+
+/// A Rust type that the elements of a tensor can have.
+pub trait Element: Pod + fmt::Debug + PartialEq {
+    /// The name of the type in the contract.
+    const DTYPE: Dtype;
+}
+
+/// An array whose element type is known at run time only: how it crosses the boundary.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawTensor {
+    /// Type of the elements.
+    pub dtype: Dtype,
+    /// Dimensions, slowest first; empty for a scalar.
+    pub shape: Vec<u32>,
+    /// The elements: exactly (product of `shape`) x `dtype.size()` bytes.
+    pub data: Vec<u8>,
+}
+
+/// A tensor's elements, seen where they lie.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorView<'a, T: Element> {
+    shape: &'a [u32],
+    elements: Cow<'a, [T]>,
+}
+
+/// A tensor that a stage makes.
+#[derive(Clone, Debug)]
+pub struct Tensor<T: Element> {
+    shape: Vec<u32>,
+    elements: Elements<T>,
+}
+
+/// A tensor leaves as a `Vec<u8>`, and a `Vec<f32>` cannot become one without a copy: it would be freed with another
+/// alignment than it was allocated with. So elements are written into a `Vec<u8>` whose address happens to suit `T`.
+#[derive(Clone, Debug)]
+enum Elements<T> {
+    /// Bytes at an address that suits `T`, (number of elements) x (size of `T`) of them.
+    Bytes(Vec<u8>),
+    /// What the stage gave, or an address did not suit; copied when the tensor leaves.
+    Typed(Vec<T>),
+}
+
+impl Dtype {
+    /// Bytes one element takes.
+    pub fn size(self) -> usize {
+        match self {
+            Self::Boolean | Self::Uint8 | Self::Int8 => 1,
+            Self::Int16 | Self::Uint16 | Self::Float16 | Self::Bfloat16 => 2,
+            Self::Int32 | Self::Float32 => 4,
+            Self::Int64 | Self::Float64 => 8,
+        }
+    }
+
+    /// Its name as NumPy spells it, e.g. `uint8`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Boolean => "bool",
+            Self::Uint8 => "uint8",
+            Self::Int8 => "int8",
+            Self::Int16 => "int16",
+            Self::Uint16 => "uint16",
+            Self::Int32 => "int32",
+            Self::Int64 => "int64",
+            Self::Float16 => "float16",
+            Self::Bfloat16 => "bfloat16",
+            Self::Float32 => "float32",
+            Self::Float64 => "float64",
+        }
+    }
+}
+
+impl RawTensor {
+    /// The elements as `T`, without a copy wherever the bytes lie at an address that suits `T`: always for bytes, and
+    /// always inside WebAssembly, whose allocator aligns to 8. Elsewhere they are copied.
+    ///
+    /// Fails when the elements are of another type, or not as many as the shape says.
+    pub fn view<T: Element>(&self) -> Result<TensorView<'_, T>> {
+        crate::ensure!(
+            self.dtype == T::DTYPE,
+            "has elements of type {}, not {}",
+            self.dtype.name(),
+            T::DTYPE.name()
+        );
+        check_count(&self.shape, self.data.len() / size_of::<T>())?;
+        crate::ensure!(
+            self.data.len().is_multiple_of(size_of::<T>()),
+            "has {} bytes, not a multiple of {}",
+            self.data.len(),
+            size_of::<T>()
+        );
+        let elements = match bytemuck::try_cast_slice(&self.data) {
+            Ok(elements) => Cow::Borrowed(elements),
+            Err(_) => Cow::Owned(bytemuck::allocation::pod_collect_to_vec(&self.data)),
+        };
+        Ok(TensorView { shape: &self.shape, elements })
+    }
+}
+
+impl<T: Element> TensorView<'_, T> {
+    /// Dimensions, slowest first; empty for a scalar.
+    pub fn shape(&self) -> &[u32] {
+        self.shape
+    }
+
+    /// How many dimensions it has.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// The elements, the last dimension fastest.
+    pub fn as_slice(&self) -> &[T] {
+        &self.elements
+    }
+
+    /// The dimensions as sizes, when there are `N` of them; fails otherwise.
+    ///
+    /// ```
+    /// # use penstock_guest::prelude::*;
+    /// # fn size(item: &Item) -> Result<usize> {
+    /// let image = item.tensor::<u8>("image")?;
+    /// let [height, width, channels] = image.dimensions()?;
+    /// # Ok(height * width * channels) }
+    /// ```
+    pub fn dimensions<const N: usize>(&self) -> Result<[usize; N]> {
+        let sizes: Vec<usize> = self.shape.iter().map(|&size| size as usize).collect();
+        sizes.try_into().map_err(|_| {
+            crate::Error::new(format_args!(
+                "the tensor has {} dimensions, not {N}: {:?}",
+                self.rank(),
+                self.shape
+            ))
+        })
+    }
+}
+
+impl<T: Element> Tensor<T> {
+    /// A tensor of these elements. Fails when there are not as many as the shape says.
+    ///
+    /// Bytes are taken as they are. Larger elements are copied once when the tensor leaves the stage; where that
+    /// matters, fill [`Tensor::zeros`] instead.
+    pub fn new(shape: impl Into<Vec<u32>>, elements: Vec<T>) -> Result<Self> {
+        let shape = shape.into();
+        check_count(&shape, elements.len())?;
+        let elements = match bytemuck::allocation::try_cast_vec(elements) {
+            Ok(bytes) => Elements::Bytes(bytes),
+            Err((_, elements)) => Elements::Typed(elements),
+        };
+        Ok(Self { shape, elements })
+    }
+
+    /// A tensor of zeros, to be filled in place; it leaves the stage without a copy.
+    ///
+    /// # Panics
+    /// When the shape has more elements than memory has bytes.
+    pub fn zeros(shape: impl Into<Vec<u32>>) -> Self {
+        let shape = shape.into();
+        let count = count(&shape).expect("a shape fits into memory");
+        let bytes = count.checked_mul(size_of::<T>()).expect("a shape fits into memory");
+        let mut data = vec![0_u8; bytes];
+        let elements = match bytemuck::try_cast_slice_mut::<u8, T>(&mut data) {
+            Ok(_) => Elements::Bytes(data),
+            Err(_) => Elements::Typed(vec![T::zeroed(); count]),
+        };
+        Self { shape, elements }
+    }
+
+    /// Dimensions, slowest first; empty for a scalar.
+    pub fn shape(&self) -> &[u32] {
+        &self.shape
+    }
+
+    /// The elements, the last dimension fastest.
+    pub fn as_slice(&self) -> &[T] {
+        match &self.elements {
+            Elements::Bytes(data) => bytemuck::cast_slice(data),
+            Elements::Typed(elements) => elements,
+        }
+    }
+
+    /// The elements, to be written.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        match &mut self.elements {
+            Elements::Bytes(data) => bytemuck::cast_slice_mut(data),
+            Elements::Typed(elements) => elements,
+        }
+    }
+
+    /// The same tensor as it crosses the boundary.
+    pub fn into_raw(self) -> RawTensor {
+        let data = match self.elements {
+            Elements::Bytes(data) => data,
+            Elements::Typed(elements) => bytemuck::cast_slice(&elements).to_vec(),
+        };
+        RawTensor { dtype: T::DTYPE, shape: self.shape, data }
+    }
+}
+
+fn check_count(shape: &[u32], elements: usize) -> Result<()> {
+    crate::ensure!(
+        count(shape) == Some(elements),
+        "has {elements} elements, which do not fit the shape {shape:?}"
+    );
+    Ok(())
+}
+
+fn count(shape: &[u32]) -> Option<usize> {
+    shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size as usize))
+}
+
+macro_rules! elements {
+    ($($rust:ty => $dtype:ident),+) => {
+        $(impl Element for $rust {
+            const DTYPE: Dtype = Dtype::$dtype;
+        })+
+    };
+}
+
+elements!(u8 => Uint8, i8 => Int8, i16 => Int16, u16 => Uint16, i32 => Int32, i64 => Int64, f32 => Float32, f64 => Float64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_comes_back_as_it_was_made() {
+        let raw = Tensor::new([2, 2], vec![1.0_f32, -2.0, 3.5, 0.0]).unwrap().into_raw();
+        assert_eq!((raw.dtype, raw.data.len()), (Dtype::Float32, 16));
+        let view = raw.view::<f32>().unwrap();
+        assert_eq!(view.shape(), [2, 2]);
+        assert_eq!(view.as_slice(), [1.0, -2.0, 3.5, 0.0]);
+        assert_eq!(view.dimensions::<2>().unwrap(), [2, 2]);
+    }
+
+    #[test]
+    fn zeros_are_filled_in_place() {
+        let mut tensor = Tensor::<i32>::zeros([3]);
+        tensor.as_mut_slice()[1] = -1;
+        assert_eq!(tensor.as_slice(), [0, -1, 0]);
+        assert_eq!(tensor.into_raw().data, [0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn elements_at_an_odd_address_are_read_right() {
+        let aligned: Vec<u8> = [7_u64, 8].iter().flat_map(|value| value.to_le_bytes()).collect();
+        // Every offset but one of the eight is misaligned for i64.
+        for offset in 0..8 {
+            let mut data = vec![0; offset];
+            data.extend_from_slice(&aligned);
+            let bytes = &data[offset..];
+            let elements: Cow<'_, [i64]> = match bytemuck::try_cast_slice(bytes) {
+                Ok(elements) => Cow::Borrowed(elements),
+                Err(_) => Cow::Owned(bytemuck::allocation::pod_collect_to_vec(bytes)),
+            };
+            assert_eq!(&*elements, [7, 8]);
+        }
+    }
+
+    #[test]
+    fn another_element_type_is_refused_by_name() {
+        let raw = Tensor::new([1], vec![1_u8]).unwrap().into_raw();
+        assert_eq!(raw.view::<f32>().unwrap_err().message(), "has elements of type uint8, not float32");
+    }
+
+    #[test]
+    fn bytes_that_do_not_fit_the_shape_are_refused() {
+        let error = Tensor::new([2, 3], vec![0_u8; 5]).unwrap_err();
+        assert_eq!(error.message(), "has 5 elements, which do not fit the shape [2, 3]");
+        let raw = RawTensor { dtype: Dtype::Int16, shape: vec![1], data: vec![0; 3] };
+        assert_eq!(raw.view::<i16>().unwrap_err().message(), "has 3 bytes, not a multiple of 2");
+        let huge = RawTensor { dtype: Dtype::Uint8, shape: vec![u32::MAX; 9], data: vec![] };
+        assert!(huge.view::<u8>().is_err());
+    }
+
+    #[test]
+    fn a_scalar_has_one_element_and_an_empty_dimension_none() {
+        assert_eq!(Tensor::new([], vec![2.5_f64]).unwrap().into_raw().view::<f64>().unwrap().rank(), 0);
+        assert_eq!(Tensor::<u16>::zeros([0, 4]).as_slice(), []);
+    }
+}
