@@ -1,1 +1,30 @@
-//! 
+//! Where samples come from: stores of named objects, the sources that read them, and the `fetch` stage.
+//!
+//! A [`Store`] is a flat space of keys, as S3 has it; [`FolderStore`] is one over a local folder. Sources and stages
+//! reach a store through a [`BoundedStore`], which bounds the reads in flight.
+#![warn(missing_docs)]
+
+mod bounded;
+mod clock;
+mod error;
+mod fetch;
+mod folder;
+mod key;
+mod keys;
+mod lines;
+mod list;
+mod record;
+mod records;
+mod store;
+mod walk;
+
+pub use bounded::{BoundedStore, DEFAULT_READS, ReadTime};
+pub use error::StoreError;
+pub use fetch::{BYTES_FIELD, FetchOp};
+pub use folder::FolderStore;
+pub use key::{MAX_KEY_BYTES, check_key, check_prefix};
+pub use keys::Keys;
+pub use lines::MAX_LINE_BYTES;
+pub use list::ListSource;
+pub use records::RecordSource;
+pub use store::{MAX_GET_BYTES, Store};

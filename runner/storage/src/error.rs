@@ -1,0 +1,123 @@
+//! Why a store could not answer.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use penstock_engine::ports::SourceFault;
+
+/// Why a store could not answer. Every variant names the store and the key.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no such object. A folder is none, as in S3.
+    #[error("store `{store}` has no object {}", shown(key))]
+    NotFound {
+        /// The store's name.
+        store: Arc<str>,
+        /// The key asked for.
+        key: Arc<str>,
+    },
+    /// The object is there, or may be, and this process may not read it.
+    #[error("store `{store}` denies reading {}; check its permissions", shown(key))]
+    Denied {
+        /// The store's name.
+        store: Arc<str>,
+        /// The key asked for.
+        key: Arc<str>,
+        /// What the system or the service said.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The key cannot name an object of any store, or leads out of this one.
+    #[error("store `{store}` refuses the key {}: {reason}", shown(key))]
+    Refused {
+        /// The store's name.
+        store: Arc<str>,
+        /// The key asked for.
+        key: Arc<str>,
+        /// What is wrong with it.
+        reason: Cow<'static, str>,
+    },
+    /// The object is larger than what is read at once.
+    #[error(
+        "object {} of store `{store}` has {size} bytes, more than the {most} read at once; split it up",
+        shown(key)
+    )]
+    TooLarge {
+        /// The store's name.
+        store: Arc<str>,
+        /// The key asked for.
+        key: Arc<str>,
+        /// The object's size, in bytes.
+        size: u64,
+        /// The most that is read at once, in bytes.
+        most: u64,
+    },
+    /// The object does not have the bytes asked for.
+    #[error(
+        "object {} of store `{store}` ends at byte {size}, before the end of {}..{} asked for; did it change meanwhile?",
+        shown(key), range.start, range.end
+    )]
+    OutOfRange {
+        /// The store's name.
+        store: Arc<str>,
+        /// The key asked for.
+        key: Arc<str>,
+        /// The bytes asked for.
+        range: Range<u64>,
+        /// Where the object ends, in bytes.
+        size: u64,
+    },
+    /// Reading failed, after all retries.
+    #[error("reading {} of store `{store}` failed", shown(key))]
+    Io {
+        /// The store's name.
+        store: Arc<str>,
+        /// The key asked for.
+        key: Arc<str>,
+        /// What went wrong.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+impl StoreError {
+    /// The message with the messages of its causes, for places that keep no chain.
+    pub fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}
+
+impl From<StoreError> for SourceFault {
+    fn from(error: StoreError) -> Self {
+        let message = error.to_string();
+        // The error itself says nothing that the message does not: its own cause takes its place.
+        let cause = match error {
+            StoreError::Denied { source, .. } | StoreError::Io { source, .. } => Some(source),
+            StoreError::NotFound { .. }
+            | StoreError::Refused { .. }
+            | StoreError::TooLarge { .. }
+            | StoreError::OutOfRange { .. } => None,
+        };
+        Self::new(message, cause)
+    }
+}
+
+/// A key as messages show it: in backticks, control characters escaped, and cut when it is very long.
+pub(crate) fn shown(key: &str) -> impl fmt::Display + use<> {
+    const MOST_CHARS: usize = 200;
+    let escaped: String = key.chars().take(MOST_CHARS).flat_map(char::escape_debug).collect();
+    match key.chars().nth(MOST_CHARS) {
+        Some(_) => format!("`{escaped}`... ({} bytes)", key.len()),
+        None => format!("`{escaped}`"),
+    }
+}

@@ -1,0 +1,95 @@
+//! The `fetch` stage: reads the object that a sample's key names.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use penstock_engine::item::{Collated, Item, Sample, Value};
+use penstock_engine::ports::{Failed, Fault, Items, Output, TaskOp};
+use penstock_types::run::FailureClass;
+
+use crate::bounded::{BoundedStore, ReadTime};
+use crate::error::StoreError;
+
+/// The field that holds what was read.
+pub const BYTES_FIELD: &str = "bytes";
+
+/// Reads objects into the field [`BYTES_FIELD`] of the samples whose keys name them.
+///
+/// The samples of a batch are read concurrently, as far as the store's bound allows, and each has its own answer: a
+/// missing key never costs its neighbours. The op's time is the time in which at least one read was under way, without
+/// waiting for a place among the store's reads.
+#[derive(Debug)]
+pub struct FetchOp {
+    store: BoundedStore,
+    field: Arc<str>,
+}
+
+impl FetchOp {
+    /// Reads from `store`.
+    pub fn new(store: BoundedStore) -> Self {
+        Self { store, field: Arc::from(BYTES_FIELD) }
+    }
+}
+
+impl TaskOp for FetchOp {
+    fn start(&self, item: Item) -> BoxFuture<'static, Output> {
+        let (store, field) = (self.store.clone(), self.field.clone());
+        match item {
+            Item::Sample(sample) => fetch_sample(store, field, sample).boxed(),
+            Item::Batch(samples) => fetch_batch(store, field, samples).boxed(),
+            Item::Collated(batch) => std::future::ready(refuse(batch)).boxed(),
+        }
+    }
+}
+
+async fn fetch_sample(store: BoundedStore, field: Arc<str>, sample: Sample) -> Output {
+    let (read, time) = store.get(sample.key.clone()).await;
+    let mut output = match answer(sample, read, &field) {
+        Ok(sample) => Output::one(Item::Sample(sample)),
+        Err(failed) => Output { failed: vec![failed], ..Output::default() },
+    };
+    output.op_time = Some(time.end - time.start);
+    output
+}
+
+async fn fetch_batch(store: BoundedStore, field: Arc<str>, samples: Vec<Sample>) -> Output {
+    let reads = join_all(samples.iter().map(|sample| store.get(sample.key.clone()))).await;
+    let mut read = Vec::with_capacity(samples.len());
+    let mut failed = Vec::new();
+    let mut times = Vec::with_capacity(samples.len());
+    for (sample, (result, time)) in samples.into_iter().zip(reads) {
+        times.push(time);
+        match answer(sample, result, &field) {
+            Ok(sample) => read.push(sample),
+            Err(failure) => failed.push(failure),
+        }
+    }
+    let items = if read.is_empty() { Items::None } else { Items::One(Item::Batch(read)) };
+    Output { items, failed, op_time: Some(ReadTime::covered(times)), ..Output::default() }
+}
+
+fn answer(mut sample: Sample, read: Result<Bytes, StoreError>, field: &Arc<str>) -> Result<Sample, Failed> {
+    match read {
+        Ok(bytes) => {
+            sample.set(field.clone(), Value::Blob(bytes));
+            Ok(sample)
+        }
+        Err(error) => {
+            let fault = Fault::new(FailureClass::Storage, error.with_causes());
+            Err(Failed { sample, fault })
+        }
+    }
+}
+
+/// A plan never puts `fetch` behind `collate`; if one did, the books must still balance.
+fn refuse(batch: Collated) -> Output {
+    let fault = Fault::new(
+        FailureClass::Contract,
+        "fetch reads samples and batches of samples, but got a collated batch; put it before collate",
+    );
+    let samples = batch.keys.into_iter().zip(batch.origins).map(|(key, origin)| Sample::new(key, origin));
+    let failed = samples.map(|sample| Failed { sample, fault: fault.clone() }).collect();
+    Output { failed, ..Output::default() }
+}

@@ -1,0 +1,258 @@
+//! A local folder as a store.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use rustix::buffer::spare_capacity;
+use rustix::fs::{FileType, OFlags, fstat};
+use rustix::io::{Errno, pread, retry_on_intr};
+use tokio::task::spawn_blocking;
+
+use crate::error::StoreError;
+use crate::key::{check_key, check_prefix};
+use crate::keys::Keys;
+use crate::store::{MAX_GET_BYTES, Store};
+use crate::walk::Walk;
+
+/// A local folder as a store: its regular files, named by their paths below it.
+///
+/// Nothing outside the folder is ever read, whatever a key or a link says: the kernel resolves every path beneath the
+/// folder (`openat2` with `RESOLVE_BENEATH`; where it has none, cap-std does so step by step). The folder itself may
+/// be reached through links. Inside, a relative link that stays inside is followed; one that leads outside is refused,
+/// and so is every absolute one, wherever it leads. Folders, pipes, sockets and devices are no objects, and asking for
+/// one never blocks.
+///
+/// A listing shows hidden files too, so that a folder and the bucket it was copied to agree. It shows links to files
+/// inside, and does not descend into linked folders, so that links in a circle end and nothing is listed twice; a
+/// linked folder is listed when the prefix names it. Names that are not UTF-8, paths beyond
+/// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES), links that lead nowhere and special files are left out, and a warning
+/// counts them. It is made while it is read, and holds the names of one folder per level of depth.
+///
+/// Reads run on tokio's blocking threads, one hop for the whole of open, read and close.
+#[derive(Debug)]
+pub struct FolderStore {
+    name: Arc<str>,
+    path: PathBuf,
+    root: Arc<Dir>,
+}
+
+/// A file that was opened and found to be a regular one.
+struct Object {
+    file: File,
+    size: u64,
+}
+
+impl FolderStore {
+    /// The folder at `path`, as the store called `name`. Fails when it is no folder or may not be opened.
+    pub fn open(name: impl Into<Arc<str>>, path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref().to_path_buf();
+        let root = Dir::open_ambient_dir(&path, ambient_authority())?;
+        Ok(Self { name: name.into(), path, root: Arc::new(root) })
+    }
+
+    /// Opens the object on a blocking thread and gives what `read` makes of it.
+    fn with_object<T: Send + 'static>(
+        &self,
+        key: Arc<str>,
+        read: impl FnOnce(&Asked, Object) -> Result<T, StoreError> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, StoreError>> {
+        let asked = Asked { store: self.name.clone(), key };
+        if let Err(reason) = check_key(&asked.key) {
+            return Box::pin(std::future::ready(Err(asked.refused(reason))));
+        }
+        let root = self.root.clone();
+        Box::pin(async move {
+            let asked_again = asked.clone();
+            let task = spawn_blocking(move || {
+                let object = Object::open(&root, &asked)?;
+                read(&asked, object)
+            });
+            task.await.unwrap_or_else(|error| Err(asked_again.failed(error)))
+        })
+    }
+}
+
+impl Store for FolderStore {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn describe(&self) -> String {
+        format!("store `{}` (folder `{}`)", self.name, self.path.display())
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+        let asked = Asked { store: self.name.clone(), key: Arc::from(prefix) };
+        if let Err(reason) = check_prefix(prefix) {
+            return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
+        }
+        // The walk travels to a blocking thread and back for every page, so that nothing goes on when nobody asks.
+        let walk = Walk::new(self.root.clone(), asked.clone());
+        stream::unfold(Some(walk), move |walk| {
+            let asked = asked.clone();
+            async move {
+                let mut walk = walk?;
+                let task = spawn_blocking(move || {
+                    let page = walk.next_page();
+                    (page, walk)
+                });
+                match task.await {
+                    Ok((Ok(page), _)) if page.is_empty() => None,
+                    Ok((Ok(page), walk)) => Some((Ok(page), Some(walk))),
+                    Ok((Err(error), _)) => Some((Err(error), None)),
+                    Err(error) => Some((Err(asked.failed(error)), None)),
+                }
+            }
+        })
+        .boxed()
+    }
+
+    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        self.with_object(key, |asked, object| object.read_all(asked))
+    }
+
+    fn get_range(&self, key: Arc<str>, range: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        self.with_object(key, move |asked, object| object.read_range(asked, range))
+    }
+
+    fn size(&self, key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>> {
+        self.with_object(key, |_, object| Ok(object.size))
+    }
+}
+
+impl Object {
+    fn open(root: &Dir, asked: &Asked) -> Result<Self, StoreError> {
+        let mut options = OpenOptions::new();
+        // A pipe nobody writes to must not block, and a terminal must not become ours.
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+        options.read(true).custom_flags(flags.cast_signed());
+        let file = root.open_with(&*asked.key, &options).map_err(|error| asked.not_opened(error))?;
+        let stat = fstat(file.as_fd()).map_err(|error| asked.failed(io::Error::from(error)))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Self { file, size: stat.st_size.cast_unsigned() }),
+            FileType::Directory => Err(asked.not_found()),
+            _ => Err(asked.refused(NOT_REGULAR)),
+        }
+    }
+
+    /// As many bytes as the file had when it was opened.
+    fn read_all(&self, asked: &Asked) -> Result<Bytes, StoreError> {
+        self.read_range(asked, 0..self.size)
+    }
+
+    fn read_range(&self, asked: &Asked, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let length = range.end.saturating_sub(range.start);
+        if length == 0 {
+            return Ok(Bytes::new());
+        }
+        if range.end > self.size {
+            return Err(asked.out_of_range(range, self.size));
+        }
+        if length > MAX_GET_BYTES {
+            return Err(asked.too_large(length));
+        }
+        let most = usize::try_from(length).map_err(|error| asked.failed(error))?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(most).map_err(|error| asked.failed(error))?;
+        while bytes.len() < most {
+            let at = range.start + bytes.len() as u64;
+            let read = retry_on_intr(|| pread(self.file.as_fd(), spare_capacity(&mut bytes), at));
+            if read.map_err(|error| asked.failed(io::Error::from(error)))? == 0 {
+                return Err(asked.out_of_range(range, at));
+            }
+        }
+        // The allocator may have given more room than was asked for, and the file may have grown.
+        bytes.truncate(most);
+        Ok(Bytes::from(bytes))
+    }
+}
+
+/// What was asked of which store: all that its errors have to name.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) store: Arc<str>,
+    pub(crate) key: Arc<str>,
+}
+
+const NOT_REGULAR: &str = "it names a pipe, a socket or a device; only regular files are objects";
+const LEADS_OUTSIDE: &str =
+    "it leads out of the store's folder (through a link: inside, links must be relative and stay inside)";
+const LINK_CIRCLE: &str = "it leads through links that go in a circle";
+
+impl Asked {
+    fn not_opened(&self, error: io::Error) -> StoreError {
+        let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+        match errno {
+            // cap-std's word for a path that leads outside: it alone comes without a number.
+            None if error.kind() == io::ErrorKind::PermissionDenied => self.refused(LEADS_OUTSIDE),
+            Some(Errno::LOOP) => self.refused(LINK_CIRCLE),
+            // What opening a socket, or a device without a driver, answers.
+            Some(Errno::NXIO | Errno::NODEV) => self.refused(NOT_REGULAR),
+            Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => self.not_found(),
+            Some(Errno::ACCESS | Errno::PERM) => {
+                StoreError::Denied { store: self.store.clone(), key: self.key.clone(), source: error.into() }
+            }
+            _ => self.failed(error),
+        }
+    }
+
+    fn not_found(&self) -> StoreError {
+        StoreError::NotFound { store: self.store.clone(), key: self.key.clone() }
+    }
+
+    fn refused(&self, reason: &'static str) -> StoreError {
+        StoreError::Refused { store: self.store.clone(), key: self.key.clone(), reason: reason.into() }
+    }
+
+    fn too_large(&self, size: u64) -> StoreError {
+        let (store, key) = (self.store.clone(), self.key.clone());
+        StoreError::TooLarge { store, key, size, most: MAX_GET_BYTES }
+    }
+
+    fn out_of_range(&self, range: Range<u64>, size: u64) -> StoreError {
+        StoreError::OutOfRange { store: self.store.clone(), key: self.key.clone(), range, size }
+    }
+
+    fn failed(&self, source: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+        StoreError::Io { store: self.store.clone(), key: self.key.clone(), source: Box::new(source) }
+    }
+
+    /// The error for a folder of a listing that could not be read; `None` when it has gone meanwhile.
+    pub(crate) fn not_listed(&self, folder: &str, error: io::Error) -> Option<StoreError> {
+        let asked = Self { store: self.store.clone(), key: Arc::from(folder) };
+        match asked.not_opened(error) {
+            StoreError::NotFound { .. } => None,
+            error => Some(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_answers_becomes_what_a_caller_can_do() {
+        let asked = Asked { store: Arc::from("data"), key: Arc::from("a/b") };
+        let error = |errno: Errno| asked.not_opened(io::Error::from(errno));
+        // A test that runs as root cannot be denied anything, so the answer is made up.
+        assert!(matches!(error(Errno::ACCESS), StoreError::Denied { .. }));
+        assert!(matches!(error(Errno::MFILE), StoreError::Io { .. }));
+        assert!(matches!(error(Errno::NOTDIR), StoreError::NotFound { .. }));
+        assert!(matches!(error(Errno::LOOP), StoreError::Refused { .. }));
+        let escape = io::Error::new(io::ErrorKind::PermissionDenied, "a path led outside of the filesystem");
+        assert!(matches!(asked.not_opened(escape), StoreError::Refused { .. }));
+        assert!(asked.not_listed("a/", io::Error::from(Errno::NOENT)).is_none());
+        let text = error(Errno::MFILE).with_causes();
+        assert!(text.starts_with("reading `a/b` of store `data` failed: Too many open files"), "{text}");
+    }
+}

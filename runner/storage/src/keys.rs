@@ -1,0 +1,66 @@
+//! A list of keys that stays small when there are millions of them.
+
+/// Keys in order, all in one string: a key costs its bytes and eight more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    text: String,
+    /// Where in `text` each key ends.
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Adds one at the end.
+    pub fn push(&mut self, key: &str) {
+        self.text.push_str(key);
+        self.ends.push(self.text.len());
+    }
+
+    /// The key at `index`, from 0; `None` past the end.
+    pub fn get(&self, index: usize) -> Option<&str> {
+        let end = *self.ends.get(index)?;
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(&self.text[start..end])
+    }
+
+    /// The last one.
+    pub fn last(&self) -> Option<&str> {
+        self.get(self.len().checked_sub(1)?)
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+
+    /// Gives back the memory kept for more keys.
+    pub(crate) fn shrink(&mut self) {
+        self.text.shrink_to_fit();
+        self.ends.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_back_as_they_went_in() {
+        let mut keys = Keys::default();
+        assert_eq!((keys.get(0), keys.last()), (None, None));
+        for key in ["a", "", "bc/d"] {
+            keys.push(key);
+        }
+        assert_eq!(keys.iter().collect::<Vec<_>>(), ["a", "", "bc/d"]);
+        assert_eq!((keys.get(3), keys.last(), keys.len()), (None, Some("bc/d"), 3));
+    }
+}

@@ -1,0 +1,139 @@
+//! Reads an object line by line, in range reads, so that its size does not matter.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use memchr::memchr;
+use penstock_engine::ports::SourceFault;
+
+use crate::bounded::BoundedStore;
+use crate::error::{StoreError, shown};
+
+/// Longest line that is read, in bytes.
+pub const MAX_LINE_BYTES: usize = 64 << 20;
+
+/// Bytes read at a time: large enough for a bucket's latency not to matter much, small beside everything else.
+const BLOCK_BYTES: u64 = 1 << 20;
+
+/// Some editors begin a file with it; it is no part of the first line.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// An object that is read in ranges, and whose size was asked once.
+#[derive(Clone, Debug)]
+pub(crate) struct RangedObject {
+    pub(crate) store: BoundedStore,
+    pub(crate) key: Arc<str>,
+    /// In bytes.
+    pub(crate) size: u64,
+    /// All of it, when it is small enough to be kept.
+    pub(crate) held: Option<Bytes>,
+}
+
+/// The lines of an object that are not blank, in order.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    object: RangedObject,
+    /// Where the next block starts.
+    read_to: u64,
+    /// The beginning of a line that the blocks so far did not end.
+    begun: BytesMut,
+    /// Lines that have ended, blank ones included.
+    ended: u64,
+}
+
+/// One line that is not blank.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// Its number in the file, from 1; blank lines count.
+    pub(crate) number: u64,
+    /// Where it starts, in bytes from the object's start.
+    pub(crate) start: u64,
+    /// The line, without its end.
+    pub(crate) text: Bytes,
+}
+
+impl RangedObject {
+    /// The object `key`, found to be there. Kept whole when it has at most `hold` bytes.
+    pub(crate) async fn open(store: BoundedStore, key: Arc<str>, hold: u64) -> Result<Self, StoreError> {
+        let size = store.size(key.clone()).await?;
+        let held = match size <= hold {
+            true => Some(store.get_range(key.clone(), 0..size).await?),
+            false => None,
+        };
+        Ok(Self { store, key, size, held })
+    }
+
+    /// Exactly the bytes `range`, which lies within the object.
+    pub(crate) async fn read(&self, range: Range<u64>) -> Result<Bytes, StoreError> {
+        let slice = self.held.as_ref().and_then(|held| {
+            let (start, end) = (usize::try_from(range.start).ok()?, usize::try_from(range.end).ok()?);
+            (end <= held.len()).then(|| held.slice(start..end))
+        });
+        match slice {
+            Some(slice) => Ok(slice),
+            None => self.store.get_range(self.key.clone(), range).await,
+        }
+    }
+
+    /// A fault of one of its lines.
+    pub(crate) fn line_fault(&self, number: u64, reason: &str) -> SourceFault {
+        let (store, key) = (self.store.name(), shown(&self.key));
+        SourceFault::new(format!("line {number} of {key} in store `{store}` {reason}"), None)
+    }
+}
+
+impl Lines {
+    pub(crate) fn new(object: RangedObject) -> Self {
+        Self { object, read_to: 0, begun: BytesMut::new(), ended: 0 }
+    }
+
+    /// The lines that end in the next block; `None` at the end. May be empty within a long line or among blank ones.
+    pub(crate) async fn next_block(&mut self) -> Result<Option<Vec<Line>>, SourceFault> {
+        let start = self.read_to;
+        if start == self.object.size {
+            return Ok(self.last_line());
+        }
+        let end = self.object.size.min(start + BLOCK_BYTES);
+        let mut block = self.object.read(start..end).await?;
+        self.read_to = end;
+        let mut position = start - self.begun.len() as u64;
+        if start == 0 && block.starts_with(BYTE_ORDER_MARK) {
+            block = block.slice(BYTE_ORDER_MARK.len()..);
+            position = BYTE_ORDER_MARK.len() as u64;
+        }
+        let mut lines = Vec::new();
+        while let Some(length) = memchr(b'\n', &block) {
+            let mut text = block.split_to(length + 1);
+            if !self.begun.is_empty() {
+                self.begun.extend_from_slice(&text);
+                text = self.begun.split().freeze();
+            }
+            let next = position + text.len() as u64;
+            lines.extend(self.end_line(position, text));
+            position = next;
+        }
+        if self.begun.len() + block.len() > MAX_LINE_BYTES {
+            let reason = "is longer than 64 MiB; is it NDJSON, with one object per line?";
+            return Err(self.object.line_fault(self.ended + 1, reason));
+        }
+        self.begun.extend_from_slice(&block);
+        Ok(Some(lines))
+    }
+
+    /// What follows the last line end.
+    fn last_line(&mut self) -> Option<Vec<Line>> {
+        let text = self.begun.split().freeze();
+        if text.is_empty() {
+            return None;
+        }
+        let position = self.object.size - text.len() as u64;
+        Some(self.end_line(position, text).into_iter().collect())
+    }
+
+    fn end_line(&mut self, start: u64, text: Bytes) -> Option<Line> {
+        self.ended += 1;
+        let is_blank = text.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
+        (!is_blank).then_some(Line { number: self.ended, start, text })
+    }
+}

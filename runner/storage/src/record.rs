@@ -1,0 +1,155 @@
+//! Makes a sample of one line of JSON.
+
+use std::sync::Arc;
+
+use penstock_engine::item::{Field, Origin, Sample, Value};
+use serde_json::{Map, Number, Value as Json};
+
+/// The member that becomes the sample's key.
+const KEY: &str = "key";
+
+/// The sample that the JSON object on line `number` describes; else what is wrong with the line.
+///
+/// `key` (a string or an integer) becomes the key; without it, or when it is null, the line's number does. The other
+/// members become fields, in their order: strings texts, integers ints, other numbers reals, booleans ints (0 or 1),
+/// arrays and objects texts that hold their JSON. A null leaves its field out, as if the member were not there.
+pub(crate) fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, String> {
+    let text = str::from_utf8(line.trim_ascii_end())
+        .map_err(|error| format!("is not UTF-8: byte {} is no character's start", error.valid_up_to() + 1))?;
+    let members: Map<String, Json> = serde_json::from_str(text).map_err(|error| not_json(&error))?;
+    let key = match members.get(KEY) {
+        None | Some(Json::Null) => Arc::from(number.to_string()),
+        Some(Json::String(key)) if !key.is_empty() => Arc::from(key.as_str()),
+        Some(Json::Number(key)) if !key.is_f64() => Arc::from(key.to_string()),
+        Some(other) => {
+            return Err(format!(
+                "has the `key` {}; a string that is not empty or an integer would do",
+                short(other)
+            ));
+        }
+    };
+    let mut fields = Vec::with_capacity(members.len());
+    for (name, member) in members {
+        if name == KEY {
+            continue;
+        }
+        if let Some(value) = value_of(&name, member)? {
+            fields.push(Field { name: Arc::from(name), value });
+        }
+    }
+    Ok(Sample { key, origin, fields })
+}
+
+fn value_of(name: &str, member: Json) -> Result<Option<Value>, String> {
+    Ok(Some(match member {
+        Json::Null => return Ok(None),
+        Json::Bool(is_true) => Value::Int(i64::from(is_true)),
+        Json::Number(number) => number_of(name, &number)?,
+        Json::String(text) => Value::Text(text),
+        nested @ (Json::Array(_) | Json::Object(_)) => Value::Text(nested.to_string()),
+    }))
+}
+
+fn number_of(name: &str, number: &Number) -> Result<Value, String> {
+    if let Some(int) = number.as_i64() {
+        return Ok(Value::Int(int));
+    }
+    match number.as_f64() {
+        Some(real) if number.is_f64() => Ok(Value::Real(real)),
+        // Rounding it to a real would change an id or a hash in silence.
+        _ => Err(format!(
+            "has the member `{name}`: {number}, which is beyond 64 signed bits; write it as a string"
+        )),
+    }
+}
+
+fn not_json(error: &serde_json::Error) -> String {
+    // serde_json ends its messages with a line and a column of the text it was given, which is one line.
+    let text = error.to_string();
+    let reason = text.split(" at line ").next().unwrap_or(&text);
+    match error.column() {
+        0 => format!("is not a JSON object: {reason}"),
+        column => format!("is not a JSON object: {reason}, at column {column}"),
+    }
+}
+
+fn short(json: &Json) -> String {
+    const MOST_CHARS: usize = 40;
+    let text = json.to_string();
+    match text.char_indices().nth(MOST_CHARS) {
+        Some((end, _)) => format!("`{}`...", &text[..end]),
+        None => format!("`{text}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(line: &str) -> Result<Sample, String> {
+        sample_of(line.as_bytes(), 7, Origin::default())
+    }
+
+    #[test]
+    fn members_become_fields_in_their_order() {
+        let found = sample(
+            r#"{"z": "text", "key": "k", "a": -3, "m": 0.1, "yes": true, "none": null, "list": [1, [2.5]], "b": {"c": "d"}}"#,
+        );
+        let found = found.unwrap();
+        assert_eq!(&*found.key, "k");
+        let fields: Vec<(&str, &Value)> =
+            found.fields.iter().map(|field| (&*field.name, &field.value)).collect();
+        let text = |text: &str| Value::Text(text.to_owned());
+        assert_eq!(
+            fields,
+            [
+                ("z", &text("text")),
+                ("a", &Value::Int(-3)),
+                ("m", &Value::Real(0.1)),
+                ("yes", &Value::Int(1)),
+                ("list", &text("[1,[2.5]]")),
+                ("b", &text(r#"{"c":"d"}"#)),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_key_is_a_string_an_integer_or_the_line_number() {
+        for (line, key) in [
+            (r#"{"key": "a/b"}"#, "a/b"),
+            (r#"{"key": 12}"#, "12"),
+            (r#"{"key": 18446744073709551615}"#, "18446744073709551615"),
+            (r#"{"key": null}"#, "7"),
+            ("{}", "7"),
+        ] {
+            assert_eq!(&*sample(line).unwrap().key, key, "{line}");
+        }
+        for line in [r#"{"key": 1.5}"#, r#"{"key": ""}"#, r#"{"key": true}"#, r#"{"key": ["k"]}"#] {
+            let fault = sample(line).unwrap_err();
+            assert!(fault.contains("a string that is not empty or an integer"), "{line}: {fault}");
+        }
+    }
+
+    #[test]
+    fn numbers_arrive_as_written_or_not_at_all() {
+        assert_eq!(sample(r#"{"n": 9223372036854775807}"#).unwrap().field("n"), Some(&Value::Int(i64::MAX)));
+        let real = sample(r#"{"n": 1.7976931348623157e308}"#).unwrap();
+        assert_eq!(real.field("n"), Some(&Value::Real(f64::MAX)));
+        let fault = sample(r#"{"n": 9223372036854775808}"#).unwrap_err();
+        assert!(fault.contains("`n`: 9223372036854775808, which is beyond 64 signed bits"), "{fault}");
+        assert!(sample(r#"{"n": 1e999}"#).is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_said() {
+        assert_eq!(
+            sample("[1]").unwrap_err(),
+            "is not a JSON object: invalid type: sequence, expected a map, at column 0"
+                .replace(", at column 0", "")
+        );
+        assert!(sample(r#"{"a": }"#).unwrap_err().ends_with("expected value, at column 7"));
+        assert!(sample(r#"{"a": 1} x"#).unwrap_err().contains("trailing characters"));
+        let fault = sample_of(b"{\"a\": \"\xff\"}", 1, Origin::default()).unwrap_err();
+        assert!(fault.starts_with("is not UTF-8: byte 8"), "{fault}");
+    }
+}

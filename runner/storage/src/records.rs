@@ -1,0 +1,336 @@
+//! The `records` source: a sample for every line of an NDJSON object.
+
+use std::collections::VecDeque;
+use std::iter::Peekable;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, try_join_all};
+use penstock_engine::item::{Origin, Sample};
+use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_types::traversal::{Shard, Step, Traversal, TraversalSettings, Uneven};
+use tokio::task::spawn_blocking;
+
+use crate::bounded::BoundedStore;
+use crate::lines::{Line, Lines, MAX_LINE_BYTES, RangedObject};
+use crate::record::sample_of;
+
+/// Makes a sample of every line of an NDJSON object: `key` becomes its key (else the line's number), the other members
+/// its fields. Blank lines are skipped.
+///
+/// Texts and numbers become fields as they are, booleans the ints 0 and 1, arrays and objects texts that hold their
+/// JSON; a null leaves the field out. A line that is no JSON object is a fault that names it, and so is one longer than
+/// [`MAX_LINE_BYTES`]; the samples before it are still made.
+///
+/// In order, the object streams through in blocks of 1 MiB, however large it is. Shuffled, it is scanned once for where
+/// its lines start (8 bytes each are kept), then every line is a range read of its own; an object of at most 32 MiB is
+/// kept in memory instead.
+#[derive(Debug)]
+pub struct RecordSource {
+    store: BoundedStore,
+    key: Arc<str>,
+    settings: TraversalSettings,
+    reading: Option<Reading>,
+    /// Found behind samples that had to go out first.
+    fault: Option<SourceFault>,
+}
+
+#[derive(Debug)]
+enum Reading {
+    InOrder(InOrder),
+    Shuffled(Shuffled),
+    Ended,
+}
+
+/// Reads every line once per epoch, from first to last.
+#[derive(Debug)]
+struct InOrder {
+    object: RangedObject,
+    shard: Shard,
+    limit: u64,
+    epochs: Option<NonZeroU32>,
+    epoch: u32,
+    lines: Lines,
+    /// Lines read and not looked at.
+    pending: VecDeque<Line>,
+    /// Records looked at in this epoch, over all ranks.
+    seen: u64,
+    /// This rank's record of a round that is not complete, which `Uneven::Drop` may leave out.
+    held: Option<Raw>,
+}
+
+/// Reads lines in any order, by where they start.
+#[derive(Debug)]
+struct Shuffled {
+    object: RangedObject,
+    /// Where each record starts, and where the last one ends.
+    starts: Vec<u64>,
+    /// Where blank lines made line numbers run ahead: the first record behind them, and how many there were so far.
+    blanks: Vec<(u64, u64)>,
+    traversal: Peekable<Traversal>,
+}
+
+/// A record as it was read.
+#[derive(Debug)]
+struct Raw {
+    origin: Origin,
+    number: u64,
+    text: Bytes,
+}
+
+/// What a reading gives at a time.
+enum RawChunk {
+    Records(Vec<Raw>),
+    EpochEnd,
+}
+
+/// Samples handed over at a time, at most.
+const CHUNK: usize = 256;
+
+/// Bytes of lines read at a time, at most, but for the last of them.
+const CHUNK_BYTES: u64 = 4 << 20;
+
+/// Largest object that a shuffled reading keeps in memory.
+const HELD_BYTES: u64 = 32 << 20;
+
+impl RecordSource {
+    /// Reads the object `key` of `store`.
+    pub fn new(store: BoundedStore, key: impl Into<Arc<str>>, settings: TraversalSettings) -> Self {
+        Self { store, key: key.into(), settings, reading: None, fault: None }
+    }
+
+    async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        let reading = match &mut self.reading {
+            Some(reading) => reading,
+            None => {
+                let reading = self.open().await?;
+                self.reading.insert(reading)
+            }
+        };
+        let (object, chunk) = match reading {
+            Reading::InOrder(reading) => (reading.object.clone(), reading.next_chunk().await?),
+            Reading::Shuffled(reading) => (reading.object.clone(), reading.next_chunk().await?),
+            Reading::Ended => return Ok(None),
+        };
+        let records = match chunk {
+            None => {
+                self.reading = Some(Reading::Ended);
+                return Ok(None);
+            }
+            Some(RawChunk::EpochEnd) => return Ok(Some(Produced::EpochEnd)),
+            Some(RawChunk::Records(records)) => records,
+        };
+        let (samples, fault) = parse(object, records).await?;
+        if let Some(fault) = fault {
+            if samples.is_empty() {
+                return Err(fault);
+            }
+            self.fault = Some(fault);
+        }
+        Ok(Some(Produced::Samples(samples)))
+    }
+
+    async fn open(&self) -> Result<Reading, SourceFault> {
+        if let Some(shard) = &self.settings.shard {
+            shard.check().map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+        }
+        let hold = if self.settings.shuffle { HELD_BYTES } else { 0 };
+        let object = RangedObject::open(self.store.clone(), self.key.clone(), hold).await?;
+        Ok(match self.settings.shuffle {
+            true => Reading::Shuffled(Shuffled::scan(object, self.settings).await?),
+            false => Reading::InOrder(InOrder::new(object, self.settings)),
+        })
+    }
+}
+
+impl Source for RecordSource {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
+        async {
+            let next = self.next_chunk().await;
+            if next.is_err() {
+                self.reading = Some(Reading::Ended);
+            }
+            next
+        }
+        .boxed()
+    }
+}
+
+impl InOrder {
+    fn new(object: RangedObject, settings: TraversalSettings) -> Self {
+        let alone = Shard { rank: 0, world: NonZeroU32::MIN, uneven: Uneven::Keep };
+        Self {
+            lines: Lines::new(object.clone()),
+            object,
+            shard: settings.shard.unwrap_or(alone),
+            limit: settings.limit.unwrap_or(u64::MAX),
+            epochs: settings.epochs,
+            epoch: 0,
+            pending: VecDeque::new(),
+            seen: 0,
+            held: None,
+        }
+    }
+
+    async fn next_chunk(&mut self) -> Result<Option<RawChunk>, SourceFault> {
+        let mut records = Vec::new();
+        let mut bytes = 0;
+        while records.len() < CHUNK && bytes < CHUNK_BYTES && self.seen < self.limit {
+            let Some(line) = self.pending.pop_front() else {
+                // What is complete goes out before a read that may fail, or wait.
+                if !records.is_empty() {
+                    break;
+                }
+                match self.lines.next_block().await? {
+                    Some(lines) => self.pending = lines.into(),
+                    None => break,
+                }
+                continue;
+            };
+            if let Some(record) = self.pass(line) {
+                bytes += record.text.len() as u64;
+                records.push(record);
+            }
+        }
+        if !records.is_empty() {
+            return Ok(Some(RawChunk::Records(records)));
+        }
+        Ok(self.start_next_epoch().then_some(RawChunk::EpochEnd))
+    }
+
+    /// The record that becomes this rank's for certain once `line` has been seen.
+    fn pass(&mut self, line: Line) -> Option<Raw> {
+        let index = self.seen;
+        self.seen += 1;
+        let world = u64::from(self.shard.world.get());
+        let place = index % world;
+        if place == u64::from(self.shard.rank) {
+            let origin = Origin { epoch: self.epoch, index, path: 0 };
+            self.held = Some(Raw { origin, number: line.number, text: line.text });
+        }
+        match self.shard.uneven == Uneven::Keep || place + 1 == world {
+            true => self.held.take(),
+            false => None,
+        }
+    }
+
+    /// As in [`Traversal`]: an epoch that gave this rank nothing is the last.
+    fn start_next_epoch(&mut self) -> bool {
+        let next = self.epoch.checked_add(1);
+        let Some(next) = next.filter(|next| self.epochs.is_none_or(|epochs| *next < epochs.get())) else {
+            return false;
+        };
+        if self.shard.share_of(self.seen) == 0 {
+            return false;
+        }
+        self.epoch = next;
+        self.lines = Lines::new(self.object.clone());
+        self.pending.clear();
+        self.seen = 0;
+        self.held = None;
+        true
+    }
+}
+
+impl Shuffled {
+    async fn scan(object: RangedObject, settings: TraversalSettings) -> Result<Self, SourceFault> {
+        let mut lines = Lines::new(object.clone());
+        let mut starts = Vec::new();
+        let mut blanks = Vec::new();
+        let mut blank_so_far = 0;
+        while let Some(block) = lines.next_block().await? {
+            for line in block {
+                let record = starts.len() as u64;
+                let blank = line.number - 1 - record;
+                if blank > blank_so_far {
+                    blanks.push((record, blank));
+                    blank_so_far = blank;
+                }
+                starts.push(line.start);
+            }
+        }
+        let count = starts.len() as u64;
+        starts.push(object.size);
+        starts.shrink_to_fit();
+        let traversal =
+            Traversal::new(count, settings).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+        Ok(Self { object, starts, blanks, traversal: traversal.peekable() })
+    }
+
+    async fn next_chunk(&mut self) -> Result<Option<RawChunk>, SourceFault> {
+        let mut visits = Vec::new();
+        let mut bytes = 0;
+        while visits.len() < CHUNK && bytes < CHUNK_BYTES {
+            match self.traversal.peek() {
+                Some(Step::Visit { epoch, index }) => {
+                    let origin = Origin { epoch: *epoch, index: *index, path: 0 };
+                    bytes += self.size_of(origin.index);
+                    visits.push(origin);
+                    self.traversal.next();
+                }
+                Some(Step::EpochEnd) if visits.is_empty() => {
+                    self.traversal.next();
+                    return Ok(Some(RawChunk::EpochEnd));
+                }
+                Some(Step::EpochEnd) | None => break,
+            }
+        }
+        if visits.is_empty() {
+            return Ok(None);
+        }
+        let records = try_join_all(visits.into_iter().map(|origin| self.read(origin))).await?;
+        Ok(Some(RawChunk::Records(records)))
+    }
+
+    async fn read(&self, origin: Origin) -> Result<Raw, SourceFault> {
+        let number = self.number_of(origin.index);
+        // Up to the next record: the line end and blank lines in between are white space to JSON.
+        let (start, size) = (self.start_of(origin.index), self.size_of(origin.index));
+        if size > MAX_LINE_BYTES as u64 {
+            return Err(self.object.line_fault(number, "is followed by more than 64 MiB of blank lines"));
+        }
+        let text = self.object.read(start..start + size).await?;
+        Ok(Raw { origin, number, text })
+    }
+
+    /// Where record `index` starts; the object's end past the last.
+    fn start_of(&self, index: u64) -> u64 {
+        usize::try_from(index)
+            .ok()
+            .and_then(|index| self.starts.get(index).copied())
+            .unwrap_or(self.object.size)
+    }
+
+    fn size_of(&self, index: u64) -> u64 {
+        self.start_of(index + 1) - self.start_of(index)
+    }
+
+    fn number_of(&self, index: u64) -> u64 {
+        let behind = self.blanks.partition_point(|(record, _)| *record <= index);
+        let blank = behind.checked_sub(1).map_or(0, |last| self.blanks[last].1);
+        index + blank + 1
+    }
+}
+
+/// Makes samples of records, up to the first that is none. On a blocking thread: a few MiB of JSON take milliseconds.
+async fn parse(
+    object: RangedObject,
+    records: Vec<Raw>,
+) -> Result<(Vec<Sample>, Option<SourceFault>), SourceFault> {
+    let parsing = spawn_blocking(move || {
+        let mut samples = Vec::with_capacity(records.len());
+        for Raw { origin, number, text } in records {
+            match sample_of(&text, number, origin) {
+                Ok(sample) => samples.push(sample),
+                Err(reason) => return (samples, Some(object.line_fault(number, &reason))),
+            }
+        }
+        (samples, None)
+    });
+    parsing.await.map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))
+}

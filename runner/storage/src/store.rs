@@ -1,0 +1,41 @@
+//! What a store of objects is, whatever keeps them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+
+use crate::error::StoreError;
+use crate::keys::Keys;
+
+/// Most bytes one [`Store::get`] reads; larger objects are read in ranges.
+pub const MAX_GET_BYTES: u64 = 2 << 30;
+
+/// A flat space of objects, each named by a key: relative, `/`-separated UTF-8 of at most
+/// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES).
+///
+/// Errors name the store and the key. What can be retried has been retried when an error comes out. The futures own
+/// what they need, so that an op may outlive the call; dropping one gives its read up.
+pub trait Store: Send + Sync {
+    /// The name by which pipelines know it.
+    fn name(&self) -> &Arc<str>;
+
+    /// What it is, for the operator's logs: it may hold a path or an endpoint that a pipeline's author must not see.
+    fn describe(&self) -> String;
+
+    /// All keys that start with `prefix`, sorted by their bytes, a page at a time. A prefix is a string, not a folder:
+    /// `a/b` finds `a/bc`. Nothing found is an empty listing, not an error.
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>>;
+
+    /// The whole object, at most [`MAX_GET_BYTES`].
+    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>>;
+
+    /// Exactly the bytes `range` of the object; an error when it does not have them all. An empty range gives no bytes
+    /// and need not look at the object.
+    fn get_range(&self, key: Arc<str>, range: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>>;
+
+    /// The object's size in bytes.
+    fn size(&self, key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>>;
+}

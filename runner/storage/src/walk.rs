@@ -1,0 +1,147 @@
+//! Walks a folder so that its files come in the byte order of their whole keys, as a bucket lists them.
+
+use std::io;
+use std::sync::Arc;
+use std::vec;
+
+use cap_std::fs::{Dir, FileType};
+use tracing::warn;
+
+use crate::error::StoreError;
+use crate::folder::Asked;
+use crate::key::MAX_KEY_BYTES;
+use crate::keys::Keys;
+
+/// Keys of one page: a page is what one visit to a blocking thread gives.
+const PAGE: usize = 1000;
+
+/// A listing under way. Holds the sorted names of one folder per level, and no open file.
+pub(crate) struct Walk {
+    root: Arc<Dir>,
+    asked: Asked,
+    /// From the first folder down to the one being listed.
+    levels: Vec<Level>,
+    is_started: bool,
+    left_out: u64,
+    /// The first name left out, for the warning.
+    first_left_out: Option<String>,
+}
+
+struct Level {
+    /// Path of the folder with `/` at its end; empty for the root.
+    path: String,
+    entries: vec::IntoIter<Entry>,
+}
+
+/// One name in a folder.
+struct Entry {
+    /// With `/` at its end when it is a folder. Sorting by this sorts the whole keys: a folder's keys all start with it.
+    name: String,
+}
+
+impl Walk {
+    /// A walk over all keys that start with the asked key, which is a checked prefix.
+    pub(crate) fn new(root: Arc<Dir>, asked: Asked) -> Self {
+        Self { root, asked, levels: Vec::new(), is_started: false, left_out: 0, first_left_out: None }
+    }
+
+    /// The next keys in order; none at the end.
+    pub(crate) fn next_page(&mut self) -> Result<Keys, StoreError> {
+        if !self.is_started {
+            self.is_started = true;
+            let prefix = self.asked.key.clone();
+            let (folder, name_prefix) = prefix.split_at(prefix.rfind('/').map_or(0, |slash| slash + 1));
+            self.enter(folder.to_owned(), name_prefix)?;
+        }
+        let mut page = Keys::default();
+        while page.len() < PAGE {
+            let Some(level) = self.levels.last_mut() else {
+                self.warn_of_left_out();
+                break;
+            };
+            let Some(entry) = level.entries.next() else {
+                self.levels.pop();
+                continue;
+            };
+            let path = format!("{}{}", level.path, entry.name);
+            if path.len() > MAX_KEY_BYTES {
+                self.leave_out(path);
+            } else if path.ends_with('/') {
+                self.enter(path, "")?;
+            } else {
+                page.push(&path);
+            }
+        }
+        Ok(page)
+    }
+
+    /// Reads the names of a folder. One that does not exist has none: a prefix may name nothing, and a folder may go
+    /// between being seen and being read.
+    fn enter(&mut self, path: String, name_prefix: &str) -> Result<(), StoreError> {
+        let entries = match self.read_folder(&path, name_prefix) {
+            Ok(entries) => entries,
+            Err(error) => return self.asked.not_listed(&path, error).map_or(Ok(()), Err),
+        };
+        self.levels.push(Level { path, entries: entries.into_iter() });
+        Ok(())
+    }
+
+    fn read_folder(&mut self, path: &str, name_prefix: &str) -> io::Result<Vec<Entry>> {
+        let listed = match path.strip_suffix('/') {
+            Some(folder) => self.root.read_dir(folder)?,
+            None => self.root.entries()?,
+        };
+        let mut entries = Vec::new();
+        for entry in listed {
+            let entry = entry?;
+            let mut name = match entry.file_name().into_string() {
+                Ok(name) => name,
+                Err(name) => {
+                    if name.to_string_lossy().starts_with(name_prefix) {
+                        self.leave_out(format!("{path}{}", name.display()));
+                    }
+                    continue;
+                }
+            };
+            if !name.starts_with(name_prefix) {
+                continue;
+            }
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                name.push('/');
+                entries.push(Entry { name });
+            } else if kind.is_file() || (kind.is_symlink() && self.is_link_to_file(path, &name)) {
+                entries.push(Entry { name });
+            } else if !self.is_link_to_folder(kind, path, &name) {
+                self.leave_out(format!("{path}{name}"));
+            }
+        }
+        entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        Ok(entries)
+    }
+
+    fn is_link_to_file(&self, path: &str, name: &str) -> bool {
+        self.root.metadata(format!("{path}{name}")).is_ok_and(|metadata| metadata.is_file())
+    }
+
+    fn is_link_to_folder(&self, kind: FileType, path: &str, name: &str) -> bool {
+        kind.is_symlink()
+            && self.root.metadata(format!("{path}{name}")).is_ok_and(|metadata| metadata.is_dir())
+    }
+
+    fn leave_out(&mut self, path: String) {
+        self.left_out += 1;
+        self.first_left_out.get_or_insert(path);
+    }
+
+    fn warn_of_left_out(&mut self) {
+        if let Some(first) = self.first_left_out.take() {
+            warn!(
+                store = &*self.asked.store,
+                left_out = self.left_out,
+                first,
+                "a listing left out what is no object: names that are not UTF-8 or too long, broken links, special files"
+            );
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What every store must do, whatever keeps its objects: run [`check`] over a store that holds [`OBJECTS`] and no more.
+
+use std::sync::Arc;
+
+use futures::TryStreamExt;
+use penstock_storage::{Keys, Store, StoreError};
+
+/// In the byte order of their keys. Folders sort otherwise: by name, `a` stands before `a-b`.
+pub(crate) const OBJECTS: &[(&str, &[u8])] = &[
+    ("%2e%2e", b"percent"),
+    (".hidden/x", b"hidden"),
+    ("A", b"large a"),
+    ("a-b", b"before the slash"),
+    ("a.b/c", b"also before"),
+    ("a/b", b"in the folder"),
+    ("a/b-c", b""),
+    ("a/b0/z", b"deeper"),
+    ("a0", b"behind the slash"),
+    ("a\\b", b"backslash"),
+    ("zebra", b"0123456789"),
+    ("\u{e4}", b"two bytes"),
+    ("\u{ff21}", b"three bytes"),
+    ("\u{1f5bb}/\u{1f5bb}", b"four bytes"),
+];
+
+/// Panics where `store` does not do as [`Store`] says.
+pub(crate) async fn check(store: &dyn Store) {
+    every_object_is_read_whole_and_in_parts(store).await;
+    listings_are_in_byte_order_and_prefixes_are_strings(store).await;
+    what_is_not_there_is_not_found(store).await;
+    what_is_no_key_is_refused(store).await;
+    ranges_are_exact_or_errors(store).await;
+}
+
+async fn listed(store: &dyn Store, prefix: &str) -> Vec<String> {
+    let pages: Vec<Keys> = store.list(prefix).try_collect().await.unwrap();
+    pages.iter().flat_map(Keys::iter).map(str::to_owned).collect()
+}
+
+async fn every_object_is_read_whole_and_in_parts(store: &dyn Store) {
+    for (key, bytes) in OBJECTS {
+        let key: Arc<str> = Arc::from(*key);
+        let size = bytes.len() as u64;
+        assert_eq!(store.get(key.clone()).await.unwrap(), *bytes, "{key}");
+        assert_eq!(store.size(key.clone()).await.unwrap(), size, "{key}");
+        assert_eq!(store.get_range(key.clone(), 0..size).await.unwrap(), *bytes, "{key}");
+    }
+}
+
+async fn listings_are_in_byte_order_and_prefixes_are_strings(store: &dyn Store) {
+    let keys: Vec<&str> = OBJECTS.iter().map(|(key, _)| *key).collect();
+    assert!(keys.is_sorted());
+    assert_eq!(listed(store, "").await, keys);
+    for prefix in
+        ["a", "a/", "a/b", "a/b0/", "a/b0/z", "zeb", ".h", "\u{1f5bb}/", "nothing", "a/nothing/", "zebra/"]
+    {
+        let expected: Vec<&str> = keys.iter().copied().filter(|key| key.starts_with(prefix)).collect();
+        assert_eq!(listed(store, prefix).await, expected, "prefix {prefix:?}");
+    }
+}
+
+async fn what_is_not_there_is_not_found(store: &dyn Store) {
+    // A folder is no object, nor is what would be inside one.
+    for missing in ["nothing", "a", "a/b0", "zebra/x", "%2E%2E", "a/B", &"n".repeat(1024)] {
+        let key: Arc<str> = Arc::from(missing);
+        for error in [
+            store.get(key.clone()).await.unwrap_err(),
+            store.get_range(key.clone(), 0..1).await.unwrap_err(),
+            store.size(key.clone()).await.unwrap_err(),
+        ] {
+            assert!(matches!(error, StoreError::NotFound { .. }), "{missing}: {error:?}");
+        }
+    }
+    let message = store.get(Arc::from("no\nsuch")).await.unwrap_err().to_string();
+    assert_eq!(message, format!("store `{}` has no object `no\\nsuch`", store.name()));
+}
+
+async fn what_is_no_key_is_refused(store: &dyn Store) {
+    let long = "k".repeat(4096);
+    for bad in ["", "..", "../x", "a/../zebra", "./zebra", "/etc/passwd", "zebra/", "a//b", "zebra\0", &long]
+    {
+        let key: Arc<str> = Arc::from(bad);
+        for error in [
+            store.get(key.clone()).await.unwrap_err(),
+            store.get_range(key.clone(), 0..1).await.unwrap_err(),
+            store.size(key.clone()).await.unwrap_err(),
+        ] {
+            assert!(matches!(error, StoreError::Refused { .. }), "{bad:?}: {error:?}");
+            assert!(error.to_string().len() < 400, "{} bytes of message", error.to_string().len());
+        }
+    }
+    for bad in ["../", "/", "a/../", "\0", &long] {
+        let listing: Result<Vec<Keys>, StoreError> = store.list(bad).try_collect().await;
+        assert!(matches!(listing, Err(StoreError::Refused { .. })), "prefix {bad:?}");
+    }
+}
+
+async fn ranges_are_exact_or_errors(store: &dyn Store) {
+    let key: Arc<str> = Arc::from("zebra");
+    assert_eq!(store.get_range(key.clone(), 3..7).await.unwrap(), "3456");
+    assert_eq!(store.get_range(key.clone(), 9..10).await.unwrap(), "9");
+    assert_eq!(store.get_range(key.clone(), 4..4).await.unwrap(), "");
+    for beyond in [9..11, 10..11, 50..60, 0..u64::MAX] {
+        let error = store.get_range(key.clone(), beyond.clone()).await.unwrap_err();
+        assert!(
+            matches!(&error, StoreError::OutOfRange { range, size: 10, .. } if *range == beyond),
+            "{error:?}"
+        );
+    }
+}

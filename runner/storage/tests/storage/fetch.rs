@@ -1,0 +1,83 @@
+//! The `fetch` stage.
+
+use std::sync::Arc;
+
+use penstock_engine::item::{Collated, Item, Origin, Sample, Value};
+use penstock_engine::ports::{Items, Output, TaskOp};
+use penstock_storage::{BYTES_FIELD, FetchOp};
+use penstock_types::run::FailureClass;
+
+use crate::folder_with;
+
+fn sample(key: &str) -> Sample {
+    let mut sample = Sample::new(key, Origin { epoch: 1, index: 2, path: 3 });
+    sample.set("label", Value::Int(4));
+    sample
+}
+
+fn fetched(key: &str, bytes: &'static [u8]) -> Sample {
+    let mut sample = sample(key);
+    sample.set(BYTES_FIELD, Value::Blob(bytes.into()));
+    sample
+}
+
+fn faults(output: &Output) -> Vec<(Sample, FailureClass, String)> {
+    let failed = output.failed.iter();
+    failed
+        .map(|failed| (failed.sample.clone(), failed.fault.class, failed.fault.message.to_string()))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_sample_keeps_its_fields_and_gets_its_bytes() {
+    let (_folder, store) = folder_with(&[("a", b"one")]);
+    let output = FetchOp::new(store).start(Item::Sample(sample("a"))).await;
+    assert!(matches!(&output.items, Items::One(Item::Sample(found)) if *found == fetched("a", b"one")));
+    assert!(output.failed.is_empty() && output.op_time.is_some());
+}
+
+#[tokio::test]
+async fn a_missing_key_costs_its_neighbours_nothing() {
+    let (_folder, store) = folder_with(&[("a", b"one"), ("b", b""), ("c", b"three")]);
+    let batch = ["c", "missing", "a", "../a", "b", "a"].map(sample).to_vec();
+    let output = FetchOp::new(store).start(Item::Batch(batch)).await;
+    let expected =
+        vec![fetched("c", b"three"), fetched("a", b"one"), fetched("b", b""), fetched("a", b"one")];
+    assert!(matches!(&output.items, Items::One(Item::Batch(found)) if *found == expected), "{output:?}");
+    let storage = FailureClass::Storage;
+    assert_eq!(
+        faults(&output),
+        [
+            (sample("missing"), storage, "store `data` has no object `missing`".to_owned()),
+            (
+                sample("../a"),
+                storage,
+                "store `data` refuses the key `../a`: it has a segment `.` or `..`; keys name objects directly"
+                    .to_owned()
+            ),
+        ]
+    );
+    assert!(output.op_time.is_some());
+}
+
+#[tokio::test]
+async fn nothing_is_passed_on_when_all_samples_failed() {
+    let (_folder, store) = folder_with(&[]);
+    let op = FetchOp::new(store);
+    let output = op.start(Item::Batch(vec![sample("a"), sample("b")])).await;
+    assert!(matches!(output.items, Items::None));
+    assert_eq!(output.failed.len(), 2);
+    let output = op.start(Item::Sample(sample("a"))).await;
+    assert!(matches!(output.items, Items::None));
+    assert_eq!(faults(&output)[0].2, "store `data` has no object `a`");
+}
+
+#[tokio::test]
+async fn a_collated_batch_is_charged_and_not_lost() {
+    let (_folder, store) = folder_with(&[]);
+    let keys: Vec<Arc<str>> = vec![Arc::from("a"), Arc::from("b")];
+    let batch = Collated { keys, origins: vec![Origin::default(); 2], fields: Vec::new() };
+    let output = FetchOp::new(store).start(Item::Collated(batch)).await;
+    assert_eq!(output.failed.len(), 2);
+    assert!(output.failed.iter().all(|failed| failed.fault.class == FailureClass::Contract));
+}

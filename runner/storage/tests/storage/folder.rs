@@ -1,0 +1,159 @@
+//! What only a folder can get wrong: links, special files, names that are no text.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::TryStreamExt;
+use penstock_storage::{FolderStore, Keys, Store, StoreError};
+use proptest::prelude::*;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::conformance::{self, OBJECTS};
+use crate::{folder_with, put};
+
+fn open(root: &Path) -> FolderStore {
+    FolderStore::open("data", root).unwrap()
+}
+
+async fn listed(store: &FolderStore, prefix: &str) -> Vec<String> {
+    let pages: Vec<Keys> = store.list(prefix).try_collect().await.unwrap();
+    pages.iter().flat_map(Keys::iter).map(str::to_owned).collect()
+}
+
+async fn refusal(store: &FolderStore, key: &str) -> String {
+    match store.get(Arc::from(key)).await {
+        Err(error @ StoreError::Refused { .. }) => error.to_string(),
+        other => panic!("`{key}` gave {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_folder_is_a_store() {
+    let (folder, _) = folder_with(OBJECTS);
+    conformance::check(&open(folder.path())).await;
+}
+
+#[tokio::test]
+async fn a_folder_reached_through_a_link_is_a_store() {
+    let (folder, _) = folder_with(OBJECTS);
+    let elsewhere = tempfile::tempdir().unwrap();
+    symlink(folder.path(), elsewhere.path().join("link")).unwrap();
+    conformance::check(&open(&elsewhere.path().join("link"))).await;
+}
+
+#[tokio::test]
+async fn no_link_leads_outside() {
+    let outside = tempfile::tempdir().unwrap();
+    put(outside.path(), "secret", b"secret");
+    let (folder, _) = folder_with(&[("inside", b"inside"), ("sub/x", b"x")]);
+    let root = folder.path();
+    symlink(outside.path().join("secret"), root.join("file")).unwrap();
+    symlink(outside.path(), root.join("folder")).unwrap();
+    symlink("..", root.join("up")).unwrap();
+    symlink("../../inside", root.join("sub/over-the-top")).unwrap();
+    symlink(root.join("inside"), root.join("absolute")).unwrap();
+    symlink("/", root.join("sub/slash")).unwrap();
+
+    let store = open(root);
+    let name = outside.path().file_name().unwrap().to_str().unwrap();
+    for key in ["file", "folder/secret", "sub/over-the-top", "absolute", "sub/slash/etc/passwd"] {
+        assert!(refusal(&store, key).await.contains("leads out of the store's folder"), "{key}");
+    }
+    assert!(refusal(&store, &format!("up/{name}/secret")).await.contains("leads out of the store's folder"));
+    assert_eq!(listed(&store, "").await, ["inside", "sub/x"]);
+    let through_the_link: Result<Vec<Keys>, StoreError> = store.list("folder/").try_collect().await;
+    assert!(matches!(through_the_link, Err(StoreError::Refused { .. })));
+}
+
+#[tokio::test]
+async fn links_that_stay_inside_are_followed_but_folders_are_listed_once() {
+    let (folder, _) = folder_with(&[("real/x", b"x"), ("y", b"y")]);
+    let root = folder.path();
+    symlink("../y", root.join("real/to-y")).unwrap();
+    symlink("real", root.join("again")).unwrap();
+    let store = open(root);
+    assert_eq!(store.get(Arc::from("real/to-y")).await.unwrap(), "y");
+    assert_eq!(store.get(Arc::from("again/x")).await.unwrap(), "x");
+    assert_eq!(listed(&store, "").await, ["real/to-y", "real/x", "y"]);
+    assert_eq!(listed(&store, "again/").await, ["again/to-y", "again/x"]);
+}
+
+#[tokio::test]
+async fn links_in_a_circle_end() {
+    let (folder, _) = folder_with(&[("sub/x", b"x")]);
+    let root = folder.path();
+    symlink("two", root.join("one")).unwrap();
+    symlink("one", root.join("two")).unwrap();
+    symlink(".", root.join("sub/here")).unwrap();
+    symlink("../sub", root.join("sub/above")).unwrap();
+    let store = open(root);
+    assert!(refusal(&store, "one").await.contains("go in a circle"));
+    assert_eq!(listed(&store, "").await, ["sub/x"]);
+    assert_eq!(store.get(Arc::from("sub/here/here/above/x")).await.unwrap(), "x");
+}
+
+#[tokio::test]
+async fn special_files_are_no_objects_and_block_nobody() {
+    let (folder, _) = folder_with(&[("x", b"x")]);
+    let root = folder.path();
+    mknodat(CWD, root.join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let _listener = UnixListener::bind(root.join("socket")).unwrap();
+    let store = open(root);
+    for key in ["pipe", "socket"] {
+        assert!(refusal(&store, key).await.contains("only regular files are objects"), "{key}");
+    }
+    assert_eq!(listed(&store, "").await, ["x"]);
+}
+
+#[tokio::test]
+async fn names_that_are_no_keys_are_left_out_of_a_listing() {
+    let (folder, _) = folder_with(&[("x", b"x")]);
+    let root = folder.path();
+    std::fs::write(root.join(OsStr::from_bytes(b"bad\xff.jpg")), b"").unwrap();
+    symlink("nowhere", root.join("broken")).unwrap();
+    let deep: String = vec!["d".repeat(250); 4].join("/");
+    put(root, &format!("{deep}/short-enough"), b"");
+    put(root, &format!("{deep}/{}", "n".repeat(30)), b"");
+    assert_eq!(listed(&open(root), "").await, [format!("{deep}/short-enough"), "x".to_owned()]);
+}
+
+#[tokio::test]
+async fn a_listing_of_several_pages_is_whole_and_sorted() {
+    let (folder, _) = folder_with(&[]);
+    let mut expected = BTreeSet::new();
+    for number in 0..2_500 {
+        let key = format!("{}/{number}", number % 7);
+        put(folder.path(), &key, b"");
+        expected.insert(key);
+    }
+    assert!(listed(&open(folder.path()), "").await.into_iter().eq(expected));
+}
+
+#[test]
+fn what_is_no_folder_does_not_open() {
+    let (folder, _) = folder_with(&[("x", b"x")]);
+    assert!(FolderStore::open("data", folder.path().join("x")).is_err());
+    assert!(FolderStore::open("data", folder.path().join("missing")).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn listings_are_sorted_as_a_bucket_sorts_them(
+        // Folders and files can never have the same path here: only files end in `f`.
+        keys in proptest::collection::btree_set("([a0.\u{e4}-]{1,2}[a0-]/){0,3}[aA0.-]{0,2}f", 0..40),
+        prefix in "([a0.-]{1,2}[a0-]/)?[a0.-]{0,1}",
+    ) {
+        let files: Vec<(&str, &[u8])> = keys.iter().map(|key| (key.as_str(), b"".as_slice())).collect();
+        let (folder, _) = folder_with(&files);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let found = runtime.block_on(listed(&open(folder.path()), &prefix));
+        let expected: Vec<String> = keys.iter().filter(|key| key.starts_with(&prefix)).cloned().collect();
+        prop_assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,71 @@
+//! What the stores, the sources over them and `fetch` do, seen from outside.
+#![expect(clippy::unwrap_used, reason = "a test that cannot set up its files has nothing to say")]
+
+mod bound;
+mod conformance;
+mod fetch;
+mod folder;
+mod list;
+mod records;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use penstock_engine::item::Sample;
+use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
+use tempfile::TempDir;
+
+/// A folder with these files, and the store `data` over it.
+fn folder_with(files: &[(&str, &[u8])]) -> (TempDir, BoundedStore) {
+    let folder = tempfile::tempdir().unwrap();
+    for (key, bytes) in files {
+        put(folder.path(), key, bytes);
+    }
+    let store = bounded(folder.path());
+    (folder, store)
+}
+
+fn bounded(root: &Path) -> BoundedStore {
+    BoundedStore::new(Arc::new(FolderStore::open("data", root).unwrap()), DEFAULT_READS)
+}
+
+fn put(root: &Path, key: &str, bytes: &[u8]) {
+    let path = root.join(key);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// All that a source gives.
+struct Drained {
+    samples: Vec<Sample>,
+    /// How many samples had come when each epoch ended.
+    ends: Vec<usize>,
+    fault: Option<SourceFault>,
+}
+
+async fn drain(mut source: impl Source) -> Drained {
+    let mut drained = Drained { samples: Vec::new(), ends: Vec::new(), fault: None };
+    loop {
+        match source.next().await {
+            Ok(Some(Produced::Samples(samples))) => drained.samples.extend(samples),
+            Ok(Some(Produced::EpochEnd)) => drained.ends.push(drained.samples.len()),
+            Ok(None) => return drained,
+            Err(fault) => {
+                drained.fault = Some(fault);
+                return drained;
+            }
+        }
+    }
+}
+
+impl Drained {
+    fn keys(&self) -> Vec<&str> {
+        assert!(self.fault.is_none(), "{:?}", self.fault);
+        self.samples.iter().map(|sample| &*sample.key).collect()
+    }
+
+    fn fault(&self) -> String {
+        self.fault.as_ref().unwrap().to_string()
+    }
+}

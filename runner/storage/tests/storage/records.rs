@@ -1,0 +1,166 @@
+//! The `records` source.
+
+use std::fs::File;
+use std::num::NonZeroU32;
+
+use penstock_engine::item::Value;
+use penstock_engine::ports::{Produced, Source};
+use penstock_storage::{BoundedStore, RecordSource};
+use penstock_types::traversal::{Shard, Step, Traversal, TraversalSettings, Uneven};
+use proptest::prelude::*;
+
+use crate::{Drained, drain, folder_with};
+
+const SHUFFLED: TraversalSettings =
+    TraversalSettings { seed: 3, shuffle: true, ..TraversalSettings::IN_ORDER };
+
+async fn read(store: &BoundedStore, settings: TraversalSettings) -> Drained {
+    drain(RecordSource::new(store.clone(), "lines.ndjson", settings)).await
+}
+
+fn file(text: &[u8]) -> (tempfile::TempDir, BoundedStore) {
+    folder_with(&[("lines.ndjson", text)])
+}
+
+#[tokio::test]
+async fn lines_become_samples() {
+    let (_folder, store) = file(b"{\"key\": \"a\", \"text\": \"one\"}\n{\"key\": 7, \"n\": 2}\n");
+    let found = read(&store, TraversalSettings::IN_ORDER).await;
+    assert_eq!(found.keys(), ["a", "7"]);
+    assert_eq!(found.samples[0].field("text"), Some(&Value::Text("one".to_owned())));
+    assert_eq!(found.samples[1].field("n"), Some(&Value::Int(2)));
+    assert_eq!(found.samples[1].origin.index, 1);
+}
+
+#[tokio::test]
+async fn blank_lines_line_ends_and_byte_order_marks_do_not_matter() {
+    let (_folder, store) = file(b"\xef\xbb\xbf{\"n\":1}\r\n\r\n  \t\n{\"n\":2}\n\n{\"n\":3}\n{\"n\":4}");
+    let found = read(&store, TraversalSettings::IN_ORDER).await;
+    // The key is the line's number, which counts the blank ones.
+    assert_eq!(found.keys(), ["1", "4", "6", "7"]);
+    let mut shuffled = read(&store, SHUFFLED).await;
+    shuffled.samples.sort_by_key(|sample| sample.origin.index);
+    assert_eq!(shuffled.samples, found.samples);
+}
+
+#[tokio::test]
+async fn an_empty_object_has_no_samples_and_no_endless_epochs() {
+    for text in [b"".as_slice(), b"\n \n"] {
+        let (_folder, store) = file(text);
+        for shuffle in [false, true] {
+            let settings = TraversalSettings { shuffle, epochs: None, ..TraversalSettings::IN_ORDER };
+            let found = read(&store, settings).await;
+            assert!(found.keys().is_empty() && found.ends.is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bad_line_is_named_after_what_came_before_it_was_made() {
+    let (_folder, store) = file(b"{\"n\":1}\n\n{\"n\":2}\n{\"n\":\n{\"n\":4}\n");
+    let found = read(&store, TraversalSettings::IN_ORDER).await;
+    assert_eq!(found.samples.len(), 2);
+    assert_eq!(
+        found.fault(),
+        "line 4 of `lines.ndjson` in store `data` is not a JSON object: EOF while parsing a value, at column 5"
+    );
+    let shuffled = read(&store, SHUFFLED).await;
+    assert!(shuffled.fault().starts_with("line 4 of `lines.ndjson` in store `data` is not a JSON object"));
+}
+
+#[tokio::test]
+async fn a_missing_object_is_a_fault_that_names_it() {
+    let (_folder, store) = folder_with(&[]);
+    for settings in [TraversalSettings::IN_ORDER, SHUFFLED] {
+        assert_eq!(read(&store, settings).await.fault(), "store `data` has no object `lines.ndjson`");
+    }
+}
+
+#[tokio::test]
+async fn an_endless_line_is_refused_before_it_fills_the_memory() {
+    let (folder, store) = file(b"{\"n\":1}\n");
+    let sparse = File::options().write(true).open(folder.path().join("lines.ndjson")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    for settings in [TraversalSettings::IN_ORDER, SHUFFLED] {
+        let found = read(&store, settings).await;
+        assert_eq!(
+            found.fault(),
+            "line 2 of `lines.ndjson` in store `data` is longer than 64 MiB; is it NDJSON, with one object per line?"
+        );
+    }
+}
+
+#[tokio::test]
+async fn lines_across_block_borders_arrive_whole() {
+    // Larger than what a shuffled reading keeps in memory; lines from 10 bytes to 3 MB.
+    let mut text = String::new();
+    let mut lengths = Vec::new();
+    for number in 0_usize.. {
+        let length = if number % 50 == 49 { 3_000_000 } else { number * 7919 % 20_000 };
+        lengths.push(length);
+        text.push_str(&format!("{{\"x\":\"{}\"}}\n", "y".repeat(length)));
+        if text.len() > 34 << 20 {
+            break;
+        }
+    }
+    let (_folder, store) = file(text.as_bytes());
+    let length_of = |value: Option<&Value>| match value {
+        Some(Value::Text(text)) => text.len(),
+        other => panic!("{other:?}"),
+    };
+    for settings in [TraversalSettings::IN_ORDER, SHUFFLED] {
+        let mut found = read(&store, settings).await;
+        found.samples.sort_by_key(|sample| sample.origin.index);
+        let numbers: Vec<String> = (1..=lengths.len()).map(|number| number.to_string()).collect();
+        assert_eq!(found.keys(), numbers);
+        assert!(found.samples.iter().map(|sample| length_of(sample.field("x"))).eq(lengths.iter().copied()));
+    }
+}
+
+#[tokio::test]
+async fn a_limit_ends_the_reading_before_the_object_does() {
+    let (folder, store) = file(b"{\"n\":1}\n{\"n\":2}\n");
+    let sparse = File::options().write(true).open(folder.path().join("lines.ndjson")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    let limited = TraversalSettings { limit: Some(2), ..TraversalSettings::IN_ORDER };
+    assert_eq!(read(&store, limited).await.keys(), ["1", "2"]);
+}
+
+#[tokio::test]
+async fn an_object_that_shrinks_while_being_read_is_a_fault() {
+    let line = format!("{{\"x\":\"{}\"}}\n", "y".repeat(1000));
+    let (folder, store) = file(line.repeat(3_000).as_bytes());
+    let mut source = RecordSource::new(store, "lines.ndjson", TraversalSettings::IN_ORDER);
+    assert!(matches!(source.next().await, Ok(Some(Produced::Samples(_)))));
+    File::options().write(true).open(folder.path().join("lines.ndjson")).unwrap().set_len(5_000).unwrap();
+    let rest = drain(source).await;
+    assert!(rest.fault().contains("ends at byte 5000"), "{}", rest.fault());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn records_are_visited_as_any_source_visits_its_entries(
+        count in 0_u64..700, world in 1_u32..6, rank in 0_u32..6, keep: bool, shuffle: bool, seed: u64,
+        limit in proptest::option::of(0_u64..800), epochs in 1_u32..4,
+    ) {
+        let uneven = if keep { Uneven::Keep } else { Uneven::Drop };
+        let shard = Shard { rank: rank % world, world: NonZeroU32::new(world).unwrap(), uneven };
+        let settings =
+            TraversalSettings { seed, shuffle, shard: Some(shard), limit, epochs: NonZeroU32::new(epochs) };
+        let lines: String = (0..count).map(|number| format!("{{\"key\":{number}}}\n")).collect();
+        let (_folder, store) = file(lines.as_bytes());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let found = runtime.block_on(read(&store, settings));
+
+        let (mut keys, mut ends) = (Vec::new(), Vec::new());
+        for step in Traversal::new(count, settings).unwrap() {
+            match step {
+                Step::Visit { index, .. } => keys.push(index.to_string()),
+                Step::EpochEnd => ends.push(keys.len()),
+            }
+        }
+        prop_assert_eq!(found.keys(), keys);
+        prop_assert_eq!(found.ends, ends);
+    }
+}
