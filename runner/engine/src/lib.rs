@@ -4,3 +4,13 @@
 pub mod item;
 pub mod ports;
 pub mod range;
+pub mod clock;
+mod schedule;
+pub mod graph;
+mod record;
+pub mod running;
+mod shared;
+mod tasks;
+mod worker;
+
+pub use schedule::Failure;

@@ -136,6 +136,17 @@ impl StopFlag {
     }
 }
 
+impl Items {
+    /// How many samples they hold.
+    pub fn samples(&self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::One(item) => item.samples(),
+            Self::Many(items) => items.iter().map(Item::samples).sum(),
+        }
+    }
+}
+
 impl Fault {
     /// A fault of the given class.
     pub fn new(class: FailureClass, message: impl Into<Arc<str>>) -> Self {

@@ -1,0 +1,48 @@
+//! Where time comes from. Everything else is handed a [`Tick`].
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use penstock_types::stats::Tick;
+
+/// Tells the time of one run.
+pub trait Clock: Send + Sync + Debug {
+    /// Now, since the run's start.
+    fn now(&self) -> Tick;
+}
+
+/// The machine's monotonic clock.
+#[derive(Debug)]
+pub struct MonotonicClock(Instant);
+
+/// A clock that stands still until it is told to move; for tests.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicU64);
+
+impl MonotonicClock {
+    /// A clock that starts now.
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for MonotonicClock {
+    fn now(&self) -> Tick {
+        Tick::ZERO.after(self.0.elapsed())
+    }
+}
+
+impl ManualClock {
+    /// Moves on.
+    pub fn advance(&self, by: Duration) {
+        self.0.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Tick {
+        Tick::from_nanos(self.0.load(Ordering::SeqCst))
+    }
+}

@@ -1,0 +1,58 @@
+use penstock_types::run::{QueueRecord, StageRecord, Window};
+use penstock_types::stats::{QueueSums, TaskSums};
+
+use crate::graph::{Graph, Node};
+use crate::schedule::Reading;
+
+/// Turns the sums of a run into records with names.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    stages: Vec<(Node, &'static str, u32)>,
+    queues: Vec<Node>,
+}
+
+impl Recorder {
+    pub(crate) fn of(graph: &Graph) -> Self {
+        let stages = graph
+            .stages
+            .iter()
+            .map(|stage| (stage.node.clone(), stage.kind, stage.work.concurrency().get() as u32))
+            .collect();
+        let nodes = graph.stages.iter().map(|stage| &stage.node);
+        let queues = std::iter::once(&graph.source_node).chain(nodes).chain([&graph.sink_node]).cloned().collect();
+        Self { stages, queues }
+    }
+
+    pub(crate) fn stages(&self, sums: &[TaskSums]) -> Vec<StageRecord> {
+        let record = |((node, kind, concurrency), sums): (&(Node, &'static str, u32), &TaskSums)| StageRecord {
+            id: node.id.clone(),
+            name: node.name.clone(),
+            kind: (*kind).to_owned(),
+            label: node.label.clone(),
+            concurrency: *concurrency,
+            task: sums.figures(),
+        };
+        self.stages.iter().zip(sums).map(record).collect()
+    }
+
+    pub(crate) fn queues(&self, sums: &[QueueSums]) -> Vec<QueueRecord> {
+        let record = |(node, sums): (&Node, &QueueSums)| QueueRecord {
+            id: node.queue_id.clone(),
+            label: node.queue_label.clone(),
+            figures: sums.figures(node.capacity.get()),
+        };
+        self.queues.iter().zip(sums).map(record).collect()
+    }
+
+    /// What was done between two readings.
+    pub(crate) fn window(&self, from: &Reading, to: &Reading) -> Window {
+        let stages: Vec<TaskSums> = to.stages.iter().zip(&from.stages).map(|(to, from)| to.since(from)).collect();
+        let queues: Vec<QueueSums> = to.queues.iter().zip(&from.queues).map(|(to, from)| to.since(from)).collect();
+        Window {
+            t0_s: from.at.seconds(),
+            t1_s: to.at.seconds(),
+            stages: self.stages(&stages),
+            queues: self.queues(&queues),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A pipeline at work: its threads and tasks, who owns them, and how they end.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use penstock_types::ledger::Ledger;
+use penstock_types::run::{FailureGroup, QueueRecord, RunState, StageRecord, Window};
+use penstock_types::stats::Tick;
+use tokio::runtime::Handle;
+
+use crate::clock::Clock;
+use crate::graph::Graph;
+use crate::ports::Consumer;
+use crate::record::Recorder;
+use crate::schedule::Failure;
+use crate::shared::Shared;
+use crate::tasks::run_source;
+use crate::worker::run_worker;
+
+/// Sums are read at least this often; windows are made of such readings.
+const LAP: Duration = Duration::from_millis(250);
+
+/// Watches a run from outside. Called from the run's threads, so it must not take long.
+pub trait Observer: Send + Sync {
+    /// A sample failed.
+    fn on_failure(&self, failure: &Failure);
+    /// A measuring interval is over; the last one may be shorter.
+    fn on_window(&self, window: &Window);
+}
+
+/// A run, seen at one moment.
+#[derive(Clone, Debug)]
+pub struct RunView {
+    /// What it is doing, or how it ended.
+    pub state: RunState,
+    /// Why it failed, if it did.
+    pub error: Option<String>,
+    /// Time since its start, or until its end.
+    pub elapsed: Duration,
+    /// What the stages did.
+    pub stages: Vec<StageRecord>,
+    /// What the queues did.
+    pub queues: Vec<QueueRecord>,
+    /// Where every sample went.
+    pub ledger: Ledger,
+    /// Failures by group, most frequent first.
+    pub failures: Vec<FailureGroup>,
+    /// Failures in no group.
+    pub failures_not_listed: u64,
+}
+
+/// Why somebody ends a run early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// Somebody wants it to end: it ends as stopped.
+    Asked,
+    /// The time that was asked for is over: it ends as completed.
+    TimeIsUp,
+}
+
+/// A pipeline at work. One thread owns all others and joins them.
+#[derive(Debug)]
+pub struct Running {
+    handle: RunHandle,
+    owner: JoinHandle<RunView>,
+}
+
+/// Reaches a run from anywhere, any number of times.
+#[derive(Clone, Debug)]
+pub struct RunHandle {
+    shared: Arc<Shared>,
+    recorder: Arc<Recorder>,
+}
+
+impl Graph {
+    /// Starts the pipeline. Ops that wait run on `runtime`; everything else gets threads of its own. An error means that the
+    /// machine gave no more threads.
+    pub fn start(self, runtime: Handle, clock: Arc<dyn Clock>, observer: Arc<dyn Observer>) -> io::Result<Running> {
+        let recorder = Arc::new(Recorder::of(&self));
+        let shared = Arc::new(Shared::new(&self, runtime, clock, observer));
+        let handle = RunHandle { shared: shared.clone(), recorder };
+        let owner = {
+            let handle = handle.clone();
+            Builder::new().name(format!("run {}", self.name)).spawn(move || handle.own(self))?
+        };
+        Ok(Running { handle, owner })
+    }
+}
+
+impl Running {
+    /// Reaches the run from elsewhere.
+    pub fn handle(&self) -> RunHandle {
+        self.handle.clone()
+    }
+
+    /// Waits until the run is over and all its threads have ended.
+    pub fn wait(self) -> RunView {
+        match self.owner.join() {
+            Ok(view) => view,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl RunHandle {
+    /// Ends the run where it is: guests are interrupted, and what is inside is left.
+    pub fn stop(&self, reason: StopReason) {
+        self.shared.stop(reason);
+    }
+
+    /// The run at this moment.
+    pub fn view(&self) -> RunView {
+        let (state, error, reading, ledger, (failures, failures_not_listed)) = self.shared.look();
+        RunView {
+            state,
+            error,
+            elapsed: Duration::from_nanos(reading.at - Tick::ZERO),
+            stages: self.recorder.stages(&reading.stages),
+            queues: self.recorder.queues(&reading.queues),
+            ledger,
+            failures,
+            failures_not_listed,
+        }
+    }
+
+    /// What the owner's thread does: starts all others, reads the sums, ends all others.
+    fn own(self, graph: Graph) -> RunView {
+        let workers = if graph.needs_workers() { graph.threads } else { 0 };
+        let stack_bytes = graph.stack_bytes;
+        let interval = graph.interval;
+        let mut threads = Vec::with_capacity(workers + 1);
+        let mut spawn = |name: String, stack: usize, work: Box<dyn FnOnce() + Send>| match Builder::new()
+            .name(name.clone())
+            .stack_size(stack)
+            .spawn(work)
+        {
+            Ok(thread) => threads.push(thread),
+            Err(error) => self.shared.fail(format!("cannot start the thread `{name}`: {error}")),
+        };
+        let ops = Arc::new(graph.factories());
+        for worker in 0..workers {
+            let (shared, ops) = (self.shared.clone(), ops.clone());
+            spawn(format!("worker/{worker}"), stack_bytes, Box::new(move || run_worker(&shared, &ops, worker)));
+        }
+        let Graph { source, consumer, .. } = graph;
+        let shared = self.shared.clone();
+        spawn("consumer".into(), CONSUMER_STACK_BYTES, Box::new(move || run_consumer(&shared, consumer)));
+        self.shared.spawn(run_source(self.shared.clone(), source));
+
+        self.keep_time(interval);
+        for thread in threads {
+            if thread.join().is_err() {
+                self.shared.fail("a thread of the run panicked; this is a defect of Penstock".into());
+            }
+        }
+        self.shared.join_tasks();
+        self.shared.close_books();
+        self.view()
+    }
+
+    /// Reads the sums at every lap, and reports every window, until the run is over.
+    fn keep_time(&self, interval: Duration) {
+        let laps_a_window = interval.as_secs_f64().div_euclid(LAP.as_secs_f64()).max(1.0) as u32;
+        let lap = interval / laps_a_window;
+        let mut window_start = self.shared.read();
+        let mut laps = 0;
+        loop {
+            laps += 1;
+            let over = self.shared.wait_until(Tick::ZERO.after(lap * laps));
+            if over || laps % laps_a_window == 0 {
+                let reading = self.shared.read();
+                if reading.at > window_start.at {
+                    self.shared.observer().on_window(&self.recorder.window(&window_start, &reading));
+                }
+                window_start = reading;
+            }
+            if over {
+                return;
+            }
+        }
+    }
+}
+
+/// Stack of the consumer's thread: consumers of ours need little, a training loop's binding may need more.
+const CONSUMER_STACK_BYTES: usize = 2 << 20;
+
+fn run_consumer(shared: &Arc<Shared>, mut consumer: Box<dyn Consumer>) {
+    while let Some(item) = shared.take_blocking() {
+        match catch_unwind(AssertUnwindSafe(|| consumer.consume(item, shared.stop_flag()))) {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => shared.fail(format!("the consumer cannot go on: {}", fault.message)),
+            Err(_) => shared.fail("the consumer panicked; this is a defect of Penstock".into()),
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! The rules by which items move: pure, without threads, I/O or a clock.
+//!
+//! A schedule is told what happened (a chunk was produced, an op is done, the consumer asks) and when, moves everything
+//! that can move, and says what is to be done outside: jobs for worker threads, starts for the I/O runtime. Whoever
+//! brings an event drives it, so no item waits for a scheduler's turn; the engine keeps it behind one lock. Because it
+//! only knows the time it is given, the same rules run in tests without a thread, and in predictions faster than time.
+
+mod aggregate;
+mod core;
+mod disaggregate;
+mod failures;
+mod pipe;
+mod queue;
+mod sink;
+mod source;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use penstock_types::ledger::Ledger;
+use penstock_types::policy::{FailureLimit, OnError, Order};
+use penstock_types::run::FailureGroup;
+use penstock_types::stats::{QueueSums, TaskSums, Tick};
+
+use self::aggregate::Aggregate;
+use self::core::{Core, Step};
+use self::disaggregate::Disaggregate;
+pub use self::failures::Failure;
+use self::failures::{FailureLog, exceeds, too_many};
+use self::pipe::Pipe;
+use self::queue::{ByteBudget, Queue, Take};
+use self::sink::Sink;
+use self::source::SourceEnd;
+use self::work::WorkList;
+pub(crate) use self::work::{Job, RunsOn, Task, Work};
+use crate::item::Item;
+use crate::ports::{Fault, Output, Produced};
+
+/// What a schedule is made of.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) source: NodeShape,
+    pub(crate) stages: Vec<StageShape>,
+    pub(crate) sink: NodeShape,
+    /// Bytes that all queues together may hold.
+    pub(crate) buffer_bytes: u64,
+    /// How many failed samples end the run, counted over all stages. A rate is taken of the samples the source made.
+    pub(crate) max_failures: Option<FailureLimit>,
+}
+
+/// A node of the chain and the queue at its exit.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeShape {
+    pub(crate) id: String,
+    pub(crate) queue_id: String,
+    pub(crate) capacity: usize,
+}
+
+/// One stage between source and sink.
+#[derive(Clone, Debug)]
+pub(crate) struct StageShape {
+    pub(crate) node: NodeShape,
+    pub(crate) on_error: OnError,
+    pub(crate) max_failures: Option<FailureLimit>,
+    pub(crate) does: Does,
+}
+
+/// What a stage does with items.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Does {
+    /// Calls an op.
+    Pipe { concurrency: usize, order: Order, runs_on: RunsOn },
+    /// Collects samples into batches.
+    Aggregate { size: usize, drop_last: bool },
+    /// Takes batches apart.
+    Disaggregate,
+}
+
+/// The state of one run between two events.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    source: SourceEnd,
+    stages: Vec<Stage>,
+    sink: Sink,
+    /// `queues[i]` stands at the exit of node i: 0 the source, then the stages, last the sink.
+    queues: Vec<Queue>,
+    budget: ByteBudget,
+    work: WorkList,
+    log: FailureLog,
+    max_failures: Option<FailureLimit>,
+    /// Ops to be built before the source opens.
+    preparing: usize,
+    /// Nodes before this one no longer move: something behind them failed the run.
+    first_alive: usize,
+    error: Option<String>,
+    consumer_waits: bool,
+    over: bool,
+    /// Nodes to look at, used only within `settle`.
+    dirty: VecDeque<usize>,
+}
+
+#[derive(Debug)]
+struct Stage {
+    core: Core,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Pipe(Pipe),
+    Aggregate(Aggregate),
+    Disaggregate(Disaggregate),
+}
+
+/// What the consumer finds.
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    /// The next item.
+    Item(Item),
+    /// Nothing yet; it is woken when that changes.
+    Wait,
+    /// Nothing any more.
+    Over,
+}
+
+/// All sums at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) at: Tick,
+    pub(crate) stages: Vec<TaskSums>,
+    pub(crate) queues: Vec<QueueSums>,
+}
+
+impl Schedule {
+    /// A schedule whose ops are still to be built: a job for each stage that runs on worker threads waits in it.
+    pub(crate) fn new(shape: Shape, now: Tick) -> Self {
+        let nodes =
+            std::iter::once(&shape.source).chain(shape.stages.iter().map(|stage| &stage.node)).chain([&shape.sink]);
+        let queues = nodes.map(|node| Queue::new(node.queue_id.clone(), node.capacity, now)).collect();
+        let stages: Vec<Stage> =
+            shape.stages.into_iter().enumerate().map(|(position, stage)| Stage::new(position, stage, now)).collect();
+        let mut schedule = Self {
+            source: SourceEnd::new(shape.source.id),
+            stages,
+            sink: Sink::new(shape.sink.id),
+            queues,
+            budget: ByteBudget::new(shape.buffer_bytes),
+            work: WorkList::default(),
+            log: FailureLog::default(),
+            max_failures: shape.max_failures,
+            preparing: 0,
+            first_alive: 0,
+            error: None,
+            consumer_waits: false,
+            over: false,
+            dirty: VecDeque::new(),
+        };
+        schedule.prepare();
+        schedule
+    }
+
+    /// Takes what the source produced; `None` is the end of the data, an error ends the run as failed once what was
+    /// made before is delivered.
+    pub(crate) fn offer(&mut self, produced: Result<Option<Produced>, String>, now: Tick) {
+        match produced {
+            Ok(produced) => self.source.offer(produced),
+            Err(message) => {
+                self.error.get_or_insert(message);
+                self.source.offer(None);
+            }
+        }
+        self.settle(0, now);
+    }
+
+    /// Whether the source should offer its next chunk.
+    pub(crate) fn wants_more(&self) -> bool {
+        self.preparing == 0 && !self.over && self.source.wants_more()
+    }
+
+    /// The oldest job that `worker` may do; its task stops waiting for a thread.
+    pub(crate) fn take_job(&mut self, worker: usize, now: Tick) -> Option<Job> {
+        let job = self.work.take_job(worker)?;
+        if !matches!(job.work, Work::Prepare) {
+            let stage = &mut self.stages[job.task.stage];
+            if let Kind::Pipe(pipe) = &mut stage.kind {
+                pipe.on_thread(job.task.slot, &mut stage.core, now);
+            }
+        }
+        Some(job)
+    }
+
+    /// Tasks to be started on the I/O runtime.
+    pub(crate) fn take_starts(&mut self) -> Vec<(Task, Item)> {
+        std::mem::take(&mut self.work.starts)
+    }
+
+    /// The op of a stage was built before the start, or could not be.
+    pub(crate) fn prepared(&mut self, stage: usize, outcome: Result<(), Fault>, now: Tick) {
+        self.preparing -= 1;
+        let core = &mut self.stages[stage].core;
+        match outcome {
+            Ok(()) => core.meter.on_instances(1),
+            Err(fault) => {
+                let message = format!("stage `{}` cannot start: {}", core.id, fault.message);
+                self.error.get_or_insert(message);
+                self.stop();
+            }
+        }
+        self.settle(0, now);
+    }
+
+    /// The op of a task is done. What comes in after the end of the run is ignored: its samples count as left.
+    pub(crate) fn complete(&mut self, task: Task, outcome: Result<Output, Fault>, op_nanos: u64, now: Tick) {
+        if self.over {
+            return;
+        }
+        let stage = &mut self.stages[task.stage];
+        let Kind::Pipe(pipe) = &mut stage.kind else { return };
+        pipe.complete(task.slot, outcome, op_nanos, &mut stage.core, &mut self.log, now);
+        self.check_limits(task.stage, false);
+        self.settle(task.stage + 1, now);
+    }
+
+    /// What the consumer gets now.
+    pub(crate) fn deliver(&mut self, now: Tick) -> Delivery {
+        if self.over {
+            return Delivery::Over;
+        }
+        let last = self.queues.len() - 1;
+        match self.queues[last].take(&mut self.budget, now) {
+            Take::Item(item) => {
+                self.consumer_waits = false;
+                self.settle(last, now);
+                Delivery::Item(item)
+            }
+            Take::Empty => {
+                self.consumer_waits = true;
+                Delivery::Wait
+            }
+            Take::EpochEnd | Take::Ended => {
+                for stage in 0..self.stages.len() {
+                    self.check_limits(stage, true);
+                }
+                self.over = true;
+                Delivery::Over
+            }
+        }
+    }
+
+    /// Whether the consumer waits for something that is there now. Says so once.
+    pub(crate) fn call_consumer(&mut self) -> bool {
+        let call = self.consumer_waits && (self.over || self.queues.last().is_some_and(Queue::has_news));
+        self.consumer_waits &= !call;
+        call
+    }
+
+    /// The consumer could not go on: the run ends as failed, and what is inside stays.
+    pub(crate) fn fail(&mut self, message: String) {
+        self.error.get_or_insert(message);
+        self.stop();
+    }
+
+    /// Ends the run here: nothing moves any more, and what is inside is left.
+    pub(crate) fn stop(&mut self) {
+        self.over = true;
+        self.work.jobs.clear();
+        self.work.starts.clear();
+    }
+
+    /// Whether the run is over: everything was delivered, or it was stopped.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Whether the source has ended and what is inside is being delivered.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.source.is_closed() || self.error.is_some()
+    }
+
+    /// Why the run failed, if it did.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// Jobs that wait for a worker thread.
+    pub(crate) fn jobs(&self) -> usize {
+        self.work.jobs.len()
+    }
+
+    /// Whether one of them can be done by one worker only.
+    pub(crate) fn has_pinned_jobs(&self) -> bool {
+        self.work.jobs.iter().any(|job| job.worker.is_some())
+    }
+
+    /// Failures since the last call.
+    pub(crate) fn take_failures(&mut self) -> Vec<Failure> {
+        self.log.take_fresh()
+    }
+
+    /// Failures by group, most frequent first, and how many are in none.
+    pub(crate) fn failure_groups(&self) -> (Vec<FailureGroup>, u64) {
+        self.log.groups()
+    }
+
+    /// All sums up to `now`.
+    pub(crate) fn read(&mut self, now: Tick) -> Reading {
+        Reading {
+            at: now,
+            stages: self.stages.iter_mut().map(|stage| stage.core.meter.sums(now).clone()).collect(),
+            queues: self.queues.iter_mut().map(|queue| queue.meter().sums(now).clone()).collect(),
+        }
+    }
+
+    /// The books at this moment.
+    pub(crate) fn ledger(&self) -> Ledger {
+        let stages = std::iter::once(self.source.book())
+            .chain(self.stages.iter().map(Stage::book))
+            .chain([self.sink.book()])
+            .collect();
+        Ledger::close(stages, self.queues.iter().map(Queue::book).collect())
+    }
+
+    fn prepare(&mut self) {
+        for (position, stage) in self.stages.iter().enumerate() {
+            if let Kind::Pipe(pipe) = &stage.kind
+                && pipe.runs_on() != RunsOn::Tasks
+            {
+                let task = Task { stage: position, slot: 0 };
+                let worker = pipe.runs_on().worker();
+                self.work.jobs.push_back(Job { task, work: Work::Prepare, worker });
+                self.preparing += 1;
+            }
+        }
+    }
+
+    /// Looks at `node` and at whatever its moves concern, until nothing can move.
+    fn settle(&mut self, node: usize, now: Tick) {
+        if self.over || self.preparing > 0 {
+            return;
+        }
+        self.dirty.push_back(node);
+        // The consumer made room: the sink's node is its own neighbour.
+        while let Some(node) = self.dirty.pop_front() {
+            if node < self.first_alive {
+                continue;
+            }
+            let (took, put) = self.look_at(node, now);
+            if took && node > 0 {
+                self.mark(node - 1);
+            }
+            if put && node < self.queues.len() - 1 {
+                self.mark(node + 1);
+            }
+            if self.budget.take_freed() {
+                (0..self.queues.len()).for_each(|node| self.mark(node));
+            }
+        }
+    }
+
+    fn mark(&mut self, node: usize) {
+        if !self.dirty.contains(&node) {
+            self.dirty.push_back(node);
+        }
+    }
+
+    /// Lets one node do what it can. Says whether it took and whether it put.
+    fn look_at(&mut self, node: usize, now: Tick) -> (bool, bool) {
+        let (before, behind) = self.queues.split_at_mut(node);
+        let output = &mut behind[0];
+        let Some(input) = before.last_mut() else {
+            return (false, self.source.step(output, &mut self.budget, now));
+        };
+        let (budget, work) = (&mut self.budget, &mut self.work);
+        let mut step = Step { now, input, output, budget, work, took: false, put: false };
+        match self.stages.get_mut(node - 1) {
+            Some(Stage { core, kind: Kind::Pipe(pipe) }) => pipe.step(core, &mut step),
+            Some(Stage { core, kind: Kind::Aggregate(aggregate) }) => aggregate.step(core, &mut step),
+            Some(Stage { core, kind: Kind::Disaggregate(disaggregate) }) => disaggregate.step(core, &mut step),
+            None => self.sink.step(&mut step),
+        }
+        (step.took, step.put)
+    }
+
+    /// Fails the run if what failed in `stage`, or everywhere, is too much: that stage takes nothing any more, what stands
+    /// before it stays where it is, what is behind it is delivered.
+    fn check_limits(&mut self, stage: usize, over: bool) {
+        if self.error.is_some() {
+            return;
+        }
+        let failures = self.log.samples();
+        let of_run = || {
+            let limit = self.max_failures?;
+            let made = self.source.made();
+            exceeds(limit, failures, made, over)
+                .then(|| too_many("run", limit, failures, &format!("{made} samples")))
+        };
+        if failures == 0 {
+            return;
+        }
+        let Some(message) = self.stages[stage].core.exceeded(over).or_else(of_run) else { return };
+        self.error = Some(message);
+        self.source.end();
+        self.first_alive = stage + 1;
+        let Stage { core, kind } = &mut self.stages[stage];
+        match kind {
+            Kind::Pipe(pipe) => pipe.stop_taking(),
+            Kind::Aggregate(aggregate) => aggregate.stop_taking(core),
+            Kind::Disaggregate(disaggregate) => disaggregate.stop_taking(),
+        }
+        self.work.jobs.retain(|job| job.task.stage >= stage);
+        self.work.starts.retain(|(task, _)| task.stage >= stage);
+    }
+}
+
+impl Stage {
+    fn new(position: usize, shape: StageShape, now: Tick) -> Self {
+        let (concurrency, kind) = match shape.does {
+            Does::Pipe { concurrency, order, runs_on } => {
+                (concurrency, Kind::Pipe(Pipe::new(position, concurrency, runs_on, order)))
+            }
+            Does::Aggregate { size, drop_last } => (1, Kind::Aggregate(Aggregate::new(size, drop_last))),
+            Does::Disaggregate => (1, Kind::Disaggregate(Disaggregate::default())),
+        };
+        let core = Core::new(shape.node.id, concurrency, shape.on_error, shape.max_failures, now);
+        Self { core, kind }
+    }
+
+    fn book(&self) -> penstock_types::ledger::StageBook {
+        let left = match &self.kind {
+            Kind::Pipe(pipe) => pipe.inside(),
+            Kind::Aggregate(aggregate) => aggregate.inside(),
+            Kind::Disaggregate(disaggregate) => disaggregate.inside(),
+        };
+        penstock_types::ledger::StageBook { left, ..self.core.book.clone() }
+    }
+}

@@ -1,0 +1,110 @@
+use penstock_types::ledger::StageBook;
+use penstock_types::policy::{FailureLimit, OnError};
+use penstock_types::run::Disposition;
+use penstock_types::stats::{StageMeter, Tick};
+
+use super::failures::{FailureLog, exceeds, too_many};
+use super::queue::{ByteBudget, Queue, Take};
+use super::work::WorkList;
+use crate::item::Item;
+use crate::ports::Failed;
+
+/// What all stages have: a name, books, a meter, and a policy for failures.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) id: String,
+    pub(crate) book: StageBook,
+    pub(crate) meter: StageMeter,
+    pub(crate) on_error: OnError,
+    pub(crate) max_failures: Option<FailureLimit>,
+    /// Whether it has put its last.
+    pub(crate) closed: bool,
+    failed_samples: u64,
+}
+
+/// One look at a stage: the queues on its two sides, and what it wants done.
+pub(crate) struct Step<'a> {
+    pub(crate) now: Tick,
+    pub(crate) input: &'a mut Queue,
+    pub(crate) output: &'a mut Queue,
+    pub(crate) budget: &'a mut ByteBudget,
+    pub(crate) work: &'a mut WorkList,
+    /// Whether something was taken, so that the stage before may have room.
+    pub(crate) took: bool,
+    /// Whether something was put, so that the stage behind may have work.
+    pub(crate) put: bool,
+}
+
+impl Core {
+    pub(crate) fn new(
+        id: String,
+        concurrency: usize,
+        on_error: OnError,
+        max_failures: Option<FailureLimit>,
+        now: Tick,
+    ) -> Self {
+        Self {
+            book: StageBook { id: id.clone(), ..StageBook::default() },
+            id,
+            meter: StageMeter::starting_at(now, concurrency),
+            on_error,
+            max_failures,
+            closed: false,
+            failed_samples: 0,
+        }
+    }
+
+    /// Books a failed sample by the stage's policy.
+    pub(crate) fn fail(&mut self, failed: Failed, log: &mut FailureLog) {
+        self.failed_samples += 1;
+        match log.note(&self.id, self.on_error, failed) {
+            Disposition::Skipped => self.book.skipped += 1,
+            Disposition::DeadLettered => self.book.dead_lettered += 1,
+        }
+    }
+
+    /// Why the run cannot go on after what failed here, if it cannot. A rate counts tasks, a number counts samples.
+    pub(crate) fn exceeded(&self, over: bool) -> Option<String> {
+        if self.failed_samples == 0 {
+            return None;
+        }
+        if self.on_error == OnError::Fail {
+            return Some(format!("stage `{}`: a sample failed, and its `on_error` is `fail`", self.id));
+        }
+        let limit = self.max_failures?;
+        let (tasks, failed_tasks) = self.meter.tasks();
+        let failures = match limit {
+            FailureLimit::Count(_) => self.failed_samples,
+            FailureLimit::Rate(_) => failed_tasks,
+        };
+        exceeds(limit, failures, tasks, over)
+            .then(|| too_many(&format!("stage `{}`", self.id), limit, failures, &format!("{tasks} tasks")))
+    }
+
+    /// The stage has put its last.
+    pub(crate) fn close(&mut self, step: &mut Step<'_>) {
+        self.closed = true;
+        self.meter.on_closed(step.now);
+        step.output.close(step.now);
+        step.put = true;
+    }
+}
+
+impl<'a> Step<'a> {
+    pub(crate) fn take(&mut self) -> Take {
+        let take = self.input.take(self.budget, self.now);
+        self.took |= matches!(take, Take::Item(_));
+        take
+    }
+
+    pub(crate) fn try_put(&mut self, item: Item, since: Option<Tick>) -> Result<(), Item> {
+        self.output.try_put(item, since, self.budget, self.now)?;
+        self.put = true;
+        Ok(())
+    }
+
+    pub(crate) fn put_epoch_end(&mut self) {
+        self.output.put_epoch_end();
+        self.put = true;
+    }
+}

@@ -1,0 +1,368 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use penstock_types::policy::Order;
+use penstock_types::stats::{Slot, Tick};
+
+use super::core::{Core, Step};
+use super::failures::{FailureLog, lost_samples};
+use super::queue::Take;
+use super::work::{Job, RunsOn, Task, Work};
+use crate::item::{Item, Origin, Sample};
+use crate::ports::{Failed, Fault, Items, Output};
+
+/// A stage that calls an op: takes an item, starts a task, and stops taking when `concurrency` tasks live. A task holds its
+/// slot from the take until the put of its last result was accepted.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    stage: usize,
+    runs_on: RunsOn,
+    order: Order,
+    slots: Vec<TaskSlot>,
+    free: Vec<usize>,
+    /// Slots in the order of their takes; kept for `Order::Input` only.
+    turns: VecDeque<usize>,
+    /// Slots whose results wait to be put, in the order of completion; for `Order::Completion` only.
+    ready: VecDeque<usize>,
+    border: Option<Border>,
+    /// Samples inside the op, between calls.
+    held: u64,
+}
+
+/// What one slot holds.
+#[derive(Debug, Default)]
+struct TaskSlot {
+    state: State,
+    /// Samples in this slot: those that came in until the op is done, then those not yet put.
+    inside: u64,
+    /// Names the first sample that came in, for the case that the op loses it.
+    first: Option<(Arc<str>, Origin)>,
+    results: Results,
+    put_waits_since: Option<Tick>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Free,
+    Working(Slot),
+    Done(Slot),
+}
+
+/// Results not yet put.
+#[derive(Debug, Default)]
+struct Results {
+    next: Option<Item>,
+    rest: std::vec::IntoIter<Item>,
+}
+
+/// An end that the stage has met and may cross once its tasks are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Border {
+    end: End,
+    /// Whether the op was asked for what it holds back.
+    finished: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Epoch,
+    Data,
+}
+
+impl Pipe {
+    pub(crate) fn new(stage: usize, concurrency: usize, runs_on: RunsOn, order: Order) -> Self {
+        Self {
+            stage,
+            runs_on,
+            order,
+            slots: (0..concurrency).map(|_| TaskSlot::default()).collect(),
+            free: (0..concurrency).rev().collect(),
+            turns: VecDeque::new(),
+            ready: VecDeque::new(),
+            border: None,
+            held: 0,
+        }
+    }
+
+    /// Does everything that can be done now.
+    pub(crate) fn step(&mut self, core: &mut Core, step: &mut Step<'_>) {
+        loop {
+            self.pass_on(core, step);
+            self.start_tasks(core, step);
+            if !self.cross_border(core, step) {
+                return;
+            }
+        }
+    }
+
+    /// Takes nothing any more; what is inside is still passed on.
+    pub(crate) fn stop_taking(&mut self) {
+        self.border = Some(Border { end: End::Data, finished: false });
+    }
+
+    /// The worker thread `slot`'s task waited for is found.
+    pub(crate) fn on_thread(&mut self, slot: usize, core: &mut Core, now: Tick) {
+        self.turn_slot(slot, State::Working(Slot::Busy), core, now);
+    }
+
+    /// The op of `slot`'s task is done. `Err` means that it never came back with an answer.
+    pub(crate) fn complete(
+        &mut self,
+        slot: usize,
+        outcome: Result<Output, Fault>,
+        op_nanos: u64,
+        core: &mut Core,
+        log: &mut FailureLog,
+        now: Tick,
+    ) {
+        let had = self.slots[slot].inside + self.held;
+        let was_task = self.slots[slot].first.is_some();
+        let mut output = outcome.unwrap_or_else(|fault| self.lose_all(slot, fault));
+        let passed_on = output.items.samples();
+        let given = passed_on + output.dropped + output.failed.len() as u64 + output.held;
+        core.book.made += given.saturating_sub(had);
+        if given < had {
+            let fault = lost_samples(had - given);
+            output.failed.extend((given..had).map(|_| self.placeholder(slot, fault.clone())));
+        }
+        self.held = output.held;
+        core.book.dropped += output.dropped;
+        core.meter.on_instances(output.instances);
+        if was_task {
+            let op_nanos = output.op_time.map_or(op_nanos, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+            core.meter.on_task(op_nanos, output.failed.len() as u64);
+        }
+        for failed in output.failed {
+            core.fail(failed, log);
+        }
+        self.slots[slot].inside = passed_on;
+        self.slots[slot].results = Results::new(output.items);
+        self.settle_slot(slot, core, now);
+    }
+
+    /// Where its ops run.
+    pub(crate) fn runs_on(&self) -> RunsOn {
+        self.runs_on
+    }
+
+    /// Samples inside.
+    pub(crate) fn inside(&self) -> u64 {
+        self.held + self.slots.iter().map(|slot| slot.inside).sum::<u64>()
+    }
+
+    /// Tasks alive.
+    pub(crate) fn alive(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Puts results into the next queue as long as it has room.
+    fn pass_on(&mut self, core: &mut Core, step: &mut Step<'_>) {
+        while let Some(slot) = self.next_to_put() {
+            if self.slots[slot].state == State::Done(Slot::OrderWait) {
+                self.turn_slot(slot, State::Done(Slot::Blocked), core, step.now);
+            }
+            let task = &mut self.slots[slot];
+            let Some(item) = task.results.take() else {
+                self.release(slot, core, step.now);
+                continue;
+            };
+            let samples = item.samples();
+            match step.try_put(item, task.put_waits_since) {
+                Ok(()) => {
+                    task.put_waits_since = None;
+                    task.inside -= samples;
+                    core.book.out += samples;
+                }
+                Err(item) => {
+                    task.results.give_back(item);
+                    break;
+                }
+            }
+        }
+        self.note_waiting_puts(step);
+    }
+
+    /// The slot whose result is to be put next, if it is done.
+    fn next_to_put(&self) -> Option<usize> {
+        match self.order {
+            Order::Completion => self.ready.front().copied(),
+            Order::Input => {
+                let slot = *self.turns.front()?;
+                matches!(self.slots[slot].state, State::Done(_)).then_some(slot)
+            }
+        }
+    }
+
+    /// Whatever could not be put waits from now on.
+    fn note_waiting_puts(&mut self, step: &mut Step<'_>) {
+        let head = match self.order {
+            Order::Completion => None,
+            Order::Input => self.next_to_put(),
+        };
+        // New ones stand at the back.
+        for slot in self.ready.iter().rev().copied().chain(head) {
+            let task = &mut self.slots[slot];
+            if task.put_waits_since.is_some() {
+                break;
+            }
+            task.put_waits_since = Some(step.now);
+            step.output.on_put_waits(step.now);
+        }
+    }
+
+    fn start_tasks(&mut self, core: &mut Core, step: &mut Step<'_>) {
+        while self.border.is_none() && !self.free.is_empty() {
+            match step.take() {
+                Take::Item(item) => self.start(item, core, step),
+                Take::EpochEnd => self.border = Some(Border { end: End::Epoch, finished: false }),
+                Take::Ended => self.border = Some(Border { end: End::Data, finished: false }),
+                Take::Empty => return,
+            }
+        }
+    }
+
+    fn start(&mut self, item: Item, core: &mut Core, step: &mut Step<'_>) {
+        let Some(slot) = self.free.pop() else { return };
+        let samples = item.samples();
+        core.book.taken += samples;
+        self.slots[slot].inside = samples;
+        self.slots[slot].first = Some(first_of(&item));
+        if self.order == Order::Input {
+            self.turns.push_back(slot);
+        }
+        self.hand_out(slot, Work::Apply(item), core, step);
+    }
+
+    fn hand_out(&mut self, slot: usize, work: Work, core: &mut Core, step: &mut Step<'_>) {
+        let task = Task { stage: self.stage, slot };
+        match (self.runs_on, work) {
+            (RunsOn::Tasks, Work::Apply(item)) => {
+                self.turn_slot(slot, State::Working(Slot::Busy), core, step.now);
+                step.work.starts.push((task, item));
+            }
+            (runs_on, work) => {
+                self.turn_slot(slot, State::Working(Slot::ThreadWait), core, step.now);
+                step.work.jobs.push_back(Job { task, work, worker: runs_on.worker() });
+            }
+        }
+    }
+
+    /// Passes an end on once all tasks before it are done. Says whether there is more to do.
+    fn cross_border(&mut self, core: &mut Core, step: &mut Step<'_>) -> bool {
+        let Some(border) = self.border else { return false };
+        if self.alive() > 0 || core.closed {
+            return false;
+        }
+        if matches!(self.runs_on, RunsOn::OneThread(_)) && !border.finished {
+            self.border = Some(Border { finished: true, ..border });
+            if let Some(slot) = self.free.pop() {
+                self.slots[slot].first = None;
+                if self.order == Order::Input {
+                    self.turns.push_back(slot);
+                }
+                self.hand_out(slot, Work::Finish, core, step);
+            }
+            return false;
+        }
+        match border.end {
+            End::Epoch => {
+                self.border = None;
+                step.put_epoch_end();
+                true
+            }
+            End::Data => {
+                core.close(step);
+                false
+            }
+        }
+    }
+
+    /// Decides what a slot whose op is done does next.
+    fn settle_slot(&mut self, slot: usize, core: &mut Core, now: Tick) {
+        if self.slots[slot].results.is_empty() {
+            self.turns.retain(|turn| *turn != slot);
+            self.free_slot(slot, core, now);
+            return;
+        }
+        match self.order {
+            Order::Completion => {
+                self.ready.push_back(slot);
+                self.turn_slot(slot, State::Done(Slot::Blocked), core, now);
+            }
+            Order::Input => self.turn_slot(slot, State::Done(Slot::OrderWait), core, now),
+        }
+    }
+
+    /// Frees the slot in front, all of whose results were put.
+    fn release(&mut self, slot: usize, core: &mut Core, now: Tick) {
+        match self.order {
+            Order::Completion => self.ready.pop_front(),
+            Order::Input => self.turns.pop_front(),
+        };
+        self.free_slot(slot, core, now);
+    }
+
+    fn free_slot(&mut self, slot: usize, core: &mut Core, now: Tick) {
+        self.turn_slot(slot, State::Free, core, now);
+        self.slots[slot].first = None;
+        self.free.push(slot);
+    }
+
+    fn turn_slot(&mut self, slot: usize, to: State, core: &mut Core, now: Tick) {
+        let from = std::mem::replace(&mut self.slots[slot].state, to);
+        core.meter.on_slot(now, from.doing(), to.doing());
+    }
+
+    /// All that came in with `slot`'s task failed, and the samples themselves are gone.
+    fn lose_all(&self, slot: usize, fault: Fault) -> Output {
+        let lost = self.slots[slot].inside + self.held;
+        let failed = (0..lost).map(|_| self.placeholder(slot, fault.clone())).collect();
+        Output { failed, ..Output::default() }
+    }
+
+    fn placeholder(&self, slot: usize, fault: Fault) -> Failed {
+        let (key, origin) = self.slots[slot].first.clone().unwrap_or_else(|| ("".into(), Origin::default()));
+        Failed { sample: Sample::new(key, origin), fault }
+    }
+}
+
+impl State {
+    fn doing(self) -> Slot {
+        match self {
+            Self::Free => Slot::Idle,
+            Self::Working(slot) | Self::Done(slot) => slot,
+        }
+    }
+}
+
+impl Results {
+    fn new(items: Items) -> Self {
+        match items {
+            Items::None => Self::default(),
+            Items::One(item) => Self { next: Some(item), ..Self::default() },
+            Items::Many(items) => Self { next: None, rest: items.into_iter() },
+        }
+    }
+
+    fn take(&mut self) -> Option<Item> {
+        self.next.take().or_else(|| self.rest.next())
+    }
+
+    fn give_back(&mut self, item: Item) {
+        self.next = Some(item);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.next.is_none() && self.rest.len() == 0
+    }
+}
+
+fn first_of(item: &Item) -> (Arc<str>, Origin) {
+    let first = match item {
+        Item::Sample(sample) => Some((sample.key.clone(), sample.origin)),
+        Item::Batch(samples) => samples.first().map(|sample| (sample.key.clone(), sample.origin)),
+        Item::Collated(batch) => batch.keys.first().cloned().zip(batch.origins.first().copied()),
+    };
+    first.unwrap_or_else(|| ("".into(), Origin::default()))
+}

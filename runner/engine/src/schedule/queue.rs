@@ -1,0 +1,200 @@
+use std::collections::VecDeque;
+
+use penstock_types::ledger::QueueBook;
+use penstock_types::stats::{QueueMeter, Tick};
+
+use crate::item::Item;
+
+/// A bounded, measured queue with one reader. Holds items and, between them, the ends of epochs, which count for nothing.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    id: String,
+    capacity: usize,
+    entries: VecDeque<Entry>,
+    items: usize,
+    closed: bool,
+    meter: QueueMeter,
+    put: u64,
+    taken: u64,
+    reader_waits_since: Option<Tick>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Item(Item, Weight),
+    EpochEnd,
+}
+
+/// What an item counts for, worked out once, when it is put.
+#[derive(Clone, Copy, Debug, Default)]
+struct Weight {
+    samples: u64,
+    bytes: u64,
+}
+
+/// What a reader found.
+#[derive(Debug)]
+pub(crate) enum Take {
+    /// An item.
+    Item(Item),
+    /// The epoch is over.
+    EpochEnd,
+    /// Nothing yet: the reader waits from now on.
+    Empty,
+    /// Nothing, and nothing will come.
+    Ended,
+}
+
+/// The bytes that all queues of a run may hold together.
+#[derive(Debug)]
+pub(crate) struct ByteBudget {
+    limit: u64,
+    held: u64,
+    /// Whether a put was refused for bytes since the last time room was made.
+    refused: bool,
+    /// Whether room was made for a put that had been refused.
+    freed: bool,
+}
+
+impl ByteBudget {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { limit, held: 0, refused: false, freed: false }
+    }
+
+    /// Whether room was made, since the last question, for puts that had been refused.
+    pub(crate) fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
+    }
+
+    fn release(&mut self, bytes: u64) {
+        self.held -= bytes;
+        if self.refused && bytes > 0 {
+            self.refused = false;
+            self.freed = true;
+        }
+    }
+}
+
+impl Queue {
+    pub(crate) fn new(id: String, capacity: usize, now: Tick) -> Self {
+        Self {
+            id,
+            capacity,
+            entries: VecDeque::with_capacity(capacity.min(1024)),
+            items: 0,
+            closed: false,
+            meter: QueueMeter::starting_at(now),
+            put: 0,
+            taken: 0,
+            reader_waits_since: None,
+        }
+    }
+
+    /// Puts `item` if there is room; gives it back otherwise. `since` is when this put began to wait, if it had to.
+    pub(crate) fn try_put(
+        &mut self,
+        item: Item,
+        since: Option<Tick>,
+        budget: &mut ByteBudget,
+        now: Tick,
+    ) -> Result<(), Item> {
+        debug_assert!(!self.closed, "a put after the writer closed");
+        if self.items >= self.capacity {
+            return Err(item);
+        }
+        let weight = Weight { samples: item.samples(), bytes: item.bytes() };
+        // An empty queue takes any item: a single item larger than the budget, or a budget eaten up by the queues
+        // upstream, would stop the run for ever.
+        if self.items > 0 && budget.held + weight.bytes > budget.limit {
+            budget.refused = true;
+            return Err(item);
+        }
+        budget.held += weight.bytes;
+        self.put += weight.samples;
+        self.items += 1;
+        self.entries.push_back(Entry::Item(item, weight));
+        self.meter.on_put(now, since);
+        Ok(())
+    }
+
+    /// A put was refused and waits from now on.
+    pub(crate) fn on_put_waits(&mut self, now: Tick) {
+        self.meter.on_put_waits(now);
+    }
+
+    /// Puts an epoch's end, which needs no room.
+    pub(crate) fn put_epoch_end(&mut self) {
+        self.entries.push_back(Entry::EpochEnd);
+    }
+
+    /// The writer has put its last.
+    pub(crate) fn close(&mut self, now: Tick) {
+        self.closed = true;
+        if self.entries.is_empty() {
+            self.give_up_waiting(now);
+            self.meter.on_drained(now);
+        }
+    }
+
+    /// Takes what is in front. A reader that finds nothing waits until it asks again.
+    pub(crate) fn take(&mut self, budget: &mut ByteBudget, now: Tick) -> Take {
+        match self.entries.pop_front() {
+            Some(Entry::Item(item, weight)) => {
+                self.items -= 1;
+                self.taken += weight.samples;
+                budget.release(weight.bytes);
+                self.meter.on_take(now, self.items, self.reader_waits_since.take());
+                if self.closed && self.entries.is_empty() {
+                    self.meter.on_drained(now);
+                }
+                Take::Item(item)
+            }
+            Some(Entry::EpochEnd) => {
+                self.give_up_waiting(now);
+                Take::EpochEnd
+            }
+            None if self.closed => Take::Ended,
+            None => {
+                if self.reader_waits_since.is_none() {
+                    self.reader_waits_since = Some(now);
+                    self.meter.on_get_waits(now);
+                }
+                Take::Empty
+            }
+        }
+    }
+
+    /// Whether a `take` would find something other than emptiness.
+    pub(crate) fn has_news(&self) -> bool {
+        self.closed || !self.entries.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    #[cfg(test)]
+    pub(crate) fn items(&self) -> usize {
+        self.items
+    }
+
+    pub(crate) fn meter(&mut self) -> &mut QueueMeter {
+        &mut self.meter
+    }
+
+    /// What is inside is counted, not derived, so that the book can fail to balance.
+    pub(crate) fn book(&self) -> QueueBook {
+        let inside = self.entries.iter().map(|entry| match entry {
+            Entry::Item(item, _) => item.samples(),
+            Entry::EpochEnd => 0,
+        });
+        QueueBook { id: self.id.clone(), put: self.put, taken: self.taken, left: inside.sum() }
+    }
+
+    fn give_up_waiting(&mut self, now: Tick) {
+        if let Some(since) = self.reader_waits_since.take() {
+            self.meter.on_get_given_up(now, since);
+        }
+    }
+}

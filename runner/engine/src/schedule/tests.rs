@@ -1,0 +1,509 @@
+//! The rules against a tiny sequential reference, and exact counts. No thread, no clock: every event is made here.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use penstock_types::ledger::Ledger;
+use penstock_types::run::FailureClass;
+use proptest::prelude::*;
+
+use super::*;
+use crate::item::{Origin, Sample};
+use crate::ports::{Failed, Items};
+
+fn node(id: usize, capacity: usize) -> NodeShape {
+    NodeShape { id: format!("{id}"), queue_id: format!("{id}_queue"), capacity }
+}
+
+fn stage(id: usize, capacity: usize, does: Does) -> StageShape {
+    StageShape { node: node(id, capacity), on_error: OnError::Skip, max_failures: None, does }
+}
+
+fn pipe(concurrency: usize, order: Order, runs_on: RunsOn) -> Does {
+    Does::Pipe { concurrency, order, runs_on }
+}
+
+fn shape(stages: Vec<StageShape>, sink: usize) -> Shape {
+    let id = stages.len() + 1;
+    Shape { source: node(0, 2), stages, sink: node(id, sink), buffer_bytes: u64::MAX, max_failures: None }
+}
+
+fn samples(keys: std::ops::Range<u64>, epoch: u32) -> Vec<Sample> {
+    keys.map(|key| Sample::new(key.to_string(), Origin { epoch, index: key, path: 0 })).collect()
+}
+
+/// What an op makes of one sample: a pure function, so that the reference can apply it too.
+fn answer(stage: usize, sample: &Sample) -> Result<Vec<Sample>, ()> {
+    let hash = sample.key.bytes().fold(stage as u64 + 7, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23)
+    });
+    let child = |n: u64| Sample { key: format!("{}/{stage}.{n}", sample.key).into(), ..sample.clone() };
+    match hash % 12 {
+        0 => Ok(Vec::new()),
+        1 => Err(()),
+        2 => Ok((0..3).map(child).collect()),
+        _ => Ok(vec![child(0)]),
+    }
+}
+
+fn apply(stage: usize, item: Item) -> Output {
+    let batch = matches!(item, Item::Batch(_));
+    let mut output = Output::default();
+    let mut kept = Vec::new();
+    for sample in into_samples(item) {
+        match answer(stage, &sample) {
+            Ok(made) if made.is_empty() => output.dropped += 1,
+            Ok(made) => kept.extend(made),
+            Err(()) => output.failed.push(Failed { sample, fault: Fault::new(FailureClass::Data, "odd") }),
+        }
+    }
+    output.items = match (batch, kept.len()) {
+        (_, 0) => Items::None,
+        (true, _) => Items::One(Item::Batch(kept)),
+        (false, _) => Items::Many(kept.into_iter().map(Item::Sample).collect()),
+    };
+    output
+}
+
+fn into_samples(item: Item) -> Vec<Sample> {
+    match item {
+        Item::Sample(sample) => vec![sample],
+        Item::Batch(samples) => samples,
+        Item::Collated(_) => Vec::new(),
+    }
+}
+
+/// A stateful op: passes samples on in pairs joined into one, and what is left at the end of an epoch alone.
+#[derive(Default)]
+struct Joiner(Vec<Sample>);
+
+impl Joiner {
+    fn apply(&mut self, sample: Sample) -> Output {
+        self.0.push(sample);
+        if self.0.len() < 2 {
+            return Output { held: 1, ..Output::default() };
+        }
+        let pair: Vec<Sample> = self.0.drain(..).collect();
+        let joined = Sample { key: format!("{}+{}", pair[0].key, pair[1].key).into(), ..pair[0].clone() };
+        Output { items: Items::One(Item::Sample(joined)), dropped: 1, ..Output::default() }
+    }
+
+    fn finish(&mut self) -> Output {
+        Output { items: Items::Many(self.0.drain(..).map(Item::Sample).collect()), ..Output::default() }
+    }
+}
+
+enum Mark {
+    Item(Item),
+    EpochEnd,
+}
+
+/// What one stage makes of everything, one item after the other.
+fn reference(position: usize, does: &Does, stream: Vec<Mark>) -> Vec<Mark> {
+    let mut out = Vec::new();
+    let mut joiner = Joiner::default();
+    let mut collected = Vec::new();
+    let put = |out: &mut Vec<Mark>, output: Output| match output.items {
+        Items::None => {}
+        Items::One(item) => out.push(Mark::Item(item)),
+        Items::Many(items) => out.extend(items.into_iter().map(Mark::Item)),
+    };
+    let end = |out: &mut Vec<Mark>, joiner: &mut Joiner, collected: &mut Vec<Sample>| match does {
+        Does::Pipe { runs_on: RunsOn::OneThread(_), .. } => put(out, joiner.finish()),
+        Does::Aggregate { drop_last: false, .. } if !collected.is_empty() => {
+            out.push(Mark::Item(Item::Batch(std::mem::take(collected))));
+        }
+        _ => collected.clear(),
+    };
+    for mark in stream {
+        let Mark::Item(item) = mark else {
+            end(&mut out, &mut joiner, &mut collected);
+            out.push(Mark::EpochEnd);
+            continue;
+        };
+        match does {
+            Does::Pipe { runs_on: RunsOn::OneThread(_), .. } => {
+                into_samples(item).into_iter().for_each(|sample| put(&mut out, joiner.apply(sample)));
+            }
+            Does::Pipe { .. } => put(&mut out, apply(position, item)),
+            Does::Aggregate { size, .. } => {
+                collected.extend(into_samples(item));
+                if collected.len() >= *size {
+                    out.push(Mark::Item(Item::Batch(std::mem::take(&mut collected))));
+                }
+            }
+            Does::Disaggregate => {
+                out.extend(into_samples(item).into_iter().map(|sample| Mark::Item(Item::Sample(sample))));
+            }
+        }
+    }
+    end(&mut out, &mut joiner, &mut collected);
+    out
+}
+
+/// Drives a schedule with events in any order that the threads of a run could bring.
+struct Driver {
+    schedule: Schedule,
+    does: Vec<Does>,
+    chunks: VecDeque<Produced>,
+    running: Vec<(Task, Work)>,
+    joiners: BTreeMap<usize, Joiner>,
+    workers: usize,
+    now: u64,
+    delivered: Vec<Item>,
+}
+
+impl Driver {
+    fn new(shape: Shape, chunks: Vec<Produced>, workers: usize) -> Self {
+        let does = shape.stages.iter().map(|stage| stage.does).collect();
+        let mut driver = Self {
+            schedule: Schedule::new(shape, Tick::ZERO),
+            does,
+            chunks: chunks.into(),
+            running: Vec::new(),
+            joiners: BTreeMap::new(),
+            workers,
+            now: 0,
+            delivered: Vec::new(),
+        };
+        for worker in 0..workers {
+            while let Some(job) = driver.schedule.take_job(worker, Tick::ZERO) {
+                assert!(matches!(job.work, Work::Prepare));
+                driver.schedule.prepared(job.task.stage, Ok(()), Tick::ZERO);
+            }
+        }
+        driver
+    }
+
+    fn tick(&mut self) -> Tick {
+        self.now += 1_000_000;
+        Tick::from_nanos(self.now)
+    }
+
+    /// Does one of the things that could happen now. Says whether there was any.
+    fn step(&mut self, choice: usize, consume: bool) -> bool {
+        let now = self.tick();
+        let threads_busy = self.running.iter().filter(|(task, _)| self.on_threads(*task)).count();
+        let mut can = vec![];
+        if self.schedule.wants_more() {
+            can.push(0);
+        }
+        if self.schedule.jobs() > 0 && threads_busy < self.workers {
+            can.push(1);
+        }
+        can.extend((0..self.running.len()).map(|running| running + 3));
+        if consume {
+            can.push(2);
+        }
+        let Some(what) = can.get(choice % can.len().max(1)) else { return false };
+        match *what {
+            0 => self.schedule.offer(Ok(self.chunks.pop_front()), now),
+            1 => {
+                let job = (0..self.workers).find_map(|worker| self.schedule.take_job(worker, now));
+                self.running.extend(job.map(|job| (job.task, job.work)));
+            }
+            2 => {
+                if let Delivery::Item(item) = self.schedule.deliver(now) {
+                    self.delivered.push(item);
+                }
+            }
+            running => self.finish(running - 3, now),
+        }
+        self.running.extend(self.schedule.take_starts().into_iter().map(|(task, item)| (task, Work::Apply(item))));
+        true
+    }
+
+    fn on_threads(&self, task: Task) -> bool {
+        !matches!(self.does[task.stage], Does::Pipe { runs_on: RunsOn::Tasks, .. })
+    }
+
+    fn finish(&mut self, running: usize, now: Tick) {
+        let (task, work) = self.running.remove(running);
+        let stateful = matches!(self.does[task.stage], Does::Pipe { runs_on: RunsOn::OneThread(_), .. });
+        let output = match work {
+            Work::Apply(item) if stateful => {
+                let joiner = self.joiners.entry(task.stage).or_default();
+                joiner.apply(into_samples(item).remove(0))
+            }
+            Work::Apply(item) => apply(task.stage, item),
+            Work::Finish => self.joiners.entry(task.stage).or_default().finish(),
+            Work::Prepare => Output::default(),
+        };
+        self.schedule.complete(task, Ok(output), 1_000_000, now);
+    }
+
+    /// Goes on without a consumer until nothing moves.
+    fn fill(&mut self) {
+        while self.step(0, false) {}
+    }
+
+    fn ledger(&self) -> Ledger {
+        self.schedule.ledger()
+    }
+
+    fn alive(&self) -> usize {
+        let alive = |stage: &Stage| match &stage.kind {
+            Kind::Pipe(pipe) => pipe.alive(),
+            _ => 0,
+        };
+        self.schedule.stages.iter().map(alive).sum()
+    }
+
+    fn assert_within_limits(&self) {
+        for (stage, does) in self.schedule.stages.iter().zip(&self.does) {
+            if let (Kind::Pipe(pipe), Does::Pipe { concurrency, .. }) = (&stage.kind, does) {
+                assert!(pipe.alive() <= *concurrency);
+            }
+        }
+        for queue in &self.schedule.queues {
+            assert!(queue.items() <= queue.capacity());
+        }
+    }
+}
+
+fn keys(items: Vec<Item>) -> Vec<Vec<String>> {
+    items
+        .into_iter()
+        .map(|item| into_samples(item).into_iter().map(|sample| sample.key.to_string()).collect())
+        .collect()
+}
+
+fn any_stages() -> impl Strategy<Value = Vec<StageShape>> {
+    let runs_on = prop_oneof![Just(RunsOn::Tasks), Just(RunsOn::AnyThread)];
+    let order = prop_oneof![Just(Order::Completion), Just(Order::Input)];
+    let does = prop_oneof![
+        4 => (1_usize..5, order, runs_on).prop_map(|(concurrency, order, runs_on)| pipe(concurrency, order, runs_on)),
+        2 => (1_usize..5, any::<bool>()).prop_map(|(size, drop_last)| Does::Aggregate { size, drop_last }),
+        1 => Just(Does::Disaggregate),
+        1 => (0_usize..2).prop_map(|worker| pipe(1, Order::Completion, RunsOn::OneThread(worker))),
+    ];
+    prop::collection::vec((does, 1_usize..4), 0..6).prop_map(|stages| {
+        // As the plan's check has it: what takes samples gets no batches, and the other way round.
+        let mut batches = false;
+        let mut kept: Vec<StageShape> = Vec::new();
+        for (does, capacity) in stages {
+            let fits = match does {
+                Does::Aggregate { .. } | Does::Pipe { runs_on: RunsOn::OneThread(_), .. } => !batches,
+                Does::Disaggregate => batches,
+                Does::Pipe { .. } => true,
+            };
+            if fits {
+                batches = match does {
+                    Does::Aggregate { .. } => true,
+                    Does::Disaggregate => false,
+                    Does::Pipe { .. } => batches,
+                };
+                kept.push(stage(kept.len() + 1, capacity, does));
+            }
+        }
+        kept
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_same_comes_out_as_from_a_sequential_reference(
+        stages in any_stages(),
+        epochs in prop::collection::vec(0_u64..25, 1..3),
+        sink in 1_usize..4,
+        workers in 1_usize..4,
+        budget in prop_oneof![Just(0_u64), Just(u64::MAX)],
+        choices in prop::collection::vec(any::<usize>(), 400),
+    ) {
+        let workers = workers.max(2);
+        let mut chunks = Vec::new();
+        let mut stream = Vec::new();
+        for (epoch, count) in epochs.iter().enumerate() {
+            if epoch > 0 {
+                chunks.push(Produced::EpochEnd);
+                stream.push(Mark::EpochEnd);
+            }
+            chunks.push(Produced::Samples(samples(0..*count, epoch as u32)));
+            stream.extend(samples(0..*count, epoch as u32).into_iter().map(|sample| Mark::Item(Item::Sample(sample))));
+        }
+        for (position, stage) in stages.iter().enumerate() {
+            stream = reference(position, &stage.does, stream);
+        }
+        let expected = keys(stream.into_iter().filter_map(|mark| match mark {
+            Mark::Item(item) => Some(item),
+            Mark::EpochEnd => None,
+        }).collect());
+
+        let in_order = stages.iter().all(|stage| match stage.does {
+            Does::Pipe { concurrency, order, .. } => concurrency == 1 || order == Order::Input,
+            _ => true,
+        });
+        // Which samples meet in a pair or in a dropped batch depends on their order.
+        let order_matters = stages.iter().any(|stage| matches!(
+            stage.does,
+            Does::Aggregate { drop_last: true, .. } | Does::Pipe { runs_on: RunsOn::OneThread(_), .. }
+        ));
+        let mut driver = Driver::new(Shape { buffer_bytes: budget, ..shape(stages, sink) }, chunks, workers);
+        let mut choices = choices.into_iter().cycle();
+        let mut steps = 0;
+        while !driver.schedule.is_over() {
+            driver.step(choices.next().unwrap_or(0) + steps, true);
+            driver.assert_within_limits();
+            steps += 1;
+            if steps % 7 == 0 {
+                let ledger = driver.ledger();
+                prop_assert!(ledger.balanced, "{ledger:#?}");
+            }
+            prop_assert!(steps < 200_000, "it does not end");
+        }
+        let ledger = driver.ledger();
+        prop_assert!(ledger.balanced, "{ledger:#?}");
+        prop_assert_eq!(ledger.total.left, 0);
+        let found = keys(std::mem::take(&mut driver.delivered));
+        if in_order {
+            prop_assert_eq!(found, expected);
+        } else if !order_matters {
+            let mut found = found.concat();
+            let mut expected = expected.concat();
+            found.sort_unstable();
+            expected.sort_unstable();
+            prop_assert_eq!(found, expected);
+        }
+        let now = driver.tick();
+        for (sums, does) in driver.schedule.read(now).stages.iter().zip(&driver.does) {
+            let concurrency = match does { Does::Pipe { concurrency, .. } => *concurrency as u64, _ => 1 };
+            prop_assert_eq!(sums.slot_time.iter().sum::<u64>(), concurrency * sums.elapsed);
+        }
+    }
+
+    #[test]
+    fn the_books_balance_wherever_a_run_is_stopped(
+        stages in any_stages(),
+        count in 0_u64..40,
+        choices in prop::collection::vec(any::<usize>(), 0..120),
+    ) {
+        let mut driver = Driver::new(shape(stages, 2), vec![Produced::Samples(samples(0..count, 0))], 2);
+        for choice in choices {
+            driver.step(choice, true);
+        }
+        driver.schedule.stop();
+        while !driver.running.is_empty() {
+            // Answers that come in after the stop change nothing.
+            let now = driver.tick();
+            driver.finish(0, now);
+        }
+        prop_assert!(driver.schedule.is_over());
+        let ledger = driver.ledger();
+        prop_assert!(ledger.balanced, "{ledger:#?}");
+    }
+
+    #[test]
+    fn a_run_that_fails_too_often_delivers_what_is_made_and_balances(
+        stages in any_stages(),
+        limit in prop_oneof![
+            (0_u64..5).prop_map(FailureLimit::Count),
+            (0.01_f64..0.3).prop_map(FailureLimit::Rate),
+        ],
+        of_stage in any::<bool>(),
+        choices in prop::collection::vec(any::<usize>(), 300),
+    ) {
+        let mut whole = shape(stages, 2);
+        if of_stage {
+            whole.stages.iter_mut().for_each(|stage| stage.max_failures = Some(limit));
+        } else {
+            whole.max_failures = Some(limit);
+        }
+        let mut driver = Driver::new(whole, vec![Produced::Samples(samples(0..300, 0))], 2);
+        let mut choices = choices.into_iter().cycle();
+        let mut steps = 0;
+        while !driver.schedule.is_over() {
+            driver.step(choices.next().unwrap_or(0) + steps, true);
+            steps += 1;
+            prop_assert!(steps < 200_000, "it does not end");
+        }
+        let ledger = driver.ledger();
+        prop_assert!(ledger.balanced, "{ledger:#?}");
+        if let FailureLimit::Count(most) = limit {
+            let failed = driver.schedule.log.samples();
+            if !of_stage {
+                prop_assert_eq!(driver.schedule.error().is_some(), failed > most, "{} failed", failed);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_in_flight_without_a_consumer_is_exactly_what_the_shape_allows() {
+    for (threads, order) in [(RunsOn::AnyThread, Order::Completion), (RunsOn::Tasks, Order::Input)] {
+        let does = pipe(4, order, threads);
+        // Keeps every sample, so that the counts are exact.
+        let stages = vec![stage(1, 2, does), stage(2, 3, Does::Aggregate { size: 5, drop_last: false })];
+        let mut driver = Driver::new(shape(stages, 3), vec![Produced::Samples(all_kept(1000))], 4);
+        driver.fill();
+        let ledger = driver.ledger();
+        let (source_queue, source_hand, tasks, stage_queue) = (2, 1, 4, 2);
+        let (aggregate_queue, batch_in_hand, sink_hand, sink_queue) = (3, 1, 1, 3);
+        let batches = aggregate_queue + batch_in_hand + sink_hand + sink_queue;
+        assert_eq!(ledger.total.left, source_hand + source_queue + tasks + stage_queue + 5 * batches);
+        assert_eq!(ledger.total.delivered, 0);
+        assert_eq!(driver.alive(), 4);
+        assert!(ledger.balanced);
+    }
+}
+
+#[test]
+fn one_thread_three_stages_and_queues_of_one_do_not_deadlock() {
+    let stages = (1..=3).map(|id| stage(id, 1, pipe(4, Order::Completion, RunsOn::AnyThread))).collect();
+    let mut driver = Driver::new(shape(stages, 1), vec![Produced::Samples(samples(0..200, 0))], 1);
+    let mut steps = 0;
+    while !driver.schedule.is_over() {
+        driver.step(steps % 5, true);
+        steps += 1;
+        assert!(steps < 100_000, "it does not end");
+    }
+    assert!(driver.ledger().balanced);
+}
+
+#[test]
+fn an_item_larger_than_the_budget_enters_an_empty_queue_only() {
+    let big = |key: u64| {
+        let mut sample = samples(key..key + 1, 0).remove(0);
+        sample.set("bytes", crate::item::Value::Blob(vec![0; 100].into()));
+        sample
+    };
+    let shape = Shape { buffer_bytes: 10, ..shape(vec![], 3) };
+    let mut driver = Driver::new(shape, vec![Produced::Samples((0..10).map(big).collect())], 1);
+    driver.fill();
+    // One in each of the two queues, one in the source's hand and one in the sink's.
+    assert_eq!(driver.ledger().total.left, 4);
+    while !driver.schedule.is_over() {
+        driver.step(0, true);
+    }
+    assert_eq!(driver.delivered.len(), 10);
+}
+
+#[test]
+fn an_op_that_cannot_be_built_ends_the_run_before_anything_is_consumed() {
+    let stages = vec![stage(1, 2, pipe(2, Order::Completion, RunsOn::AnyThread))];
+    let mut schedule = Schedule::new(shape(stages, 3), Tick::ZERO);
+    assert!(!schedule.wants_more(), "the source stays closed until the ops are built");
+    let job = schedule.take_job(0, Tick::ZERO).unwrap();
+    schedule.prepared(job.task.stage, Err(Fault::new(FailureClass::Bug, "no such size")), Tick::ZERO);
+    assert!(schedule.is_over());
+    assert_eq!(schedule.error(), Some("stage `1` cannot start: no such size"));
+    assert_eq!(schedule.ledger().total, Default::default());
+}
+
+#[test]
+fn an_op_that_loses_samples_is_caught_and_the_books_balance() {
+    let stages = vec![stage(1, 2, pipe(1, Order::Completion, RunsOn::AnyThread))];
+    let mut driver = Driver::new(shape(stages, 3), vec![Produced::Samples(samples(0..1, 0))], 1);
+    driver.step(0, false);
+    let job = driver.schedule.take_job(0, Tick::ZERO).unwrap();
+    driver.schedule.complete(job.task, Ok(Output::default()), 0, Tick::ZERO);
+    let (groups, _) = driver.schedule.failure_groups();
+    assert_eq!((groups[0].class, groups[0].first_keys.as_slice()), (FailureClass::Contract, ["0".to_owned()].as_slice()));
+    assert!(driver.ledger().balanced);
+}
+
+/// Samples that `answer` keeps, one for one, in a stage at position 0.
+fn all_kept(count: usize) -> Vec<Sample> {
+    let kept = |sample: &Sample| matches!(answer(0, sample), Ok(made) if made.len() == 1);
+    samples(0..100_000, 0).into_iter().filter(kept).take(count).collect()
+}

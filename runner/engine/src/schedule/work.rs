@@ -1,0 +1,71 @@
+use std::collections::VecDeque;
+
+use crate::item::Item;
+
+/// Names one living task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Task {
+    /// Position of its stage, 0 for the first one behind the source.
+    pub(crate) stage: usize,
+    /// Its slot in that stage.
+    pub(crate) slot: usize,
+}
+
+/// Where the ops of a stage run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunsOn {
+    /// As futures on the I/O runtime; they need no thread while they wait.
+    Tasks,
+    /// On any worker thread, each with an op of its own.
+    AnyThread,
+    /// On one worker thread only, because the op keeps state from item to item.
+    OneThread(usize),
+}
+
+/// Something for a worker thread to do.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) task: Task,
+    pub(crate) work: Work,
+    /// The only worker that may do it, if it matters.
+    pub(crate) worker: Option<usize>,
+}
+
+/// What a worker thread does for a task.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Build the op, before anything else happens.
+    Prepare,
+    /// Call the op on an item.
+    Apply(Item),
+    /// Ask the op for what it holds back: the epoch is over.
+    Finish,
+}
+
+/// What the schedule wants done outside of it.
+#[derive(Debug, Default)]
+pub(crate) struct WorkList {
+    /// For worker threads, oldest first.
+    pub(crate) jobs: VecDeque<Job>,
+    /// For the I/O runtime.
+    pub(crate) starts: Vec<(Task, Item)>,
+}
+
+impl RunsOn {
+    /// The only worker that may run the ops, if it matters.
+    pub(crate) fn worker(self) -> Option<usize> {
+        match self {
+            Self::OneThread(worker) => Some(worker),
+            Self::Tasks | Self::AnyThread => None,
+        }
+    }
+}
+
+impl WorkList {
+    /// The oldest job that `worker` may do.
+    pub(crate) fn take_job(&mut self, worker: usize) -> Option<Job> {
+        let mine = |job: &Job| job.worker.is_none_or(|only| only == worker);
+        let position = self.jobs.iter().position(mine)?;
+        self.jobs.remove(position)
+    }
+}

@@ -1,0 +1,352 @@
+use std::future::Future;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use penstock_types::ledger::Ledger;
+use penstock_types::run::{FailureGroup, RunState};
+use penstock_types::stats::Tick;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::clock::Clock;
+use crate::graph::{Graph, StageWork};
+use crate::item::Item;
+use crate::ports::{Fault, Output, Produced, StopFlag, TaskOp};
+use crate::running::{Observer, StopReason};
+use crate::schedule::{Delivery, Failure, Job, Reading, Schedule, Task};
+use crate::tasks::run_task;
+
+/// What the threads and tasks of one run share: the schedule behind its lock, and the ways to wake each other.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// Workers wait here for jobs.
+    work: Condvar,
+    /// The consumer waits here for items.
+    arrived: Condvar,
+    /// The owner waits here for the end.
+    ended: Condvar,
+    /// The source waits here until its next chunk is wanted.
+    room: Notify,
+    stop: StopFlag,
+    cancel: CancellationToken,
+    tracker: TaskTracker,
+    runtime: Handle,
+    clock: Arc<dyn Clock>,
+    observer: Arc<dyn Observer>,
+    /// Ops that wait, by stage; `None` for stages that have none.
+    task_ops: Vec<Option<Arc<dyn TaskOp>>>,
+}
+
+struct State {
+    schedule: Schedule,
+    /// Workers that wait and have not been called.
+    idle_workers: usize,
+    /// Whether the source waits and has not been called.
+    source_waits: bool,
+    stopped: Option<StopReason>,
+    ended_at: Option<Tick>,
+}
+
+/// Who is to be called after a move.
+struct Calls {
+    consumer: bool,
+    workers: usize,
+    all_workers: bool,
+    source: bool,
+    starts: Vec<(Task, Item)>,
+    failures: Vec<Failure>,
+    over_now: bool,
+}
+
+type Look = (RunState, Option<String>, Reading, Ledger, (Vec<FailureGroup>, u64));
+
+impl Shared {
+    pub(crate) fn new(
+        graph: &Graph,
+        runtime: Handle,
+        clock: Arc<dyn Clock>,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        let task_ops = graph
+            .stages
+            .iter()
+            .map(|stage| match &stage.work {
+                StageWork::Tasks { op, .. } => Some(op.clone()),
+                _ => None,
+            })
+            .collect();
+        let schedule = Schedule::new(graph.shape(), clock.now());
+        Self {
+            state: Mutex::new(State { schedule, idle_workers: 0, source_waits: false, stopped: None, ended_at: None }),
+            work: Condvar::new(),
+            arrived: Condvar::new(),
+            ended: Condvar::new(),
+            room: Notify::new(),
+            stop: StopFlag::default(),
+            cancel: CancellationToken::new(),
+            tracker: TaskTracker::new(),
+            runtime,
+            clock,
+            observer,
+            task_ops,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Tick {
+        self.clock.now()
+    }
+
+    pub(crate) fn stop_flag(&self) -> &StopFlag {
+        &self.stop
+    }
+
+    pub(crate) fn observer(&self) -> &dyn Observer {
+        &*self.observer
+    }
+
+    /// Hands in what a worker did last and waits for its next job; `None` when the run is over.
+    pub(crate) fn next_job(
+        self: &Arc<Self>,
+        worker: usize,
+        done: Option<(Task, Result<Output, Fault>, u64)>,
+    ) -> Option<Job> {
+        let mut state = self.lock();
+        if let Some((task, outcome, op_nanos)) = done {
+            let now = self.clock.now();
+            state.schedule.complete(task, outcome, op_nanos, now);
+        }
+        loop {
+            let over = state.schedule.is_over();
+            let job = if over { None } else { state.schedule.take_job(worker, self.clock.now()) };
+            let calls = self.calls(&mut state);
+            if over || job.is_some() {
+                drop(state);
+                self.make(calls);
+                return job;
+            }
+            if calls.is_empty() {
+                state.idle_workers += 1;
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                drop(state);
+                self.make(calls);
+                state = self.lock();
+            }
+        }
+    }
+
+    /// The next item for the consumer; `None` when the run is over.
+    pub(crate) fn take_blocking(self: &Arc<Self>) -> Option<Item> {
+        let mut state = self.lock();
+        loop {
+            let delivery = state.schedule.deliver(self.clock.now());
+            if let Delivery::Wait = delivery {
+                state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let calls = self.calls(&mut state);
+            drop(state);
+            self.make(calls);
+            return match delivery {
+                Delivery::Item(item) => Some(item),
+                Delivery::Wait | Delivery::Over => None,
+            };
+        }
+    }
+
+    /// Hands in what the source produced, once it is wanted. Says whether to go on.
+    pub(crate) async fn offer(self: &Arc<Self>, produced: Result<Option<Produced>, String>) -> bool {
+        let goes_on = matches!(produced, Ok(Some(_)));
+        loop {
+            {
+                let mut state = self.lock();
+                if state.schedule.is_over() {
+                    return false;
+                }
+                if state.schedule.wants_more() {
+                    break;
+                }
+                state.source_waits = true;
+            }
+            self.room.notified().await;
+        }
+        self.event(|schedule, now| schedule.offer(produced, now));
+        goes_on
+    }
+
+    /// Tells the schedule something, and everybody else what follows from it.
+    pub(crate) fn event(self: &Arc<Self>, tell: impl FnOnce(&mut Schedule, Tick)) {
+        let mut state = self.lock();
+        tell(&mut state.schedule, self.clock.now());
+        let calls = self.calls(&mut state);
+        drop(state);
+        self.make(calls);
+    }
+
+    /// Ends the run as failed.
+    pub(crate) fn fail(self: &Arc<Self>, message: String) {
+        self.event(|schedule, _| schedule.fail(message));
+    }
+
+    /// Ends the run because somebody wants it.
+    pub(crate) fn stop(self: &Arc<Self>, reason: StopReason) {
+        let mut state = self.lock();
+        if !state.schedule.is_over() {
+            state.stopped = Some(reason);
+            state.schedule.stop();
+        }
+        let calls = self.calls(&mut state);
+        drop(state);
+        self.make(calls);
+    }
+
+    /// Waits until the run is over or `until` has come. Says whether it is over.
+    pub(crate) fn wait_until(&self, until: Tick) -> bool {
+        let mut state = self.lock();
+        loop {
+            let left = until - self.clock.now();
+            if state.schedule.is_over() || left == 0 {
+                return state.schedule.is_over();
+            }
+            let waited = self.ended.wait_timeout(state, Duration::from_nanos(left));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// All sums at this moment.
+    pub(crate) fn read(&self) -> Reading {
+        let mut state = self.lock();
+        let now = state.ended_at.unwrap_or_else(|| self.clock.now());
+        state.schedule.read(now)
+    }
+
+    /// Everything about the run at one moment.
+    pub(crate) fn look(&self) -> Look {
+        let mut state = self.lock();
+        let now = state.ended_at.unwrap_or_else(|| self.clock.now());
+        let schedule = &mut state.schedule;
+        let (reading, ledger, groups) = (schedule.read(now), schedule.ledger(), schedule.failure_groups());
+        (state.run_state(), state.schedule.error().map(str::to_owned), reading, ledger, groups)
+    }
+
+    /// Owns a task until it ends or the run does.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let cancelled = self.cancel.clone().cancelled_owned();
+        let owned = async move {
+            tokio::select! {
+                () = cancelled => {}
+                () = task => {}
+            }
+        };
+        self.tracker.spawn_on(owned, &self.runtime);
+    }
+
+    /// Waits until all tasks have ended.
+    pub(crate) fn join_tasks(&self) {
+        self.tracker.close();
+        self.runtime.block_on(self.tracker.wait());
+    }
+
+    /// Fails the run if a sample is missing in its books.
+    pub(crate) fn close_books(self: &Arc<Self>) {
+        self.event(|schedule, _| {
+            let ledger = schedule.ledger();
+            if !ledger.balanced {
+                let total = &ledger.total;
+                schedule.fail(format!("the books do not balance, this is a defect of Penstock: {total:?}"));
+            }
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock is a defect that the panicking thread's join reports; the others still have to end.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who is to be called after the schedule's last move. Decided under the lock, so that nobody is called twice.
+    fn calls(&self, state: &mut State) -> Calls {
+        let over_now = state.schedule.is_over() && state.ended_at.is_none();
+        if over_now {
+            state.ended_at = Some(self.clock.now());
+        }
+        let jobs = state.schedule.jobs();
+        let workers = match state.idle_workers {
+            idle if jobs >= idle || state.schedule.has_pinned_jobs() => if jobs > 0 { idle } else { 0 },
+            _ => jobs,
+        };
+        let all_workers = workers == state.idle_workers;
+        state.idle_workers -= workers;
+        let source = state.source_waits && state.schedule.wants_more();
+        state.source_waits &= !source;
+        Calls {
+            consumer: state.schedule.call_consumer(),
+            workers,
+            all_workers,
+            source,
+            starts: state.schedule.take_starts(),
+            failures: state.schedule.take_failures(),
+            over_now,
+        }
+    }
+
+    /// Makes the calls, without the lock.
+    fn make(self: &Arc<Self>, calls: Calls) {
+        if calls.consumer {
+            self.arrived.notify_one();
+        }
+        match calls.workers {
+            0 => {}
+            _ if calls.all_workers => self.work.notify_all(),
+            workers => (0..workers).for_each(|_| self.work.notify_one()),
+        }
+        if calls.source {
+            self.room.notify_one();
+        }
+        for (task, item) in calls.starts {
+            if let Some(op) = &self.task_ops[task.stage] {
+                self.spawn(run_task(self.clone(), op.clone(), task, item));
+            }
+        }
+        calls.failures.iter().for_each(|failure| self.observer.on_failure(failure));
+        if calls.over_now {
+            self.stop.set();
+            self.cancel.cancel();
+            self.work.notify_all();
+            self.arrived.notify_all();
+            self.ended.notify_all();
+            self.room.notify_one();
+        }
+    }
+}
+
+impl Calls {
+    /// Whether there is nobody to call.
+    fn is_empty(&self) -> bool {
+        !(self.consumer || self.source || self.over_now)
+            && self.workers == 0
+            && self.starts.is_empty()
+            && self.failures.is_empty()
+    }
+}
+
+impl State {
+    fn run_state(&self) -> RunState {
+        let schedule = &self.schedule;
+        match (schedule.is_over(), self.stopped) {
+            (true, _) if schedule.error().is_some() => RunState::Failed,
+            (true, Some(StopReason::Asked)) => RunState::Stopped,
+            (true, Some(StopReason::TimeIsUp) | None) => RunState::Completed,
+            (false, _) if schedule.is_draining() => RunState::Draining,
+            (false, _) => RunState::Running,
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("schedule", &self.lock().schedule).finish_non_exhaustive()
+    }
+}

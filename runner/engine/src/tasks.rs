@@ -1,0 +1,53 @@
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use penstock_types::run::FailureClass;
+
+use crate::item::Item;
+use crate::ports::{Fault, Source, SourceFault, TaskOp};
+use crate::schedule::Task;
+use crate::shared::Shared;
+
+/// Runs one op that waits, and hands its answer in.
+pub(crate) async fn run_task(shared: Arc<Shared>, op: Arc<dyn TaskOp>, task: Task, item: Item) {
+    let begin = shared.now();
+    let answer = AssertUnwindSafe(async move { op.start(item).await }).catch_unwind().await;
+    let op_nanos = shared.now() - begin;
+    let outcome = answer.map_err(|panic| panicked(&*panic));
+    shared.event(|schedule, now| schedule.complete(task, outcome, op_nanos, now));
+}
+
+/// Lets the source produce until the data ends, one chunk ahead of what is wanted.
+pub(crate) async fn run_source(shared: Arc<Shared>, mut source: Box<dyn Source>) {
+    loop {
+        let produced = match AssertUnwindSafe(source.next()).catch_unwind().await {
+            Ok(produced) => produced.map_err(|fault| said(&fault)),
+            Err(panic) => Err(panicked(&*panic).message.to_string()),
+        };
+        if !shared.offer(produced).await {
+            return;
+        }
+    }
+}
+
+/// The fault of an op that panicked.
+pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Fault {
+    let message = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    Fault::new(FailureClass::Bug, format!("panicked: {message}"))
+}
+
+fn said(fault: &SourceFault) -> String {
+    let mut text = format!("the source cannot go on: {fault}");
+    let mut cause = std::error::Error::source(fault);
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,89 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::item::{Item, Sample};
+use crate::ports::{Failed, Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
+use crate::schedule::Work;
+use crate::shared::Shared;
+use crate::tasks::panicked;
+
+/// Builds ops, by stage; `None` for stages that need no worker thread.
+pub(crate) type Factories = Vec<Option<Arc<dyn ThreadOpFactory>>>;
+
+/// The ops of one worker thread, by stage: built here on first use, dropped here, seen by no other thread.
+struct OwnOps<'a> {
+    factories: &'a Factories,
+    ops: Vec<Option<Box<dyn ThreadOp>>>,
+}
+
+/// Runs ops on this thread until the run ends. Never waits for a queue: a finished result goes back into the schedule,
+/// where it holds the task's slot until its put is accepted.
+pub(crate) fn run_worker(shared: &Arc<Shared>, factories: &Factories, worker: usize) {
+    let mut own = OwnOps { factories, ops: factories.iter().map(|_| None).collect() };
+    let stop = shared.stop_flag();
+    let mut done = None;
+    while let Some(job) = shared.next_job(worker, done.take()) {
+        let stage = job.task.stage;
+        if matches!(job.work, Work::Prepare) {
+            let built = own.get_or_build(stage, stop).map(|_| ());
+            shared.event(|schedule, now| schedule.prepared(stage, built, now));
+            continue;
+        }
+        let begin = shared.now();
+        let outcome = own.run(stage, job.work, stop);
+        done = Some((job.task, outcome, shared.now() - begin));
+    }
+}
+
+impl OwnOps<'_> {
+    /// The op of `stage`, and how many were made for it just now.
+    fn get_or_build(&mut self, stage: usize, stop: &StopFlag) -> Result<(&mut dyn ThreadOp, u64), Fault> {
+        let made = u64::from(self.ops[stage].is_none());
+        if self.ops[stage].is_none()
+            && let Some(factory) = &self.factories[stage]
+        {
+            let built = catch_unwind(AssertUnwindSafe(|| factory.build(stop)));
+            self.ops[stage] = Some(built.unwrap_or_else(|panic| Err(panicked(&*panic)))?);
+        }
+        let op = self.ops[stage].as_deref_mut().expect("a stage with jobs has a factory");
+        Ok((op, made))
+    }
+
+    fn run(&mut self, stage: usize, work: Work, stop: &StopFlag) -> Result<Output, Fault> {
+        let (op, made) = match (self.get_or_build(stage, stop), &work) {
+            (Ok(found), _) => found,
+            (Err(fault), Work::Apply(_)) => return Ok(fail_all(work, &fault)),
+            (Err(fault), _) => return Err(fault),
+        };
+        let answer = catch_unwind(AssertUnwindSafe(|| match work {
+            Work::Apply(item) => op.apply(item, stop),
+            Work::Finish => op.finish(stop),
+            Work::Prepare => Output::default(),
+        }));
+        match answer {
+            Ok(mut output) => {
+                output.instances += made;
+                Ok(output)
+            }
+            Err(panic) => {
+                // Nobody knows in which state it is.
+                self.ops[stage] = None;
+                Err(panicked(&*panic))
+            }
+        }
+    }
+}
+
+/// All samples of an item failed, because there is no op to call on them.
+fn fail_all(work: Work, fault: &Fault) -> Output {
+    let samples: Vec<Sample> = match work {
+        Work::Apply(Item::Sample(sample)) => vec![sample],
+        Work::Apply(Item::Batch(samples)) => samples,
+        Work::Apply(Item::Collated(batch)) => {
+            batch.keys.into_iter().zip(batch.origins).map(|(key, origin)| Sample::new(key, origin)).collect()
+        }
+        Work::Finish | Work::Prepare => Vec::new(),
+    };
+    let failed = samples.into_iter().map(|sample| Failed { sample, fault: fault.clone() }).collect();
+    Output { failed, ..Output::default() }
+}
