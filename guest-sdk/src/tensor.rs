@@ -302,6 +302,6 @@ mod tests {
     #[test]
     fn a_scalar_has_one_element_and_an_empty_dimension_none() {
         assert_eq!(Tensor::new([], vec![2.5_f64]).unwrap().into_raw().view::<f64>().unwrap().rank(), 0);
-        assert_eq!(Tensor::<u16>::zeros([0, 4]).as_slice(), []);
+        assert!(Tensor::<u16>::zeros([0, 4]).as_slice().is_empty());
     }
 }

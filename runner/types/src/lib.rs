@@ -1,9 +1,13 @@
 //! The words of Penstock as types: pure, serialisable, without clock, I/O or threads.
 #![warn(missing_docs)]
 
+pub mod fault;
 pub mod ledger;
 pub mod manifest;
+pub mod plan;
 pub mod policy;
 pub mod run;
+pub mod schema;
+pub mod spec;
 pub mod stats;
 pub mod traversal;

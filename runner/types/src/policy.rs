@@ -1,17 +1,21 @@
 //! The small words of a stage's settings: how many, in which order, and what a failure means.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::{Error, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// How many items a queue may hold; never zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+use crate::spec::{number_schema, read_number};
+
+/// How many items a queue may hold: 1 to 1,000,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Capacity(NonZeroU32);
 
-/// How many tasks of one stage may be alive at a time; never zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+/// How many tasks of one stage may be alive at a time: 1 to 4096.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Concurrency(NonZeroU32);
 
@@ -45,17 +49,24 @@ pub enum OnError {
 pub enum FailureLimit {
     /// More than this many failed samples.
     Count(u64),
-    /// More than this share of tasks failed, 0.0 to 1.0; looked at after 100 tasks and at the end.
-    Rate(f64),
+    /// More than this share of tasks failed, above 0.0 and up to 1.0; looked at after 100 tasks and at the end.
+    Rate(
+        #[serde(deserialize_with = "read_rate")]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        f64,
+    ),
 }
 
 /// Tasks after which a failure rate is looked at for the first time.
 pub const RATE_NEEDS_TASKS: u64 = 100;
 
 impl Capacity {
-    /// A capacity of `items`; `None` for zero.
+    /// The largest capacity.
+    pub const MOST: u32 = 1_000_000;
+
+    /// A capacity of `items`; `None` for zero and above [`Self::MOST`].
     pub fn new(items: u32) -> Option<Self> {
-        NonZeroU32::new(items).map(Self)
+        NonZeroU32::new(items).filter(|items| items.get() <= Self::MOST).map(Self)
     }
 
     /// The number of items.
@@ -67,14 +78,68 @@ impl Capacity {
 impl Concurrency {
     /// One task at a time.
     pub const ONE: Self = Self(NonZeroU32::MIN);
+    /// The largest concurrency.
+    pub const MOST: u32 = 4096;
 
-    /// A concurrency of `tasks`; `None` for zero.
+    /// A concurrency of `tasks`; `None` for zero and above [`Self::MOST`].
     pub fn new(tasks: u32) -> Option<Self> {
-        NonZeroU32::new(tasks).map(Self)
+        NonZeroU32::new(tasks).filter(|tasks| tasks.get() <= Self::MOST).map(Self)
     }
 
     /// The number of tasks.
     pub fn get(self) -> usize {
         self.0.get() as usize
+    }
+}
+
+impl<'de> Deserialize<'de> for Capacity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = read_number(deserializer, 1, Self::MOST)?;
+        Ok(Self::new(number).expect("the number was read within the bounds"))
+    }
+}
+
+impl JsonSchema for Capacity {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Capacity".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        number_schema(1, Self::MOST)
+    }
+}
+
+impl<'de> Deserialize<'de> for Concurrency {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = read_number(deserializer, 1, Self::MOST)?;
+        Ok(Self::new(number).expect("the number was read within the bounds"))
+    }
+}
+
+impl JsonSchema for Concurrency {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Concurrency".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        number_schema(1, Self::MOST)
+    }
+}
+
+/// A rate of 0 would refuse the first failure, which `"on_error": "fail"` says better and at once.
+fn read_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let rate = read_number(deserializer, 0.0, 1.0)?;
+    if rate > 0.0 {
+        Ok(rate)
+    } else {
+        Err(D::Error::invalid_value(Unexpected::Float(rate), &"a number above 0 and up to 1"))
     }
 }

@@ -7,6 +7,7 @@ use super::tick::{Tick, nanos_to_seconds};
 pub struct QueueMeter {
     sums: QueueSums,
     read_at: Tick,
+    reported_at: Tick,
     empty: bool,
     puts_waiting: u32,
     gets_waiting: u32,
@@ -39,7 +40,7 @@ pub struct QueueSums {
 impl QueueMeter {
     /// A meter of an empty queue.
     pub fn starting_at(now: Tick) -> Self {
-        Self { sums: QueueSums::default(), read_at: now, empty: true, puts_waiting: 0, gets_waiting: 0, closed: false }
+        Self { sums: QueueSums::default(), read_at: now, reported_at: now, empty: true, puts_waiting: 0, gets_waiting: 0, closed: false }
     }
 
     /// A put found the queue full and waits.
@@ -59,12 +60,6 @@ impl QueueMeter {
         self.empty = false;
     }
 
-    /// A waiting put was given up.
-    pub fn on_put_given_up(&mut self, now: Tick) {
-        self.advance(now);
-        self.puts_waiting -= 1;
-    }
-
     /// A get found the queue empty and waits.
     pub fn on_get_waits(&mut self, now: Tick) {
         self.advance(now);
@@ -82,10 +77,16 @@ impl QueueMeter {
         self.empty = left == 0;
     }
 
-    /// A waiting get was given up: only an end was to come.
-    pub fn on_get_given_up(&mut self, now: Tick) {
+    /// A get that waited since `since` was given up: only an end was to come. Its wait is taken back as far as nobody has
+    /// read it yet.
+    pub fn on_get_given_up(&mut self, now: Tick, since: Tick) {
         self.advance(now);
         self.gets_waiting -= 1;
+        let unread = now - since.max(self.reported_at);
+        self.sums.get_wait -= unread;
+        if self.gets_waiting == 0 {
+            self.sums.starved -= unread;
+        }
     }
 
     /// The writer has closed and nothing is left: the clock stops.
@@ -97,6 +98,7 @@ impl QueueMeter {
     /// The sums up to `now`, open stretches included.
     pub fn sums(&mut self, now: Tick) -> &QueueSums {
         self.advance(now);
+        self.reported_at = self.read_at;
         &self.sums
     }
 
@@ -243,6 +245,19 @@ mod tests {
         meter.on_drained(at(8));
         let figures = figures(&mut meter, at(80));
         assert_eq!((figures.elapsed_s, figures.readiness, figures.qps), (1.0, Some(1.0), Some(1.0)));
+    }
+
+    #[test]
+    fn waiting_for_the_end_is_taken_back_as_far_as_nobody_has_read_it() {
+        let mut meter = QueueMeter::starting_at(Tick::ZERO);
+        meter.on_get_waits(at(2));
+        let first = meter.sums(at(4)).clone();
+        meter.on_get_given_up(at(7), at(2));
+        meter.on_drained(at(7));
+        let whole = meter.sums(at(9)).clone();
+        assert_eq!((first.get_wait, first.starved), (250_000_000, 250_000_000));
+        assert_eq!(whole.since(&first).get_wait, 0);
+        assert_eq!(whole.starved, first.starved);
     }
 
     #[test]

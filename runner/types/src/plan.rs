@@ -1,0 +1,302 @@
+//! The checked pipeline: every name resolved, every stage given an id, nothing left to find wrong before running.
+
+mod check;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::manifest::{Manifest, Mode};
+use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order};
+use crate::spec::{SleepOn, SleepShape};
+use crate::traversal::TraversalSettings;
+
+/// A pipeline that was checked and can be built. Made by [`Plan::check`] alone.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// What the pipeline is called.
+    pub name: String,
+    /// Where all randomness starts.
+    pub seed: u64,
+    /// Worker threads; `None` for the machine's cores.
+    pub threads: Option<u32>,
+    /// Length of a measuring window.
+    pub interval: Duration,
+    /// Bytes held in all queues together.
+    pub buffer_bytes: u64,
+    /// Where samples come from; stage 0.
+    pub source: SourcePlan,
+    /// The stages, from 1 on.
+    pub stages: Vec<StagePlan>,
+    /// The last stage.
+    pub sink: SinkPlan,
+    /// What drains the sink queue.
+    pub consumer: ConsumerPlan,
+    /// How many failures of all stages together are too many.
+    pub max_failures: Option<FailureLimit>,
+}
+
+/// Where samples come from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SourcePlan {
+    /// `0:src`.
+    pub id: StageId,
+    /// What it reads.
+    pub kind: SourceKind,
+    /// How it is visited.
+    pub traversal: TraversalSettings,
+    /// Items its queue may hold.
+    pub queue: Capacity,
+}
+
+/// What a source reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    /// The keys of a store.
+    List {
+        /// The store.
+        store: String,
+        /// What a key starts with.
+        prefix: String,
+        /// What a key ends with.
+        suffix: String,
+    },
+    /// Numbers.
+    Range {
+        /// How many, from 0.
+        count: u64,
+    },
+    /// The lines of an NDJSON object.
+    Records {
+        /// The store.
+        store: String,
+        /// The object's key.
+        key: String,
+    },
+}
+
+/// One stage.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StagePlan {
+    /// Its place and name.
+    pub id: StageId,
+    /// What it does.
+    pub kind: StageKind,
+    /// Items the queue at its exit may hold.
+    pub queue: Capacity,
+    /// Tasks alive at a time.
+    pub concurrency: Concurrency,
+    /// In which order results are passed on.
+    pub order: Order,
+    /// What becomes of a sample that failed.
+    pub on_error: OnError,
+    /// How many failures of this stage are too many.
+    pub max_failures: Option<FailureLimit>,
+}
+
+/// What a stage does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StageKind {
+    /// Collects samples into batches.
+    Aggregate {
+        /// Samples of a batch.
+        size: usize,
+        /// Whether an epoch's last batch is left out when it is not full.
+        drop_last: bool,
+    },
+    /// Takes batches apart.
+    Disaggregate,
+    /// Reads the object each sample names.
+    Fetch {
+        /// The store to read from.
+        store: String,
+    },
+    /// Runs a module.
+    Wasm(WasmPlan),
+    /// Stacks the fields of a batch's samples.
+    Collate,
+    /// Brings batches to the device that trains.
+    Transfer {
+        /// The device.
+        device: Device,
+    },
+    /// Takes time and changes nothing.
+    Sleep(SleepPlan),
+}
+
+/// A module and what it is run with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WasmPlan {
+    /// The module as the document names it.
+    pub module: String,
+    /// `sha256:` and 64 hex digits: what runs.
+    pub digest: String,
+    /// What it is called with.
+    pub mode: Mode,
+    /// What it is set up with. Not yet checked against the manifest's schema.
+    pub params: Map<String, Value>,
+    /// CPU time for one sample.
+    pub deadline: Duration,
+    /// Memory of one instance.
+    pub memory_bytes: u64,
+    /// Objects it may ask for, by name.
+    pub assets: BTreeMap<String, AssetPlan>,
+}
+
+/// An object that a module may ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssetPlan {
+    /// The store it lies in.
+    pub store: String,
+    /// Its key.
+    pub key: String,
+}
+
+/// Where `transfer` puts batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// The memory of this process.
+    Host,
+}
+
+/// How long a task of `sleep` takes, and what it occupies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SleepPlan {
+    /// Mean time.
+    pub mean: Duration,
+    /// How far times stray from the mean, as a share of it; for the uniform shape only.
+    pub jitter: f64,
+    /// How times are distributed.
+    pub shape: SleepShape,
+    /// What a task occupies.
+    pub on: SleepOn,
+    /// Share of tasks that fail on purpose.
+    pub fail_rate: f64,
+}
+
+/// The last stage: moves finished items into the sink queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SinkPlan {
+    /// Its place, after all stages, and `sink`.
+    pub id: StageId,
+    /// Items the sink queue may hold.
+    pub queue: Capacity,
+}
+
+/// What drains the sink queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ConsumerPlan {
+    /// Drops every item at once.
+    Discard,
+    /// Waits after every item.
+    Simulate {
+        /// Mean wait.
+        step: Duration,
+        /// How far waits stray from the mean, as a share of it.
+        jitter: f64,
+    },
+}
+
+/// Names one stage of a pipeline: its place, from 0 for the source, and its name. Written `2:download`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StageId {
+    position: u32,
+    name: String,
+}
+
+/// What is known of a module before it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModuleFacts {
+    /// Its name, without version.
+    pub name: String,
+    /// `sha256:` and 64 hex digits.
+    pub digest: String,
+    /// What it says of itself.
+    pub manifest: Manifest,
+}
+
+/// What the names in a document mean here.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Modules, by what the document calls them.
+    pub modules: &'a BTreeMap<String, ModuleFacts>,
+    /// Names of stores; `None` when they are not known yet, so that any name will do.
+    pub stores: Option<&'a BTreeSet<String>>,
+}
+
+impl StageId {
+    /// The id of the stage at `position`.
+    pub(crate) fn new(position: usize, name: impl Into<String>) -> Self {
+        let position = u32::try_from(position).expect("a pipeline has at most 256 stages");
+        Self { position, name: name.into() }
+    }
+
+    /// Its place in the pipeline, 0 for the source.
+    pub fn position(&self) -> u32 {
+        self.position
+    }
+
+    /// Its name alone, e.g. `download`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The id of the queue at its exit, e.g. `2:download_queue`.
+    pub fn queue_id(&self) -> String {
+        format!("{self}_queue")
+    }
+}
+
+impl fmt::Display for StageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.position, self.name)
+    }
+}
+
+impl Serialize for StageId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl StagePlan {
+    /// What people see: `2:download[12]`, or `2:download` when one task is alive at a time.
+    pub fn label(&self) -> String {
+        match self.concurrency.get() {
+            1 => self.id.to_string(),
+            tasks => format!("{}[{tasks}]", self.id),
+        }
+    }
+}
+
+impl StageKind {
+    /// The word for it, as in the document.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Aggregate { .. } => "aggregate",
+            Self::Disaggregate => "disaggregate",
+            Self::Fetch { .. } => "fetch",
+            Self::Wasm(_) => "wasm",
+            Self::Collate => "collate",
+            Self::Transfer { .. } => "transfer",
+            Self::Sleep(_) => "sleep",
+        }
+    }
+}
+
+impl SourceKind {
+    /// The word for it, as in the document.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::List { .. } => "list",
+            Self::Range { .. } => "range",
+            Self::Records { .. } => "records",
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The pipeline document as written.
+
+mod bounds;
+mod json;
+mod read;
+mod reader;
+mod set;
+mod source;
+mod stage;
+
+#[cfg(test)]
+mod tests;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use bounds::{
+    BatchSize, BufferMib, DeadlineMs, DeviceName, IntervalS, MemoryMib, Millis, ModuleRef, Name, ObjectKey,
+    Share, Threads,
+};
+pub(crate) use bounds::{number_schema, read_number};
+pub use json::{MAX_DEPTH, MAX_DOCUMENT_BYTES, parse};
+pub use read::MAX_FAULTS;
+pub use set::{parse_setting, set};
+pub use source::{ListSource, RangeSource, RecordsSource, Source};
+pub use stage::{
+    Aggregate, Asset, Collate, Disaggregate, Fetch, Sleep, SleepOn, SleepShape, Stage, Transfer, Wasm,
+};
+pub(crate) use stage::{Settings, default_queue};
+
+use crate::policy::{Capacity, FailureLimit};
+
+/// Most stages of one pipeline.
+pub const MAX_STAGES: usize = 256;
+
+/// A pipeline document: where samples come from, the stages they pass, and what drains them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "Penstock pipeline")]
+pub struct Spec {
+    /// What the pipeline is called.
+    #[serde(default = "default_name")]
+    pub name: Name,
+    /// Where all randomness starts: the same seed gives the same samples for any number of threads and ranks.
+    #[serde(default)]
+    pub seed: u64,
+    /// Worker threads, shared by the stages that compute; the machine's cores when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<Threads>,
+    /// Length of a measuring window, in seconds.
+    #[serde(default = "default_interval")]
+    pub interval_s: IntervalS,
+    /// Bytes held in all queues together, in MiB; a larger item may enter an empty queue.
+    #[serde(default = "default_buffer")]
+    pub buffer_mib: BufferMib,
+    /// Where samples come from.
+    pub source: Source,
+    /// What they pass, in order; none is allowed.
+    #[serde(default)]
+    #[schemars(length(max = MAX_STAGES))]
+    pub stages: Vec<Stage>,
+    /// The end of the pipeline.
+    #[serde(default)]
+    pub sink: Sink,
+    /// What drains the sink queue.
+    #[serde(default)]
+    pub consumer: Consumer,
+    /// How many failures of all stages together are too many; any number will do when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_failures: Option<FailureLimit>,
+}
+
+/// The last stage: moves finished items into the queue that the consumer drains.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sink {
+    /// Items the sink queue may hold.
+    #[serde(default = "default_sink_queue")]
+    pub queue: Capacity,
+}
+
+/// What drains the sink queue: the training loop, or what stands in for it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Consumer {
+    /// Drops every item at once, to see how fast the pipeline can be.
+    Discard(Discard),
+    /// Waits after every item, as a training step of that length would.
+    Simulate(Simulate),
+}
+
+/// Drops every item at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Discard {}
+
+/// Waits after every item.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Simulate {
+    /// Mean time of a training step, in milliseconds.
+    pub step_ms: Millis,
+    /// How far steps stray from the mean, as a share of it.
+    #[serde(default = "stage::default_share")]
+    pub jitter: Share,
+}
+
+impl Default for Sink {
+    fn default() -> Self {
+        Self { queue: default_sink_queue() }
+    }
+}
+
+impl Default for Consumer {
+    fn default() -> Self {
+        Self::Discard(Discard {})
+    }
+}
+
+fn default_name() -> Name {
+    Name::new("pipeline").expect("`pipeline` is a name")
+}
+
+fn default_interval() -> IntervalS {
+    IntervalS::new(1.0).expect("1.0 is within bounds")
+}
+
+fn default_buffer() -> BufferMib {
+    BufferMib::new(1024).expect("1024 is within bounds")
+}
+
+fn default_sink_queue() -> Capacity {
+    Capacity::new(3).expect("3 is within bounds")
+}

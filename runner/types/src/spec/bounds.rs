@@ -1,0 +1,289 @@
+//! Numbers and texts of the document that know what they may be: one definition for reading and for the JSON Schema.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A number type that bounds can be put on.
+pub(crate) trait Number: Copy + PartialOrd + Display {
+    const WORDS: &'static str;
+    const SCHEMA_TYPE: &'static str;
+    fn from_u64(value: u64) -> Option<Self>;
+    fn from_f64(value: f64) -> Option<Self>;
+}
+
+impl Number for u32 {
+    const WORDS: &'static str = "a whole number";
+    const SCHEMA_TYPE: &'static str = "integer";
+    fn from_u64(value: u64) -> Option<Self> {
+        Self::try_from(value).ok()
+    }
+    fn from_f64(_: f64) -> Option<Self> {
+        None
+    }
+}
+
+impl Number for f64 {
+    const WORDS: &'static str = "a number";
+    const SCHEMA_TYPE: &'static str = "number";
+    fn from_u64(value: u64) -> Option<Self> {
+        Some(value as Self)
+    }
+    fn from_f64(value: f64) -> Option<Self> {
+        value.is_finite().then_some(value)
+    }
+}
+
+/// Reads a number from `least` to `most`, both allowed.
+pub(crate) fn read_number<'de, N: Number, D: Deserializer<'de>>(
+    deserializer: D,
+    least: N,
+    most: N,
+) -> Result<N, D::Error> {
+    struct Within<N>(N, N);
+
+    impl<N: Number> Within<N> {
+        fn check<E: Error>(self, value: Option<N>, found: Unexpected<'_>) -> Result<N, E> {
+            value
+                .filter(|value| *value >= self.0 && *value <= self.1)
+                .ok_or_else(|| E::invalid_value(found, &self))
+        }
+    }
+
+    impl<N: Number> Visitor<'_> for Within<N> {
+        type Value = N;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{} from {} to {}", N::WORDS, self.0, self.1)
+        }
+
+        fn visit_u64<E: Error>(self, value: u64) -> Result<N, E> {
+            self.check(N::from_u64(value), Unexpected::Unsigned(value))
+        }
+
+        fn visit_i64<E: Error>(self, value: i64) -> Result<N, E> {
+            let number =
+                if value < 0 { N::from_f64(value as f64) } else { N::from_u64(value.unsigned_abs()) };
+            self.check(number, Unexpected::Signed(value))
+        }
+
+        fn visit_f64<E: Error>(self, value: f64) -> Result<N, E> {
+            self.check(N::from_f64(value), Unexpected::Float(value))
+        }
+    }
+
+    deserializer.deserialize_any(Within(least, most))
+}
+
+/// The JSON Schema of a number from `least` to `most`.
+pub(crate) fn number_schema<N: Number + Serialize>(least: N, most: N) -> Schema {
+    json_schema!({ "type": N::SCHEMA_TYPE, "minimum": least, "maximum": most })
+}
+
+/// Gives number types their bounds, reading and schema.
+macro_rules! bounded {
+    ($($(#[$doc:meta])* $name:ident($number:ty): $least:literal to $most:literal;)+) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
+        #[serde(transparent)]
+        pub struct $name($number);
+
+        impl $name {
+            /// The least value allowed.
+            pub const LEAST: $number = $least;
+            /// The greatest value allowed.
+            pub const MOST: $number = $most;
+
+            /// The value; `None` outside the bounds.
+            pub fn new(value: $number) -> Option<Self> {
+                (value >= Self::LEAST && value <= Self::MOST).then_some(Self(value))
+            }
+
+            /// The number.
+            pub fn get(self) -> $number {
+                self.0
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                read_number(deserializer, Self::LEAST, Self::MOST).map(Self)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                number_schema(Self::LEAST, Self::MOST)
+            }
+        }
+    )+ };
+}
+
+bounded! {
+    /// Worker threads of a run.
+    Threads(u32): 1 to 1024;
+    /// Length of a measuring window, in seconds.
+    IntervalS(f64): 0.01 to 3600.0;
+    /// Bytes held in all queues of a run, in MiB.
+    BufferMib(u32): 1 to 16_777_216;
+    /// Samples of a batch.
+    BatchSize(u32): 1 to 1_000_000;
+    /// Memory one instance of a module may use, in MiB.
+    MemoryMib(u32): 1 to 4096;
+    /// CPU time a module may use for one sample, in milliseconds.
+    DeadlineMs(u32): 1 to 3_600_000;
+    /// A duration in milliseconds.
+    Millis(f64): 0.0 to 3_600_000.0;
+    /// A share of a whole.
+    Share(f64): 0.0 to 1.0;
+}
+
+/// What a text of the document has to look like.
+trait Text {
+    const WANTED: &'static str;
+    const PATTERN: &'static str;
+    fn is_valid(text: &str) -> bool;
+}
+
+/// A name people give: of a pipeline, a stage, a store, an asset. ASCII letters, digits, `.`, `_` and `-`, starting
+/// with a letter or a digit, at most 128 characters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(String);
+
+/// What names a module: `name`, `name@version-or-alias` or `sha256:` and 64 hex digits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModuleRef(String);
+
+/// Key of an object in a store, 1 to 1024 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey(String);
+
+/// Where `transfer` puts batches, as written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceName(String);
+
+impl Text for Name {
+    const WANTED: &'static str =
+        "1 to 128 letters, digits, `.`, `_` or `-`, starting with a letter or a digit";
+    const PATTERN: &'static str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
+
+    fn is_valid(text: &str) -> bool {
+        text.len() <= 128
+            && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    }
+}
+
+impl Text for ModuleRef {
+    const WANTED: &'static str = "`name`, `name@version-or-alias` or `sha256:` and 64 hex digits";
+    const PATTERN: &'static str =
+        "^([A-Za-z0-9][A-Za-z0-9._-]{0,127}(@[A-Za-z0-9][A-Za-z0-9._+-]{0,127})?|sha256:[0-9a-f]{64})$";
+
+    fn is_valid(text: &str) -> bool {
+        if let Some(digest) = text.strip_prefix("sha256:") {
+            return digest.len() == 64
+                && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        }
+        match text.split_once('@') {
+            // A build's `+` is the only letter that a version has beyond those of a name.
+            Some((name, version)) => {
+                Name::is_valid(name)
+                    && !version.starts_with('+')
+                    && Name::is_valid(&version.replace('+', "-"))
+            }
+            None => Name::is_valid(text),
+        }
+    }
+}
+
+impl Text for ObjectKey {
+    const WANTED: &'static str = "an object's key, 1 to 1024 bytes without control characters";
+    const PATTERN: &'static str = "^[^\\u0000-\\u001f\\u007f-\\u009f]{1,1024}$";
+
+    fn is_valid(text: &str) -> bool {
+        !text.is_empty() && text.len() <= 1024 && !text.chars().any(char::is_control)
+    }
+}
+
+impl Text for DeviceName {
+    const WANTED: &'static str = "`auto`, `host` or `cuda:N`";
+    const PATTERN: &'static str = "^(auto|host|cuda:[0-9]{1,3})$";
+
+    fn is_valid(text: &str) -> bool {
+        matches!(text, "auto" | "host")
+            || text.strip_prefix("cuda:").is_some_and(|index| {
+                (1..=3).contains(&index.len()) && index.bytes().all(|byte| byte.is_ascii_digit())
+            })
+    }
+}
+
+fn read_text<'de, T: Text, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if T::is_valid(&text) {
+        Ok(text)
+    } else {
+        Err(D::Error::invalid_value(Unexpected::Str(&text), &T::WANTED))
+    }
+}
+
+macro_rules! texts {
+    ($($name:ident),+) => { $(
+        impl $name {
+            /// The text, if it is one that will do.
+            pub fn new(text: impl Into<String>) -> Option<Self> {
+                let text = text.into();
+                <Self as Text>::is_valid(&text).then_some(Self(text))
+            }
+
+            /// As written.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                read_text::<Self, D>(deserializer).map(Self)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "pattern": <Self as Text>::PATTERN })
+            }
+        }
+    )+ };
+}
+
+texts!(Name, ModuleRef, ObjectKey, DeviceName);

@@ -1,0 +1,182 @@
+//! Bytes to JSON, with every repeated member found.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::read::MAX_FAULTS;
+use crate::fault::{Pointer, SpecFault};
+
+/// Largest document, in bytes.
+pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
+
+/// Deepest nesting of objects and lists in a document.
+pub const MAX_DEPTH: usize = 64;
+
+/// Reads JSON. Unlike serde_json alone it refuses an object that has a member twice, where one of them would be lost
+/// without a word.
+pub fn parse(bytes: &[u8]) -> Result<Value, Vec<SpecFault>> {
+    let whole = |message: String| vec![SpecFault::new(Pointer::ROOT, message)];
+    if bytes.len() > MAX_DOCUMENT_BYTES {
+        return Err(whole(format!("has {} bytes, at most {MAX_DOCUMENT_BYTES} are read", bytes.len())));
+    }
+    let faults = RefCell::new(Vec::new());
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = Strict { faults: &faults, place: Place::Root, depth: 0 }
+        .deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value))
+        .map_err(|error| whole(format!("is not JSON: {error}")))?;
+    let faults = faults.into_inner();
+    if faults.is_empty() { Ok(value) } else { Err(faults) }
+}
+
+/// Where the reader is; made a pointer only when there is a fault to tell of.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Root,
+    Key(&'a Place<'a>, &'a str),
+    Index(&'a Place<'a>, usize),
+}
+
+#[derive(Clone, Copy)]
+struct Strict<'a> {
+    faults: &'a RefCell<Vec<SpecFault>>,
+    place: Place<'a>,
+    depth: usize,
+}
+
+impl Place<'_> {
+    fn pointer(&self) -> Pointer {
+        match self {
+            Self::Root => Pointer::ROOT,
+            Self::Key(parent, key) => parent.pointer().key(key),
+            Self::Index(parent, index) => parent.pointer().index(*index),
+        }
+    }
+}
+
+impl<'a> Strict<'a> {
+    fn within<E: Error>(&self, place: Place<'a>) -> Result<Self, E> {
+        if self.depth == MAX_DEPTH {
+            return Err(E::custom(format_args!("it is nested deeper than {MAX_DEPTH} levels")));
+        }
+        Ok(Self { faults: self.faults, place, depth: self.depth + 1 })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) =
+            access.next_element_seed(self.within(Place::Index(&self.place, elements.len()))?)?
+        {
+            elements.push(element);
+        }
+        Ok(Value::Array(elements))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            let value = access.next_value_seed(self.within(Place::Key(&self.place, &key))?)?;
+            if members.contains_key(&key) {
+                let mut faults = self.faults.borrow_mut();
+                if faults.len() < MAX_FAULTS {
+                    let pointer = self.place.pointer().key(&key);
+                    faults
+                        .push(SpecFault::new(pointer, format!("`{key}` is written twice, keep one of them")));
+                }
+            }
+            members.insert(key, value);
+        }
+        Ok(Value::Object(members))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(text: &str) -> Vec<String> {
+        parse(text.as_bytes()).unwrap_err().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn every_repeated_member_is_named_with_its_place() {
+        assert_eq!(
+            faults(r#"{"a": [{"b": 1, "b": 2}], "c": 1, "c": {"d": 0, "d": 0}}"#),
+            [
+                "/a/0/b: `b` is written twice, keep one of them",
+                "/c/d: `d` is written twice, keep one of them",
+                "/c: `c` is written twice, keep one of them",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_json_says_where_it_stops_being_json() {
+        assert_eq!(
+            faults("{"),
+            ["the document: is not JSON: EOF while parsing an object at line 1 column 1"]
+        );
+        assert_eq!(faults("{} {}"), ["the document: is not JSON: trailing characters at line 1 column 4"]);
+    }
+
+    #[test]
+    fn depth_and_size_are_bounded() {
+        let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+        assert!(parse(nested(MAX_DEPTH).as_bytes()).is_ok());
+        assert!(faults(&nested(MAX_DEPTH + 1))[0].contains("nested deeper than 64 levels"));
+        assert!(faults(&" ".repeat(MAX_DOCUMENT_BYTES + 1))[0].contains("at most 4194304 are read"));
+    }
+
+    #[test]
+    fn a_value_reads_as_serde_json_reads_it() {
+        let text = r#"{"a": [null, true, -1, 18446744073709551615, 1.5, "x\n"], "b": {}}"#;
+        assert_eq!(parse(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap());
+    }
+}

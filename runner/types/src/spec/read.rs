@@ -1,0 +1,84 @@
+//! Reading a document so that one look tells everything that is wrong with it.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::reader::{Misread, Node, Step, pointer};
+use super::{MAX_STAGES, Spec, parse};
+use crate::fault::{Pointer, SpecFault};
+
+/// Most faults that are told at a time; who has more of them starts with these.
+pub const MAX_FAULTS: usize = 100;
+
+impl Spec {
+    /// Reads a document. Fails with everything that is wrong with it, up to [`MAX_FAULTS`].
+    pub fn read(bytes: &[u8]) -> Result<Self, Vec<SpecFault>> {
+        Self::from_value(parse(bytes)?)
+    }
+
+    /// Reads a document that is JSON already. Fails with everything that is wrong with it, up to [`MAX_FAULTS`].
+    ///
+    /// serde stops at the first fault. So what is at fault is taken out of the document, which is then read again,
+    /// until nothing is left to complain about; members that are missing only since they were taken out do not count.
+    pub fn from_value(mut document: Value) -> Result<Self, Vec<SpecFault>> {
+        let mut faults = Vec::new();
+        if let Some(stages) = document.get_mut("stages").and_then(Value::as_array_mut)
+            && stages.len() > MAX_STAGES
+        {
+            let message = format!("found {} stages, at most {MAX_STAGES} are allowed", stages.len());
+            faults.push(SpecFault::new(Pointer::ROOT.key("stages"), message));
+            stages.truncate(MAX_STAGES);
+        }
+        let mut removed = BTreeSet::new();
+        while faults.len() < MAX_FAULTS {
+            match Self::deserialize(Node(&document)) {
+                Ok(spec) if faults.is_empty() => return Ok(spec),
+                Ok(_) => break,
+                Err(misread) => {
+                    let steps = misread.steps();
+                    if !is_caused_by(&misread, &steps, &removed) {
+                        faults.push(SpecFault::new(pointer(&steps), misread.to_string()));
+                    }
+                    if !remove(&mut document, steps, &mut removed) {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(faults)
+    }
+}
+
+/// Whether a member is missing only because it was removed for a fault of its own.
+fn is_caused_by(misread: &Misread, steps: &[Step], removed: &BTreeSet<Pointer>) -> bool {
+    misread.missing().is_some_and(|field| removed.contains(&pointer(steps).key(field)))
+}
+
+/// Takes the value at `steps` out of the document; `false` when that is the whole document.
+fn remove(document: &mut Value, mut steps: Vec<Step>, removed: &mut BTreeSet<Pointer>) -> bool {
+    // Without its tag, an object that says its kind would be a new fault.
+    while let Some(Step::Tag(_)) = steps.last() {
+        steps.pop();
+    }
+    let place = pointer(&steps);
+    let Some(last) = steps.pop() else { return false };
+    let Some(parent) = document.pointer_mut(pointer(&steps).as_str()) else { return false };
+    match (last, parent) {
+        (Step::Key(key), Value::Object(members)) => {
+            removed.insert(place);
+            members.shift_remove(&key).is_some()
+        }
+        // The only list with a form of its own is the stages'. Their places must not move, so that the pointers of
+        // later faults are right: another stage stands in.
+        (Step::Index(index), Value::Array(elements)) => match elements.get_mut(index) {
+            Some(element) => {
+                *element = json!({ "disaggregate": {} });
+                true
+            }
+            None => false,
+        },
+        _ => false,
+    }
+}

@@ -1,0 +1,381 @@
+//! A serde deserializer over JSON values whose errors know where they are and what they are, so that reading can go
+//! on behind them. serde_json's own errors are text without a place.
+
+use std::fmt;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, Error, Expected, IntoDeserializer, MapAccess, SeqAccess,
+    Unexpected, VariantAccess, Visitor,
+};
+use serde::forward_to_deserialize_any;
+use serde_json::{Map, Value};
+
+use crate::fault::{Pointer, listed, suggestion};
+
+/// Longest piece of a document that a message repeats, in characters.
+const MAX_QUOTED: usize = 80;
+
+/// Why a value could not be read.
+#[derive(Debug)]
+pub(super) struct Misread {
+    /// Innermost step first.
+    steps: Vec<Step>,
+    problem: Problem,
+}
+
+/// One step into a document.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// A member of an object.
+    Key(String),
+    /// The only member of an object, which says what kind of thing it is.
+    Tag(String),
+    /// An element of a list.
+    Index(usize),
+}
+
+#[derive(Debug)]
+enum Problem {
+    Missing(&'static str),
+    Other(String),
+}
+
+/// A place in a document to be read.
+#[derive(Clone, Copy)]
+pub(super) struct Node<'de>(pub(super) &'de Value);
+
+impl Misread {
+    /// The steps from the document's root.
+    pub(super) fn steps(&self) -> Vec<Step> {
+        self.steps.iter().rev().cloned().collect()
+    }
+
+    /// The member that is missing, if that is the problem.
+    pub(super) fn missing(&self) -> Option<&'static str> {
+        match self.problem {
+            Problem::Missing(field) => Some(field),
+            Problem::Other(_) => None,
+        }
+    }
+
+    fn within(mut self, step: Step) -> Self {
+        self.steps.push(step);
+        self
+    }
+}
+
+/// The place that `steps` lead to.
+pub(super) fn pointer(steps: &[Step]) -> Pointer {
+    steps.iter().fold(Pointer::ROOT, |pointer, step| match step {
+        Step::Key(key) | Step::Tag(key) => pointer.key(key),
+        Step::Index(index) => pointer.index(*index),
+    })
+}
+
+impl std::error::Error for Misread {}
+
+impl fmt::Display for Misread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.problem {
+            Problem::Missing(field) => write!(f, "the field `{field}` is missing"),
+            Problem::Other(message) => f.write_str(message),
+        }
+    }
+}
+
+impl Error for Misread {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self { steps: Vec::new(), problem: Problem::Other(message.to_string()) }
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::custom(format_args!("found {}, wanted {}", found_in_words(found), expected_in_words(expected)))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::invalid_type(found, expected)
+    }
+
+    fn unknown_variant(found: &str, known: &'static [&'static str]) -> Self {
+        Self::custom(format_args!(
+            "unknown word {}: {}known are {}",
+            quoted(found),
+            suggestion(found, known.iter().copied()),
+            listed(known.iter().copied())
+        ))
+    }
+
+    fn unknown_field(found: &str, known: &'static [&'static str]) -> Self {
+        Self::custom(format_args!(
+            "unknown field {}: {}allowed here: {}",
+            quoted(found),
+            suggestion(found, known.iter().copied()),
+            listed(known.iter().copied())
+        ))
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self { steps: Vec::new(), problem: Problem::Missing(field) }
+    }
+}
+
+/// Text of the document, escaped and cut to a length that a message can bear.
+fn quoted(text: &str) -> String {
+    let escaped = text.escape_debug().to_string();
+    match escaped.char_indices().nth(MAX_QUOTED) {
+        Some((end, _)) => format!("`{}...`", &escaped[..end]),
+        None => format!("`{escaped}`"),
+    }
+}
+
+fn found_in_words(found: Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Bool(value) => format!("`{value}`"),
+        Unexpected::Unsigned(value) => format!("`{value}`"),
+        Unexpected::Signed(value) => format!("`{value}`"),
+        Unexpected::Float(value) => format!("`{value}`"),
+        Unexpected::Str("") => "an empty text".to_owned(),
+        Unexpected::Str(text) => format!("the text {}", quoted(text)),
+        Unexpected::Unit | Unexpected::Option => "`null`".to_owned(),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map => "an object".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// serde names Rust's types; people who write JSON are told of JSON's.
+fn expected_in_words(expected: &dyn Expected) -> String {
+    match expected.to_string().as_str() {
+        "u64" | "u32" => "a whole number, 0 or more".to_owned(),
+        "a nonzero u32" => "a whole number, 1 or more".to_owned(),
+        "a boolean" => "`true` or `false`".to_owned(),
+        "a string" => "a text".to_owned(),
+        "a map" => "an object".to_owned(),
+        "a sequence" => "a list".to_owned(),
+        text if text.starts_with("struct ") => "an object".to_owned(),
+        text => text.to_owned(),
+    }
+}
+
+fn unexpected(value: &Value) -> Unexpected<'_> {
+    match value {
+        Value::Null => Unexpected::Unit,
+        Value::Bool(value) => Unexpected::Bool(*value),
+        Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
+            (Some(value), ..) => Unexpected::Unsigned(value),
+            (_, Some(value), _) => Unexpected::Signed(value),
+            (.., value) => Unexpected::Float(value.unwrap_or(f64::NAN)),
+        },
+        Value::String(text) => Unexpected::Str(text),
+        Value::Array(_) => Unexpected::Seq,
+        Value::Object(_) => Unexpected::Map,
+    }
+}
+
+impl<'de> Deserializer<'de> for Node<'de> {
+    type Error = Misread;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misread> {
+        match self.0 {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Number(_) => match unexpected(self.0) {
+                Unexpected::Unsigned(value) => visitor.visit_u64(value),
+                Unexpected::Signed(value) => visitor.visit_i64(value),
+                Unexpected::Float(value) => visitor.visit_f64(value),
+                other => Err(Misread::invalid_type(other, &"a number")),
+            },
+            Value::String(text) => visitor.visit_borrowed_str(text),
+            Value::Array(elements) => visitor.visit_seq(Elements { rest: elements.iter(), next: 0 }),
+            Value::Object(members) => visitor.visit_map(Members { rest: members.iter(), current: None }),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misread> {
+        if self.0.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Misread> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    // Derived visitors also read a list of values in the order of the fields, which nobody means to write.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Misread> {
+        if self.0.is_object() {
+            self.deserialize_any(visitor)
+        } else {
+            Err(Misread::invalid_type(unexpected(self.0), &"an object"))
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        known: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Misread> {
+        match self.0 {
+            Value::String(word) => visitor.visit_enum(Word(word)),
+            Value::Object(members) => match single(members) {
+                Some((tag, content)) => visitor.visit_enum(Tagged { tag, content }),
+                None => Err(Misread::custom(format_args!(
+                    "found an object with {} members, wanted one that says its kind: {}",
+                    members.len(),
+                    listed(known.iter().copied())
+                ))),
+            },
+            other => Err(Misread::custom(format_args!(
+                "found {}, wanted one of {}",
+                found_in_words(unexpected(other)),
+                listed(known.iter().copied())
+            ))),
+        }
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
+        tuple tuple_struct map identifier ignored_any
+    }
+}
+
+fn single(members: &Map<String, Value>) -> Option<(&String, &Value)> {
+    let mut iter = members.iter();
+    iter.next().filter(|_| iter.next().is_none())
+}
+
+struct Elements<'de> {
+    rest: std::slice::Iter<'de, Value>,
+    next: usize,
+}
+
+impl<'de> SeqAccess<'de> for Elements<'de> {
+    type Error = Misread;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Misread> {
+        let Some(element) = self.rest.next() else { return Ok(None) };
+        let index = self.next;
+        self.next += 1;
+        seed.deserialize(Node(element)).map(Some).map_err(|error| error.within(Step::Index(index)))
+    }
+}
+
+struct Members<'de> {
+    rest: serde_json::map::Iter<'de>,
+    current: Option<(&'de String, &'de Value)>,
+}
+
+impl<'de> MapAccess<'de> for Members<'de> {
+    type Error = Misread;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Misread> {
+        self.current = self.rest.next();
+        let Some((key, _)) = self.current else { return Ok(None) };
+        let deserializer: StrDeserializer<'de, Misread> = key.as_str().into_deserializer();
+        seed.deserialize(deserializer).map(Some).map_err(|error| error.within(Step::Key(key.clone())))
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Misread> {
+        let (key, value) =
+            self.current.take().ok_or_else(|| Misread::custom("a value was asked for twice"))?;
+        seed.deserialize(Node(value)).map_err(|error| error.within(Step::Key(key.clone())))
+    }
+}
+
+/// A kind written as a word alone, as `"input"`.
+struct Word<'de>(&'de str);
+
+impl<'de> EnumAccess<'de> for Word<'de> {
+    type Error = Misread;
+    type Variant = Self;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Misread> {
+        let deserializer: StrDeserializer<'de, Misread> = self.0.into_deserializer();
+        Ok((seed.deserialize(deserializer)?, self))
+    }
+}
+
+impl Word<'_> {
+    fn needs_content(&self) -> Misread {
+        let word = self.0;
+        Misread::custom(format_args!("found the text `{word}`, wanted an object: `{{\"{word}\": {{...}}}}`"))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Word<'de> {
+    type Error = Misread;
+
+    fn unit_variant(self) -> Result<(), Misread> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, Misread> {
+        Err(self.needs_content())
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, Misread> {
+        Err(self.needs_content())
+    }
+
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], _: V) -> Result<V::Value, Misread> {
+        Err(self.needs_content())
+    }
+}
+
+/// A kind written as the only member of an object, as `{"fetch": {}}`.
+struct Tagged<'de> {
+    tag: &'de str,
+    content: &'de Value,
+}
+
+impl Tagged<'_> {
+    fn step(&self) -> Step {
+        Step::Tag(self.tag.to_owned())
+    }
+}
+
+impl<'de> EnumAccess<'de> for Tagged<'de> {
+    type Error = Misread;
+    type Variant = Self;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Misread> {
+        let deserializer: StrDeserializer<'de, Misread> = self.tag.into_deserializer();
+        match seed.deserialize(deserializer) {
+            Ok(variant) => Ok((variant, self)),
+            Err(error) => Err(error.within(self.step())),
+        }
+    }
+}
+
+impl<'de> VariantAccess<'de> for Tagged<'de> {
+    type Error = Misread;
+
+    fn unit_variant(self) -> Result<(), Misread> {
+        Err(Misread::custom(format_args!("found an object, wanted the text `\"{}\"`", self.tag)))
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Misread> {
+        seed.deserialize(Node(self.content)).map_err(|error| error.within(self.step()))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Misread> {
+        Node(self.content).deserialize_seq(visitor).map_err(|error| error.within(self.step()))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Misread> {
+        Node(self.content).deserialize_struct("", fields, visitor).map_err(|error| error.within(self.step()))
+    }
+}

@@ -1,0 +1,428 @@
+use std::fmt::Write;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::policy::{Concurrency, OnError, Order};
+use crate::schema::schema;
+use crate::traversal::{Shard, Uneven};
+
+fn faults(document: &str) -> String {
+    match Spec::read(document.as_bytes()) {
+        Ok(_) => "no fault".to_owned(),
+        Err(faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+fn with_stage(stage: &str) -> String {
+    format!(r#"{{"source": {{"range": {{"count": 1}}}}, "stages": [{stage}]}}"#)
+}
+
+/// The schema as editors use it: draft 2020-12, refusing what it does not know.
+fn validator() -> jsonschema::Validator {
+    jsonschema::draft202012::new(&schema()).unwrap()
+}
+
+#[test]
+fn a_document_of_a_source_alone_reads_with_all_defaults() {
+    let spec = Spec::read(br#"{"source": {"range": {"count": 3}}}"#).unwrap();
+    insta::assert_json_snapshot!(spec);
+}
+
+#[test]
+fn every_kind_reads_with_the_defaults_of_the_design() {
+    let spec = Spec::read(
+        br#"{"source": {"list": {"store": "photos"}}, "stages": [
+            {"aggregate": {"size": 8}}, {"fetch": {}}, {"disaggregate": {}}, {"wasm": {"module": "m@1"}},
+            {"sleep": {"mean_ms": 1}}, {"aggregate": {"size": 4}}, {"collate": {}}, {"transfer": {}}],
+            "consumer": {"simulate": {"step_ms": 30}}}"#,
+    )
+    .unwrap();
+    insta::assert_json_snapshot!(spec);
+}
+
+#[test]
+fn every_fault_of_a_document_is_told_at_once() {
+    insta::assert_snapshot!(faults(
+        r#"{
+            "name": "", "sead": 1, "threads": 0, "interval_s": "1s", "buffer_mib": 0.5,
+            "source": {"list": {"stor": "photos", "shard": {"rank": 0, "world": 0, "uneven": "kep"}, "epochs": 0}},
+            "stages": [
+                {"aggregate": {"size": 0, "concurrency": 2}},
+                {"fetchh": {}},
+                {"wasm": {"module": 5, "deadline_ms": 0, "assets": {"vocab": {"store": 5, "kye": "a"}}}},
+                {"fetch": {}, "collate": {}},
+                "collate",
+                {"sleep": {"jitter": 2, "order": "inpt"}}
+            ],
+            "sink": 3,
+            "consumer": {"simulate": {}},
+            "max_failures": {"rate": 0}
+        }"#
+    ));
+}
+
+#[test]
+fn each_malformed_document_is_told_where_and_why() {
+    let stage = with_stage;
+    let documents = [
+        String::new(),
+        "[]".to_owned(),
+        "null".to_owned(),
+        "{}".to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "source": {"range": {"count": 2}}}"#.to_owned(),
+        r#"{"source": {}}"#.to_owned(),
+        r#"{"source": "range"}"#.to_owned(),
+        r#"{"source": "ranges"}"#.to_owned(),
+        r#"{"source": 5}"#.to_owned(),
+        r#"{"source": {"range": {}}}"#.to_owned(),
+        r#"{"source": {"range": {"count": -1}}}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1.5}}}"#.to_owned(),
+        r#"{"source": {"range": [1]}}"#.to_owned(),
+        r#"{"source": {"index": {"store": "s", "index": "i"}}}"#.to_owned(),
+        r#"{"source": {"records": {"store": "s", "key": ""}}}"#.to_owned(),
+        r#"{"source": {"list": {"store": "../s"}}}"#.to_owned(),
+        r#"{"source": {"list": {"store": "s", "shuffle": "yes"}}}"#.to_owned(),
+        r#"{"source": {"list": {"store": "s", "shard": {"rank": 0}}}}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "stages": {}}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "stages": null}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "name": "a b"}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "interval_s": 0}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "interval_s": 1e9}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "threads": 1025}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "seed": -7}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "sink": {"queue": 0}}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "sink": {"queue": 1000001}}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "consumer": "discard"}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "consumer": {"simulate": {"step_ms": -1}}}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "max_failures": 100}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "max_failures": {"count": 1, "rate": 0.5}}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "max_failures": {"rate": 1.5}}"#.to_owned(),
+        r#"{"source": {"range": {"count": 1}}, "a/b~c": 1}"#.to_owned(),
+        stage(r#"{}"#),
+        stage(r#"null"#),
+        stage(r#"{"aggregate": {}}"#),
+        stage(r#"{"aggregate": {"size": 1000001}}"#),
+        stage(r#"{"disaggregate": {"concurrency": 2}}"#),
+        stage(r#"{"fetch": {"concurency": 2}}"#),
+        stage(r#"{"fetch": {"concurrency": 4097}}"#),
+        stage(r#"{"fetch": {"concurrency": 4, "order": {"input": {}}}}"#),
+        stage(r#"{"fetch": {"on_error": "retry"}}"#),
+        stage(r#"{"wasm": {}}"#),
+        stage(r#"{"wasm": {"module": "a b"}}"#),
+        stage(r#"{"wasm": {"module": "sha256:abc"}}"#),
+        stage(r#"{"wasm": {"module": "m", "params": [1], "memory_mib": 8192}}"#),
+        stage(r#"{"wasm": {"module": "m", "assets": {"a/b": {"store": "s", "key": "k"}}}}"#),
+        stage(r#"{"transfer": {"device": "gpu"}}"#),
+        stage(r#"{"sleep": {"mean_ms": 1, "shape": "normal", "on": "cpu", "fail_rate": 1.01}}"#),
+    ];
+    let mut told = String::new();
+    for document in &documents {
+        let found = faults(document);
+        assert_ne!(found, "no fault", "{document}");
+        writeln!(told, "{document}\n  {}\n", found.replace('\n', "\n  ")).unwrap();
+    }
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn at_most_256_stages_are_read() {
+    let stages = vec![json!({ "disaggregate": {} }); 257];
+    let document = json!({ "source": { "range": { "count": 1 } }, "stages": stages });
+    assert_eq!(faults(&document.to_string()), "/stages: found 257 stages, at most 256 are allowed");
+}
+
+#[test]
+fn a_document_full_of_faults_tells_the_first_hundred() {
+    let members: serde_json::Map<String, Value> = (0..500).map(|i| (format!("x{i}"), json!(i))).collect();
+    let faults = Spec::from_value(Value::Object(members)).unwrap_err();
+    assert_eq!(faults.len(), MAX_FAULTS);
+    assert_eq!(faults[0].pointer.as_str(), "/x0");
+}
+
+#[test]
+fn a_long_text_is_cut_and_control_characters_are_escaped() {
+    let document =
+        format!(r#"{{"source": {{"range": {{"count": 1}}}}, "name": "\u001b[31m{}"}}"#, "x".repeat(500));
+    let found = faults(&document);
+    assert!(!found.contains('\u{1b}') && found.contains(r"\u{1b}[31mxxx"), "{found}");
+    assert!(found.len() < 250, "{found}");
+}
+
+#[test]
+fn the_example_pipelines_read_and_fit_the_schema() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/pipelines");
+    let mut read = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        Spec::read(&bytes).unwrap_or_else(|faults| panic!("{}: {faults:#?}", path.display()));
+        let document: Value = serde_json::from_slice(&bytes).unwrap();
+        let errors: Vec<String> = validator().iter_errors(&document).map(|error| error.to_string()).collect();
+        assert_eq!(errors, [""; 0], "{}", path.display());
+        read += 1;
+    }
+    assert!(read >= 6, "only {read} examples were found");
+}
+
+#[test]
+fn the_schema_refuses_what_reading_refuses() {
+    let validator = validator();
+    for document in [
+        r#"{"source": {"range": {"count": 1}}, "nam": "a"}"#,
+        r#"{"source": {"range": {"count": -1}}}"#,
+        r#"{"source": {"list": {"store": "a b"}}}"#,
+        r#"{"source": {"range": {"count": 1}}, "threads": 0}"#,
+        r#"{"source": {"range": {"count": 1}}, "interval_s": 0.001}"#,
+        r#"{"source": {"range": {"count": 1}}, "sink": {"queue": 1000001}}"#,
+        r#"{"source": {"range": {"count": 1}}, "stages": [{"fetch": {"concurrency": 4097}}]}"#,
+        r#"{"source": {"range": {"count": 1}}, "stages": [{"fetch": {}, "collate": {}}]}"#,
+        r#"{"source": {"range": {"count": 1}}, "stages": [{"sleep": {}}]}"#,
+    ] {
+        assert!(Spec::read(document.as_bytes()).is_err(), "{document}");
+        assert!(!validator.is_valid(&serde_json::from_str(document).unwrap()), "{document}");
+    }
+}
+
+#[test]
+fn the_schema_says_its_draft_and_describes_every_field() {
+    let schema = schema();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(schema["title"], "Penstock pipeline");
+    let mut undescribed = Vec::new();
+    visit(&schema, &mut |node| {
+        if let Some(properties) = node.get("properties").and_then(Value::as_object) {
+            for (name, property) in properties {
+                if property.get("description").is_none() && node.get("description").is_none() {
+                    undescribed.push(name.clone());
+                }
+            }
+        }
+    });
+    assert_eq!(undescribed, [""; 0]);
+}
+
+fn visit(node: &Value, look: &mut impl FnMut(&Value)) {
+    look(node);
+    match node {
+        Value::Array(elements) => elements.iter().for_each(|element| visit(element, look)),
+        Value::Object(members) => members.values().for_each(|member| visit(member, look)),
+        _ => {}
+    }
+}
+
+fn name() -> impl Strategy<Value = Name> {
+    "[A-Za-z0-9][A-Za-z0-9._-]{0,20}".prop_map(|text| Name::new(text).unwrap())
+}
+
+fn share() -> impl Strategy<Value = Share> {
+    (0.0..=1.0).prop_map(|share| Share::new(share).unwrap())
+}
+
+fn millis() -> impl Strategy<Value = Millis> {
+    (0.0..=3_600_000.0).prop_map(|millis| Millis::new(millis).unwrap())
+}
+
+fn queue() -> impl Strategy<Value = Capacity> {
+    (1..=Capacity::MOST).prop_map(|items| Capacity::new(items).unwrap())
+}
+
+fn limit() -> impl Strategy<Value = Option<FailureLimit>> {
+    let limit =
+        prop_oneof![any::<u64>().prop_map(FailureLimit::Count), (0.001..=1.0).prop_map(FailureLimit::Rate)];
+    proptest::option::of(limit)
+}
+
+/// What the stages with tasks share: name, queue, concurrency, order, on_error, max_failures.
+fn settings()
+-> impl Strategy<Value = (Option<Name>, Capacity, Concurrency, Order, OnError, Option<FailureLimit>)> {
+    (
+        proptest::option::of(name()),
+        queue(),
+        (1..=Concurrency::MOST).prop_map(|tasks| Concurrency::new(tasks).unwrap()),
+        prop_oneof![Just(Order::Completion), Just(Order::Input)],
+        prop_oneof![Just(OnError::Skip), Just(OnError::DeadLetter), Just(OnError::Fail)],
+        limit(),
+    )
+}
+
+fn params() -> impl Strategy<Value = serde_json::Map<String, Value>> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        (-1e9..1e9).prop_map(Value::from),
+        ".{0,8}".prop_map(Value::from),
+    ];
+    let value =
+        leaf.prop_recursive(3, 12, 3, |inner| proptest::collection::vec(inner, 0..3).prop_map(Value::from));
+    proptest::collection::btree_map(".{0,6}", value, 0..3).prop_map(|members| members.into_iter().collect())
+}
+
+fn stage() -> impl Strategy<Value = Stage> {
+    let size = (1..=BatchSize::MOST).prop_map(|size| BatchSize::new(size).unwrap());
+    let asset =
+        (name(), "[a-z/ ~]{1,9}").prop_map(|(store, key)| Asset { store, key: ObjectKey::new(key).unwrap() });
+    let wasm = (
+        "[a-z][a-z-]{0,9}(@[0-9][0-9.+-]{0,5})?",
+        params(),
+        1..=DeadlineMs::MOST,
+        1..=MemoryMib::MOST,
+        proptest::collection::btree_map(name(), asset, 0..3),
+    );
+    let shape = prop_oneof![Just(SleepShape::Uniform), Just(SleepShape::Exponential)];
+    let on = prop_oneof![Just(SleepOn::Async), Just(SleepOn::Thread)];
+    let device = prop_oneof![Just("auto"), Just("host"), Just("cuda:0")];
+    prop_oneof![
+        (size, any::<bool>(), proptest::option::of(name()), queue()).prop_map(
+            |(size, drop_last, name, queue)| Stage::Aggregate(Aggregate { size, drop_last, name, queue })
+        ),
+        (proptest::option::of(name()), queue())
+            .prop_map(|(name, queue)| Stage::Disaggregate(Disaggregate { name, queue })),
+        (proptest::option::of(name()), settings()).prop_map(
+            |(store, (name, queue, concurrency, order, on_error, max_failures))| Stage::Fetch(Fetch {
+                store,
+                name,
+                queue,
+                concurrency,
+                order,
+                on_error,
+                max_failures
+            })
+        ),
+        (wasm, settings()).prop_map(
+            |(
+                (module, params, deadline, memory, assets),
+                (name, queue, concurrency, order, on_error, max_failures),
+            )| Stage::Wasm(Wasm {
+                module: ModuleRef::new(module).unwrap(),
+                params,
+                deadline_ms: DeadlineMs::new(deadline).unwrap(),
+                memory_mib: MemoryMib::new(memory).unwrap(),
+                assets,
+                name,
+                queue,
+                concurrency,
+                order,
+                on_error,
+                max_failures
+            })
+        ),
+        settings().prop_map(|(name, queue, concurrency, order, on_error, max_failures)| Stage::Collate(
+            Collate { name, queue, concurrency, order, on_error, max_failures }
+        )),
+        (device, settings()).prop_map(
+            |(device, (name, queue, concurrency, order, on_error, max_failures))| Stage::Transfer(Transfer {
+                device: DeviceName::new(device).unwrap(),
+                name,
+                queue,
+                concurrency,
+                order,
+                on_error,
+                max_failures
+            })
+        ),
+        ((millis(), share(), shape, on, share()), settings()).prop_map(
+            |(
+                (mean_ms, jitter, shape, on, fail_rate),
+                (name, queue, concurrency, order, on_error, max_failures),
+            )| Stage::Sleep(Sleep {
+                mean_ms,
+                jitter,
+                shape,
+                on,
+                fail_rate,
+                name,
+                queue,
+                concurrency,
+                order,
+                on_error,
+                max_failures
+            })
+        ),
+    ]
+}
+
+fn source() -> impl Strategy<Value = Source> {
+    let shard =
+        (0_u32..9, std::num::NonZeroU32::MIN.get()..9, any::<bool>()).prop_map(|(rank, world, keep)| Shard {
+            rank,
+            world: world.try_into().unwrap(),
+            uneven: if keep { Uneven::Keep } else { Uneven::Drop },
+        });
+    let epochs = proptest::option::of((1_u32..).prop_map(|epochs| epochs.try_into().unwrap()));
+    let visited = (any::<bool>(), proptest::option::of(shard), epochs, proptest::option::of(any::<u64>()));
+    let kind = prop_oneof![
+        (name(), ".{0,9}", ".{0,9}").prop_map(|(store, prefix, suffix)| (Some(store), prefix, suffix, None)),
+        any::<u64>().prop_map(|count| (None, String::new(), String::new(), Some(count))),
+        (name(), "[a-z./]{1,9}").prop_map(|(store, key)| (Some(store), key, String::new(), Some(0))),
+    ];
+    (kind, visited).prop_map(|(kind, (shuffle, shard, epochs, limit))| match kind {
+        (Some(store), prefix, suffix, None) => {
+            Source::List(ListSource { store, prefix, suffix, shuffle, shard, epochs, limit })
+        }
+        (Some(store), key, _, Some(_)) => Source::Records(RecordsSource {
+            store,
+            key: ObjectKey::new(key).unwrap(),
+            shuffle,
+            shard,
+            epochs,
+            limit,
+        }),
+        (None, _, _, count) => {
+            Source::Range(RangeSource { count: count.unwrap_or_default(), shuffle, shard, epochs, limit })
+        }
+    })
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let consumer = prop_oneof![
+        Just(Consumer::Discard(Discard {})),
+        (millis(), share()).prop_map(|(step_ms, jitter)| Consumer::Simulate(Simulate { step_ms, jitter })),
+    ];
+    (
+        (name(), any::<u64>(), proptest::option::of(1..=Threads::MOST), 0.01..=3600.0, 1..=BufferMib::MOST),
+        source(),
+        proptest::collection::vec(stage(), 0..5),
+        (queue(), consumer, limit()),
+    )
+        .prop_map(
+            |((name, seed, threads, interval, buffer), source, stages, (queue, consumer, max_failures))| {
+                Spec {
+                    name,
+                    seed,
+                    threads: threads.map(|threads| Threads::new(threads).unwrap()),
+                    interval_s: IntervalS::new(interval).unwrap(),
+                    buffer_mib: BufferMib::new(buffer).unwrap(),
+                    source,
+                    stages,
+                    sink: Sink { queue },
+                    consumer,
+                    max_failures,
+                }
+            },
+        )
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_reads_the_same_and_fits_the_schema(spec in spec()) {
+        thread_local!(static VALIDATOR: jsonschema::Validator = validator());
+        let text = serde_json::to_vec(&spec).unwrap();
+        let read = Spec::read(&text);
+        prop_assert_eq!(read.as_ref(), Ok(&spec));
+        let document = serde_json::from_slice(&text).unwrap();
+        let errors: Vec<String> = VALIDATOR.with(|validator| {
+            validator.iter_errors(&document).map(|error| error.to_string()).collect()
+        });
+        prop_assert_eq!(errors, Vec::<String>::new());
+    }
+
+    #[test]
+    fn reading_anything_gives_faults_and_never_panics(text in ".{0,80}", params in params()) {
+        let _ignored = Spec::read(text.as_bytes());
+        let _ignored = Spec::from_value(Value::Object(params));
+    }
+}
