@@ -99,7 +99,7 @@ macro_rules! bounded {
 
             /// The value; `None` outside the bounds.
             pub fn new(value: $number) -> Option<Self> {
-                (value >= Self::LEAST && value <= Self::MOST).then_some(Self(value))
+                (Self::LEAST..=Self::MOST).contains(&value).then_some(Self(value))
             }
 
             /// The number.

@@ -62,7 +62,7 @@ fn element<'a>(elements: &'a mut [Value], step: &str, place: &Pointer) -> Result
             let message = match len {
                 0 => format!("there is no element `{step}`: the list is empty"),
                 1 => format!("there is no element `{step}`: the list has element 0 only"),
-        _ => format!("there is no element `{step}`: the list has elements 0 to {}", len - 1),
+                _ => format!("there is no element `{step}`: the list has elements 0 to {}", len - 1),
             };
             SpecFault::new(place.key(step), message)
         },

@@ -1,0 +1,157 @@
+use super::*;
+use crate::fault::SpecFault;
+use crate::spec::Spec;
+
+fn manifest(mode: &str) -> Manifest {
+    serde_json::from_value(serde_json::json!({ "name": "m", "version": "1.0.0", "mode": mode })).unwrap()
+}
+
+fn modules() -> BTreeMap<String, ModuleFacts> {
+    [("decode-resize", "sample"), ("mixup@2", "batch"), ("pack", "stateful")]
+        .map(|(written, mode)| {
+            let name = written.split('@').next().unwrap_or(written).to_owned();
+            let digest = format!("sha256:{}", "0".repeat(64));
+            (written.to_owned(), ModuleFacts { name, digest, manifest: manifest(mode) })
+        })
+        .into()
+}
+
+fn check(document: &str) -> Result<Plan, Vec<SpecFault>> {
+    let stores = BTreeSet::from(["photos".to_owned(), "tables".to_owned()]);
+    let spec = Spec::read(document.as_bytes()).unwrap();
+    Plan::check(&spec, Known { modules: &modules(), stores: Some(&stores) })
+}
+
+fn check_stages(stages: &str) -> Result<Plan, Vec<SpecFault>> {
+    check(&format!(r#"{{"source": {{"list": {{"store": "photos"}}}}, "stages": [{stages}]}}"#))
+}
+
+fn faults(stages: &str) -> Vec<String> {
+    check_stages(stages).map_or_else(
+        |faults| faults.iter().map(ToString::to_string).collect(),
+        |plan| panic!("no fault in {stages}: {plan:?}"),
+    )
+}
+
+#[test]
+fn the_seed_pipeline_becomes_a_plan_with_ids_and_labels() {
+    let document = include_str!("../../../../examples/pipelines/photos.json");
+    let plan = check(document).unwrap();
+    let labels: Vec<String> = plan.stages.iter().map(StagePlan::label).collect();
+    assert_eq!(
+        labels,
+        [
+            "1:aggregate",
+            "2:download[12]",
+            "3:disaggregate",
+            "4:preprocess[12]",
+            "5:aggregate",
+            "6:collate",
+            "7:transfer"
+        ]
+    );
+    assert_eq!(plan.source.id.to_string(), "0:src");
+    assert_eq!(plan.stages[1].id.queue_id(), "2:download_queue");
+    assert_eq!(plan.sink.id.to_string(), "8:sink");
+    assert_eq!((plan.threads, plan.interval, plan.buffer_bytes), (Some(12), Duration::from_secs(1), 1 << 30));
+    assert_eq!(plan.consumer, ConsumerPlan::Simulate { step: Duration::from_millis(30), jitter: 0.0 });
+    assert_eq!(plan.stages[1].kind, StageKind::Fetch { store: "photos".to_owned() });
+    let StageKind::Wasm(wasm) = &plan.stages[3].kind else { panic!("{:?}", plan.stages[3]) };
+    assert_eq!(
+        (wasm.mode, wasm.deadline, wasm.memory_bytes),
+        (Mode::Sample, Duration::from_secs(5), 256 << 20)
+    );
+    assert!(plan.source.traversal.shuffle);
+    assert_eq!(plan.source.traversal.seed, 7);
+}
+
+#[test]
+fn a_stage_without_a_name_is_called_by_its_kind_or_its_module() {
+    let plan = check_stages(
+        r#"{"wasm": {"module": "decode-resize"}}, {"aggregate": {"size": 2}}, {"wasm": {"module": "mixup@2"}},
+           {"sleep": {"mean_ms": 1, "name": "delay"}}"#,
+    )
+    .unwrap();
+    let names: Vec<&str> = plan.stages.iter().map(|stage| stage.id.name()).collect();
+    assert_eq!(names, ["decode-resize", "aggregate", "mixup", "delay"]);
+}
+
+#[test]
+fn a_pipeline_without_stages_is_a_plan() {
+    let plan = check(r#"{"source": {"range": {"count": 100}}}"#).unwrap();
+    assert_eq!(plan.sink.id.to_string(), "1:sink");
+    assert_eq!(plan.threads, None);
+}
+
+#[test]
+fn a_stage_that_gets_the_wrong_thing_says_what_would_do() {
+    insta::assert_snapshot!(
+        [
+            r#"{"collate": {}}"#,
+            r#"{"disaggregate": {}}"#,
+            r#"{"aggregate": {"size": 2}}, {"aggregate": {"size": 2}}"#,
+            r#"{"aggregate": {"size": 2}}, {"wasm": {"module": "decode-resize"}}"#,
+            r#"{"wasm": {"module": "mixup@2"}}"#,
+            r#"{"aggregate": {"size": 2}}, {"collate": {}}, {"sleep": {"mean_ms": 1}}, {"fetch": {}}"#,
+            r#"{"aggregate": {"size": 2}}, {"collate": {}}, {"collate": {}}"#,
+            r#"{"aggregate": {"size": 2}}, {"wasm": {"module": "pack"}}"#,
+        ]
+        .map(|stages| faults(stages).join("\n"))
+        .join("\n")
+    );
+}
+
+#[test]
+fn one_wrong_stage_is_one_fault_and_does_not_blame_the_next() {
+    assert_eq!(faults(r#"{"collate": {}}, {"transfer": {}}, {"sleep": {"mean_ms": 1}}"#).len(), 1);
+    assert_eq!(faults(r#"{"wasm": {"module": "decode"}}, {"collate": {}}"#).len(), 2);
+}
+
+#[test]
+fn every_fault_is_told_at_once_with_what_would_do() {
+    let spec = Spec::read(
+        br#"{
+            "source": {"range": {"count": 9, "shard": {"rank": 2, "world": 2}}},
+            "stages": [
+                {"fetch": {}},
+                {"fetch": {"store": "photo"}},
+                {"wasm": {"module": "decode-resise", "assets": {"vocab": {"store": "table", "key": "v.txt"}}}},
+                {"wasm": {"module": "sha256:1111111111111111111111111111111111111111111111111111111111111111"}},
+                {"wasm": {"module": "pack", "concurrency": 2}},
+                {"transfer": {"device": "cuda:0"}},
+                {"collate": {}}
+            ]
+        }"#,
+    )
+    .unwrap();
+    let stores = BTreeSet::from(["photos".to_owned(), "tables".to_owned()]);
+    let faults = Plan::check(&spec, Known { modules: &modules(), stores: Some(&stores) }).unwrap_err();
+    let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn any_store_will_do_while_the_stores_are_unknown() {
+    let spec =
+        Spec::read(br#"{"source": {"list": {"store": "elsewhere"}}, "stages": [{"fetch": {}}]}"#).unwrap();
+    let plan = Plan::check(&spec, Known { modules: &BTreeMap::new(), stores: None }).unwrap();
+    assert_eq!(plan.stages[0].kind, StageKind::Fetch { store: "elsewhere".to_owned() });
+}
+
+#[test]
+fn every_example_is_a_plan() {
+    let facts = |name: &str| ModuleFacts {
+        name: name.to_owned(),
+        digest: format!("sha256:{}", "0".repeat(64)),
+        manifest: manifest("sample"),
+    };
+    let modules =
+        ["decode-resize", "normalize", "text-filter"].map(|name| (name.to_owned(), facts(name))).into();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/pipelines");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let spec = Spec::read(&std::fs::read(&path).unwrap()).unwrap();
+        let plan = Plan::check(&spec, Known { modules: &modules, stores: None });
+        assert!(plan.is_ok(), "{}: {plan:?}", path.display());
+    }
+}
