@@ -259,8 +259,9 @@ impl<T: Element> From<Tensor<T>> for Value {
     }
 }
 
-/// What the function of a stage may return: an [`Item`] is kept, an [`Option`] kept or dropped, a [`Vec`] takes the
-/// item's place, and each of them may come in a [`Result`], whose error blames the data.
+/// What the function of a stage may return: an [`Item`] is kept, an [`Option`] kept or dropped, the items of a [`Vec`]
+/// take the item's place (none of them drops it), an [`Outcome`] says it itself. Each of them may come in a [`Result`],
+/// whose error blames the data.
 pub trait IntoOutcome {
     /// The outcome it stands for.
     fn into_outcome(self) -> Outcome;
@@ -286,7 +287,10 @@ impl IntoOutcome for Option<Item> {
 
 impl IntoOutcome for Vec<Item> {
     fn into_outcome(self) -> Outcome {
-        Outcome::Many(self)
+        match self.is_empty() {
+            true => Outcome::Drop,
+            false => Outcome::Many(self),
+        }
     }
 }
 
@@ -362,6 +366,7 @@ mod tests {
         assert_eq!(Ok(item()).into_outcome(), Outcome::Keep(item()));
         assert_eq!(Ok(None::<Item>).into_outcome(), Outcome::Drop);
         assert_eq!(Ok(vec![item()]).into_outcome(), Outcome::Many(vec![item()]));
+        assert_eq!(Ok(Vec::<Item>::new()).into_outcome(), Outcome::Drop);
         let refused: Result<Item> = Err(Error::new("too small"));
         assert_eq!(refused.into_outcome(), Outcome::Failed("too small".to_owned()));
     }

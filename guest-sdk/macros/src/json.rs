@@ -59,7 +59,7 @@ pub(crate) fn doc(attributes: &[Attribute]) -> String {
         let Meta::NameValue(pair) = &attribute.meta else { continue };
         let Expr::Lit(literal) = &pair.value else { continue };
         let Lit::Str(line) = &literal.lit else { continue };
-        for line in line.value().lines().map(str::trim) {
+        for line in line.value().split('\n').map(str::trim) {
             match line {
                 "" if text.is_empty() || text.ends_with("\n\n") => {}
                 "" => text.push_str("\n\n"),

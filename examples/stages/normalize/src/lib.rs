@@ -1,1 +1,107 @@
-//! 
+//! Normalises an image for training: bytes to real numbers, channels last to channels first.
+
+use penstock_guest::prelude::*;
+
+/// What a pipeline may set: for every channel `(value / 255 - mean) / std`.
+#[derive(Clone, Debug, Params)]
+pub struct Settings {
+    /// What is subtracted, one number per channel, or one for all. Values run from 0 to 1.
+    #[param(default = [0.485, 0.456, 0.406])]
+    pub mean: Vec<f32>,
+    /// What is divided by, one number per channel, or one for all; never 0.
+    #[param(default = [0.229, 0.224, 0.225])]
+    pub std: Vec<f32>,
+}
+
+/// Turns the u8 tensor `image`, [height, width, channels], into float32, [channels, height, width], with the mean of
+/// every channel subtracted and its standard deviation divided by. The defaults are those of ImageNet.
+#[stage(wants("image"), makes("image"))]
+pub fn normalize(mut item: Item, settings: &Settings) -> Result<Item> {
+    let image = item.tensor::<u8>("image")?;
+    let [height, width, channels] = image.dimensions().context("`image` is not [height, width, channels]")?;
+    let scales = scales(settings, channels)?;
+    let mut planes = Tensor::<f32>::zeros([channels as u32, height as u32, width as u32]);
+    to_planes(image.as_slice(), &scales, planes.as_mut_slice());
+    item.set("image", planes);
+    Ok(item)
+}
+
+/// What becomes of the bytes of one channel: `byte * factor + offset`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    /// One over 255 times the standard deviation.
+    pub factor: f32,
+    /// Minus the mean over the standard deviation.
+    pub offset: f32,
+}
+
+/// The scale of every channel. Fails when there are neither `channels` means nor one, or a deviation is 0.
+pub fn scales(settings: &Settings, channels: usize) -> Result<Vec<Scale>> {
+    let of = |name: &str, numbers: &[f32], channel: usize| match numbers {
+        [one] => Ok(*one),
+        many if many.len() == channels => Ok(many[channel]),
+        other => {
+            Err(Error::new(format_args!("`{name}` has {} numbers, the image {channels} channels", other.len())))
+        }
+    };
+    (0..channels)
+        .map(|channel| {
+            let (mean, std) = (of("mean", &settings.mean, channel)?, of("std", &settings.std, channel)?);
+            ensure!(std.is_normal(), "`std` of channel {channel} is {std}: nothing can be divided by it");
+            Ok(Scale { factor: 1.0 / (255.0 * std), offset: -mean / std })
+        })
+        .collect()
+}
+
+/// Scales `pixels`, [height x width, channels], into `planes`, [channels, height x width]; one scale per channel.
+pub fn to_planes(pixels: &[u8], scales: &[Scale], planes: &mut [f32]) {
+    match *scales {
+        [red, green, blue] => colour_to_planes(pixels, [red, green, blue], planes),
+        _ => any_to_planes(pixels, scales, planes),
+    }
+}
+
+/// Pixels handled between two checks of the deadline; see the chunk functions of the SDK for why this matters.
+const CHUNK: usize = 32;
+
+fn colour_to_planes(pixels: &[u8], scales: [Scale; 3], planes: &mut [f32]) {
+    let size = planes.len() / 3;
+    let (red, rest) = planes.split_at_mut(size);
+    let (green, blue) = rest.split_at_mut(size);
+    let (chunks, rest) = pixels.as_chunks::<{ 3 * CHUNK }>();
+    let ((red, red_rest), (green, green_rest), (blue, blue_rest)) =
+        (red.as_chunks_mut::<CHUNK>(), green.as_chunks_mut::<CHUNK>(), blue.as_chunks_mut::<CHUNK>());
+    for (((pixels, red), green), blue) in chunks.iter().zip(red).zip(green).zip(blue) {
+        scale_channel::<0>(pixels, scales[0], red);
+        scale_channel::<1>(pixels, scales[1], green);
+        scale_channel::<2>(pixels, scales[2], blue);
+    }
+    for (channel, (plane, scale)) in [red_rest, green_rest, blue_rest].into_iter().zip(scales).enumerate() {
+        for (pixel, out) in rest.chunks_exact(3).zip(plane) {
+            *out = f32::from(pixel[channel]) * scale.factor + scale.offset;
+        }
+    }
+}
+
+#[inline(always)]
+fn scale_channel<const CHANNEL: usize>(pixels: &[u8; 3 * CHUNK], scale: Scale, plane: &mut [f32; CHUNK]) {
+    for (at, out) in plane.iter_mut().enumerate() {
+        *out = f32::from(pixels[3 * at + CHANNEL]) * scale.factor + scale.offset;
+    }
+}
+
+fn any_to_planes(pixels: &[u8], scales: &[Scale], planes: &mut [f32]) {
+    let channels = scales.len();
+    if channels == 0 || planes.is_empty() {
+        return;
+    }
+    let size = planes.len() / channels;
+    for ((channel, scale), plane) in scales.iter().enumerate().zip(planes.chunks_exact_mut(size)) {
+        for (pixel, out) in pixels.chunks_exact(channels).zip(plane) {
+            *out = f32::from(pixel[channel]) * scale.factor + scale.offset;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
