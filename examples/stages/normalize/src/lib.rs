@@ -40,9 +40,10 @@ pub fn scales(settings: &Settings, channels: usize) -> Result<Vec<Scale>> {
     let of = |name: &str, numbers: &[f32], channel: usize| match numbers {
         [one] => Ok(*one),
         many if many.len() == channels => Ok(many[channel]),
-        other => {
-            Err(Error::new(format_args!("`{name}` has {} numbers, the image {channels} channels", other.len())))
-        }
+        other => Err(Error::new(format_args!(
+            "`{name}` has {} numbers, the image {channels} channels",
+            other.len()
+        ))),
     };
     (0..channels)
         .map(|channel| {
