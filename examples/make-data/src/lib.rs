@@ -1,0 +1,15 @@
+//! Made-up data for examples, tests and benches: the same bytes on every machine, for any number of threads.
+//!
+//! All arithmetic is on integers, so that no mathematics library has a say.
+
+mod fault;
+mod noise;
+mod photo;
+mod photos;
+mod random;
+mod text;
+
+pub use fault::WriteFault;
+pub use photo::{PhotoFault, PhotoSettings, photo};
+pub use photos::{MOST_PHOTOS, Made, photo_path, write_photos};
+pub use text::{record, write_records};
