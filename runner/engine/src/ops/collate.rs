@@ -1,0 +1,384 @@
+//! Stacking the fields of a batch's samples.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_types::run::FailureClass;
+
+use crate::item::{Collated, Column, Dtype, Item, Sample, Stacked, Tensor, Value};
+use crate::ports::{Failed, Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
+
+/// Stacks every field over the samples of a batch. Fields, types and shapes are those that most samples have (of
+/// equally many, the first's); a sample with others fails alone. The order of a sample's fields does not matter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Collate;
+
+/// Builds [`Collate`], which has no state.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CollateFactory;
+
+impl ThreadOpFactory for CollateFactory {
+    fn build(&self, _: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
+        Ok(Box::new(Collate))
+    }
+}
+
+impl ThreadOp for Collate {
+    fn apply(&mut self, item: Item, _: &StopFlag) -> Output {
+        match item {
+            Item::Batch(samples) => {
+                let (alike, failed) = keep_alike(samples);
+                let output = if alike.is_empty() {
+                    Output::default()
+                } else {
+                    Output::one(Item::Collated(stack(alike)))
+                };
+                Output { failed, ..output }
+            }
+            Item::Sample(sample) => {
+                let message =
+                    "`collate` takes batches, but this is a single sample: put an `aggregate` before it";
+                Output::failed(sample, Fault::new(FailureClass::Bug, message))
+            }
+            // Stacked fields stay stacked.
+            Item::Collated(_) => Output::one(item),
+        }
+    }
+}
+
+/// What has to agree for a field to be stacked.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Form<'a> {
+    Array(Dtype, &'a [u32]),
+    Text,
+    Blob,
+}
+
+impl<'a> Form<'a> {
+    fn of(value: &'a Value) -> Self {
+        match value {
+            Value::Blob(_) => Self::Blob,
+            Value::Text(_) => Self::Text,
+            Value::Int(_) => Self::Array(Dtype::Int64, &[]),
+            Value::Real(_) => Self::Array(Dtype::Float64, &[]),
+            Value::Tensor(tensor) => Self::Array(tensor.dtype, &tensor.shape),
+        }
+    }
+}
+
+impl fmt::Display for Form<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Array(dtype, []) => write!(f, "is a single {}", dtype.name()),
+            Self::Array(dtype, shape) => write!(f, "is {} {shape:?}", dtype.name()),
+            Self::Text => f.write_str("is a text"),
+            Self::Blob => f.write_str("is a blob"),
+        }
+    }
+}
+
+/// The samples whose fields agree with most of the others', and those that fail for not doing so.
+fn keep_alike(samples: Vec<Sample>) -> (Vec<Sample>, Vec<Failed>) {
+    let Some(first) = samples.first() else { return (samples, Vec::new()) };
+    if samples.iter().all(|sample| are_alike(first, sample)) {
+        return (samples, Vec::new());
+    }
+    let usual = most_common(&samples);
+    // The message compares with a sample that is moved itself: what is odd is found before any is.
+    let oddities: Vec<Option<String>> =
+        samples.iter().map(|sample| oddity(sample, &samples[usual])).collect();
+    let (mut alike, mut failed) = (Vec::with_capacity(samples.len()), Vec::new());
+    for (sample, oddity) in samples.into_iter().zip(oddities) {
+        match oddity {
+            None => alike.push(sample),
+            Some(message) => failed.push(Failed { sample, fault: Fault::new(FailureClass::Data, message) }),
+        }
+    }
+    (alike, failed)
+}
+
+fn are_alike(a: &Sample, b: &Sample) -> bool {
+    let mut pairs = a.fields.iter().zip(&b.fields);
+    let same_order = pairs.all(|(a, b)| a.name == b.name && Form::of(&a.value) == Form::of(&b.value));
+    a.fields.len() == b.fields.len() && (same_order || oddity(b, a).is_none())
+}
+
+/// The place of the first sample of the largest group of samples alike; of groups of one size, the one that comes
+/// first.
+fn most_common(samples: &[Sample]) -> usize {
+    let mut groups: HashMap<Vec<(&str, Form<'_>)>, (usize, usize)> = HashMap::new();
+    for (place, sample) in samples.iter().enumerate() {
+        let mut signature: Vec<(&str, Form<'_>)> =
+            sample.fields.iter().map(|field| (&*field.name, Form::of(&field.value))).collect();
+        signature.sort_unstable_by_key(|(name, _)| *name);
+        groups.entry(signature).or_insert((0, place)).0 += 1;
+    }
+    groups
+        .into_values()
+        .max_by_key(|(count, place)| (*count, std::cmp::Reverse(*place)))
+        .map_or(0, |(_, place)| place)
+}
+
+/// What sets `sample` apart from the `usual` one; `None` when nothing does.
+fn oddity(sample: &Sample, usual: &Sample) -> Option<String> {
+    for field in &usual.fields {
+        let name = &field.name;
+        let wanted = Form::of(&field.value);
+        let Some(value) = sample.field(name) else {
+            return Some(format!("field `{name}` is missing, which the batch has"));
+        };
+        match (Form::of(value), wanted) {
+            (found, wanted) if found == wanted => {}
+            (Form::Array(found_type, found), Form::Array(wanted_type, wanted))
+                if found_type == wanted_type =>
+            {
+                return Some(format!("field `{name}` has shape {found:?}, the batch has {wanted:?}"));
+            }
+            (found, wanted) => return Some(format!("field `{name}` {found}, in the batch it {wanted}")),
+        }
+    }
+    let extra = sample.fields.iter().find(|field| usual.field(&field.name).is_none())?;
+    Some(format!("field `{}` is one too many, the batch does not have it", extra.name))
+}
+
+/// Stacks samples that are alike; there is at least one. Each value is let go as soon as it is copied.
+fn stack(mut samples: Vec<Sample>) -> Collated {
+    let columns: Vec<(Arc<str>, Layout)> =
+        samples[0].fields.iter().map(|field| (field.name.clone(), Layout::of(&field.value))).collect();
+    let fields = columns
+        .into_iter()
+        .enumerate()
+        .map(|(place, (name, layout))| {
+            let values = layout.stack(&mut samples, &name, place);
+            Column { name, values }
+        })
+        .collect();
+    let origins = samples.iter().map(|sample| sample.origin).collect();
+    Collated { keys: samples.into_iter().map(|sample| sample.key).collect(), origins, fields }
+}
+
+/// How one field is stacked.
+enum Layout {
+    Array { dtype: Dtype, shape: Vec<u32> },
+    Texts,
+    Blobs,
+}
+
+impl Layout {
+    fn of(value: &Value) -> Self {
+        match Form::of(value) {
+            Form::Array(dtype, shape) => Self::Array { dtype, shape: shape.to_vec() },
+            Form::Text => Self::Texts,
+            Form::Blob => Self::Blobs,
+        }
+    }
+
+    /// The field's values over all samples, taken out of them. `place` is where the first sample has it.
+    fn stack(self, samples: &mut [Sample], name: &str, place: usize) -> Stacked {
+        let count = samples.len();
+        let values = samples.iter_mut().filter_map(|sample| take(sample, name, place));
+        match self {
+            Self::Array { dtype, mut shape } => {
+                let elements: usize = shape.iter().map(|size| *size as usize).product();
+                let mut data = Vec::with_capacity(count * elements * dtype.size());
+                values.for_each(|value| append(&mut data, &value));
+                // A batch has at most 1,000,000 samples.
+                shape.insert(0, count as u32);
+                Stacked::Tensor(Tensor { dtype, shape, data: Bytes::from(data) })
+            }
+            Self::Texts => Stacked::Texts(values.filter_map(Value::into_text).collect()),
+            Self::Blobs => Stacked::Blobs(values.filter_map(Value::into_blob).collect()),
+        }
+    }
+}
+
+/// Takes the value of the field `name` out of a sample that most likely has it at `place`.
+fn take(sample: &mut Sample, name: &str, place: usize) -> Option<Value> {
+    let place = match sample.fields.get(place) {
+        Some(field) if &*field.name == name => place,
+        _ => sample.fields.iter().position(|field| &*field.name == name)?,
+    };
+    Some(std::mem::replace(&mut sample.fields[place].value, Value::Int(0)))
+}
+
+/// Appends one value's elements, little-endian.
+fn append(data: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Tensor(tensor) => data.extend_from_slice(&tensor.data),
+        Value::Int(number) => data.extend_from_slice(&number.to_le_bytes()),
+        Value::Real(number) => data.extend_from_slice(&number.to_le_bytes()),
+        Value::Text(_) | Value::Blob(_) => {}
+    }
+}
+
+impl Value {
+    fn into_text(self) -> Option<String> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn into_blob(self) -> Option<Bytes> {
+        match self {
+            Self::Blob(blob) => Some(blob),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::Origin;
+    use crate::ports::Items;
+
+    fn tensor(shape: &[u32], fill: u8) -> Value {
+        let len = shape.iter().product::<u32>() as usize;
+        Value::Tensor(Tensor { dtype: Dtype::Uint8, shape: shape.to_vec(), data: vec![fill; len].into() })
+    }
+
+    fn sample(index: u64, fields: &[(&str, Value)]) -> Sample {
+        let mut sample = Sample::new(format!("{index}.jpg"), Origin { epoch: 0, index, path: 0 });
+        for (name, value) in fields {
+            sample.set(*name, value.clone());
+        }
+        sample
+    }
+
+    /// What came out, and key and message of what failed.
+    fn collate(samples: Vec<Sample>) -> (Option<Collated>, Vec<(String, String)>) {
+        let output = Collate.apply(Item::Batch(samples), &StopFlag::default());
+        let failed = output.failed.iter().map(|failed| {
+            assert_eq!(failed.fault.class, FailureClass::Data);
+            (failed.sample.key.to_string(), failed.fault.message.to_string())
+        });
+        let failed = failed.collect();
+        match output.items {
+            Items::None => (None, failed),
+            Items::One(Item::Collated(batch)) => (Some(batch), failed),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_kind_of_field_is_stacked_over_the_samples() {
+        let make = |index: u64| {
+            sample(
+                index,
+                &[
+                    ("image", tensor(&[2, 1, 3], index as u8)),
+                    ("label", Value::Int(-(index as i64))),
+                    ("weight", Value::Real(index as f64 / 2.0)),
+                    ("caption", Value::Text(format!("no {index}"))),
+                    ("raw", Value::Blob(vec![index as u8; index as usize].into())),
+                ],
+            )
+        };
+        let (batch, failed) = collate(vec![make(1), make(2)]);
+        let batch = batch.unwrap();
+        assert_eq!(failed, []);
+        assert_eq!(batch.keys, ["1.jpg".into(), "2.jpg".into()]);
+        assert_eq!(batch.origins.iter().map(|origin| origin.index).collect::<Vec<_>>(), [1, 2]);
+        let array = |dtype, shape: &[u32], data: Vec<u8>| {
+            Stacked::Tensor(Tensor { dtype, shape: shape.to_vec(), data: data.into() })
+        };
+        let expected = [
+            ("image", array(Dtype::Uint8, &[2, 2, 1, 3], vec![1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2])),
+            ("label", array(Dtype::Int64, &[2], [(-1_i64).to_le_bytes(), (-2_i64).to_le_bytes()].concat())),
+            ("weight", array(Dtype::Float64, &[2], [0.5_f64.to_le_bytes(), 1.0_f64.to_le_bytes()].concat())),
+            ("caption", Stacked::Texts(vec!["no 1".to_owned(), "no 2".to_owned()])),
+            ("raw", Stacked::Blobs(vec![vec![1].into(), vec![2, 2].into()])),
+        ];
+        let found: Vec<_> =
+            batch.fields.iter().map(|column| (&*column.name, column.values.clone())).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn only_the_odd_sample_is_charged() {
+        let image = |index, shape: &[u32]| sample(index, &[("image", tensor(shape, 1))]);
+        let (batch, failed) =
+            collate(vec![image(0, &[10, 224, 3]), image(1, &[224, 224, 3]), image(2, &[224, 224, 3])]);
+        assert_eq!(batch.unwrap().keys, ["1.jpg".into(), "2.jpg".into()]);
+        let message = "field `image` has shape [10, 224, 3], the batch has [224, 224, 3]";
+        assert_eq!(failed, [("0.jpg".to_owned(), message.to_owned())]);
+    }
+
+    #[test]
+    fn of_two_equally_common_forms_the_first_one_wins() {
+        let image = |index, size| sample(index, &[("image", tensor(&[size], 1))]);
+        let (batch, failed) = collate(vec![image(0, 3), image(1, 4), image(2, 4), image(3, 3)]);
+        assert_eq!(batch.unwrap().keys, ["0.jpg".into(), "3.jpg".into()]);
+        assert_eq!(failed.iter().map(|(key, _)| &**key).collect::<Vec<_>>(), ["1.jpg", "2.jpg"]);
+    }
+
+    #[test]
+    fn the_message_says_what_differs() {
+        let usual = || vec![sample(0, &[("a", Value::Int(1))]), sample(1, &[("a", Value::Int(2))])];
+        let message = |fields: &[(&str, Value)]| {
+            let mut samples = usual();
+            samples.push(sample(2, fields));
+            let (_, failed) = collate(samples);
+            failed[0].1.clone()
+        };
+        assert_eq!(message(&[]), "field `a` is missing, which the batch has");
+        assert_eq!(
+            message(&[("a", Value::Int(1)), ("b", Value::Int(1))]),
+            "field `b` is one too many, the batch does not have it"
+        );
+        assert_eq!(
+            message(&[("a", Value::Real(1.0))]),
+            "field `a` is a single float64, in the batch it is a single int64"
+        );
+        assert_eq!(
+            message(&[("a", Value::Text("x".into()))]),
+            "field `a` is a text, in the batch it is a single int64"
+        );
+        assert_eq!(
+            message(&[("a", tensor(&[2], 0))]),
+            "field `a` is uint8 [2], in the batch it is a single int64"
+        );
+    }
+
+    #[test]
+    fn fields_in_another_order_are_no_oddity_and_land_in_their_columns() {
+        let (x, y) = (("x", Value::Int(1)), ("y", Value::Text("t".into())));
+        let (batch, failed) = collate(vec![sample(0, &[x.clone(), y.clone()]), sample(1, &[y, x])]);
+        assert_eq!(failed, []);
+        let fields = batch.unwrap().fields;
+        assert_eq!(fields[1].values, Stacked::Texts(vec!["t".into(), "t".into()]));
+        assert_eq!(fields[0].values.bytes(), 16);
+    }
+
+    #[test]
+    fn a_buffer_is_exactly_as_large_as_its_elements() {
+        let samples = (0..7).map(|index| sample(index, &[("image", tensor(&[5, 3], 1))])).collect();
+        let (batch, _) = collate(samples);
+        let Some(Stacked::Tensor(tensor)) = batch.unwrap().fields.pop().map(|column| column.values) else {
+            panic!("not stacked")
+        };
+        assert_eq!(tensor.shape, [7, 5, 3]);
+        let buffer = Vec::from(tensor.data);
+        assert_eq!((buffer.len(), buffer.capacity()), (7 * 15, 7 * 15));
+    }
+
+    #[test]
+    fn samples_without_fields_and_empty_batches_pass() {
+        let (batch, failed) = collate(vec![sample(0, &[]), sample(1, &[])]);
+        assert_eq!((batch.unwrap().keys.len(), failed.len()), (2, 0));
+        assert_eq!(collate(Vec::new()), (None, Vec::new()));
+    }
+
+    #[test]
+    fn a_single_sample_fails_and_a_collated_batch_passes_unchanged() {
+        let output = Collate.apply(Item::Sample(sample(0, &[])), &StopFlag::default());
+        assert_eq!(output.failed[0].fault.class, FailureClass::Bug);
+        let (batch, _) = collate(vec![sample(0, &[])]);
+        let item = Item::Collated(batch.unwrap());
+        let output = Collate.apply(item.clone(), &StopFlag::default());
+        assert!(matches!(output.items, Items::One(same) if same == item));
+    }
+}

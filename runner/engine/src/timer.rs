@@ -1,0 +1,300 @@
+//! Waiting to the tenth of a millisecond. tokio's timer counts in whole milliseconds and wakes late by up to one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use penstock_types::stats::Tick;
+
+use crate::clock::{Clock, MonotonicClock};
+use crate::ports::StopFlag;
+
+/// Longest a blocking wait goes without looking at its stop flag.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// Wakes futures at their time, from one thread of its own. Dropping it joins the thread and ends the sleeps it
+/// still has.
+pub struct Timer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A future that is ready when its time has come, never earlier; or at once when its timer is gone, since then the
+/// run is over. Dropping it leaves nothing behind.
+#[derive(Debug)]
+#[must_use = "a sleep does nothing until it is awaited"]
+pub struct Sleep {
+    shared: Arc<Shared>,
+    deadline: Tick,
+    /// Its place among the waiting, once it waits.
+    place: Option<Place>,
+}
+
+/// When, and which of those that wait for the same moment.
+type Place = (Tick, u64);
+
+struct Shared {
+    clock: MonotonicClock,
+    waiting: Mutex<Waiting>,
+    /// Told when the first deadline has moved ahead and when the timer closes.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    // Not a binary heap: a sleep that is dropped has to be taken out from the middle.
+    wakers: BTreeMap<Place, Waker>,
+    next: u64,
+    is_closed: bool,
+}
+
+impl Timer {
+    /// Starts the timer's thread. Fails when the system gives no thread.
+    pub fn start() -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            clock: MonotonicClock::start(),
+            waiting: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let thread = std::thread::Builder::new().name("timer".to_owned()).spawn({
+            let shared = shared.clone();
+            move || shared.wake_until_closed()
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Sleeps for `duration` from now on, not from the first poll.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        let deadline = self.shared.clock.now().after(duration);
+        Sleep { shared: self.shared.clone(), deadline, place: None }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.shared.waiting().is_closed = true;
+        self.shared.changed.notify_one();
+        let Some(thread) = self.thread.take() else { return };
+        // A waker may own the last future that owns this timer; the thread that wakes cannot wait for itself.
+        if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+            tracing::error!("the timer's thread panicked");
+        }
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Timer").field(&self.shared).finish()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("waiting", &self.waiting().wakers.len()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    // No code that could panic holds the lock, except wakers' drops, which leave the map whole.
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_until_closed(&self) {
+        let mut waiting = self.waiting();
+        while !waiting.is_closed {
+            let now = self.clock.now();
+            let first = waiting.wakers.first_entry();
+            waiting = match first {
+                Some(due) if due.key().0 <= now => {
+                    let waker = due.remove();
+                    drop(waiting);
+                    // Without the lock: waking may poll on this very thread.
+                    waker.wake();
+                    self.waiting()
+                }
+                Some(later) => {
+                    let wait = Duration::from_nanos(later.key().0 - now);
+                    self.changed.wait_timeout(waiting, wait).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+        let rest = std::mem::take(&mut waiting.wakers);
+        drop(waiting);
+        rest.into_values().for_each(Waker::wake);
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let deadline = self.deadline;
+        let mut waiting = self.shared.waiting();
+        if waiting.is_closed || self.shared.clock.now() >= deadline {
+            return Poll::Ready(());
+        }
+        let place = self.place.unwrap_or_else(|| {
+            waiting.next += 1;
+            (deadline, waiting.next)
+        });
+        let replaced = waiting.wakers.insert(place, context.waker().clone());
+        let is_first = waiting.wakers.first_key_value().is_some_and(|(first, _)| *first == place);
+        drop(waiting);
+        if is_first && replaced.is_none() {
+            self.shared.changed.notify_one();
+        }
+        self.place = Some(place);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let removed = self.shared.waiting().wakers.remove(&place);
+            // Dropped here, after the lock: a waker may own whatever else wants the timer.
+            drop(removed);
+        }
+    }
+}
+
+/// Blocks this thread for `duration`, or until soon (20 ms) after `stop` is set. Gives whether the time is up.
+pub fn wait(duration: Duration, stop: &StopFlag) -> bool {
+    let clock = MonotonicClock::start();
+    let deadline = clock.now().after(duration);
+    loop {
+        if stop.is_set() {
+            return false;
+        }
+        match Duration::from_nanos(deadline - clock.now()) {
+            Duration::ZERO => return true,
+            rest => std::thread::sleep(rest.min(SLICE)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use futures::executor::block_on;
+    use futures::future::{join_all, select};
+    use futures::poll;
+
+    use super::*;
+
+    fn timer() -> Timer {
+        Timer::start().unwrap()
+    }
+
+    #[test]
+    fn a_sleep_is_never_short() {
+        let timer = timer();
+        for micros in [0, 1, 50, 999, 1_000, 3_333] {
+            let duration = Duration::from_micros(micros);
+            let clock = MonotonicClock::start();
+            block_on(timer.sleep(duration));
+            assert!(clock.now() >= Tick::ZERO.after(duration), "{micros} us took {:?}", clock.now());
+        }
+    }
+
+    #[test]
+    fn sleeps_end_in_the_order_of_their_deadlines_and_not_of_their_starts() {
+        let timer = timer();
+        let (sender, receiver) = mpsc::channel();
+        let sleeps = [30_u64, 10, 20, 10].map(|millis| {
+            let sleep = timer.sleep(Duration::from_millis(millis));
+            let sender = sender.clone();
+            async move {
+                sleep.await;
+                sender.send(millis).unwrap();
+            }
+        });
+        block_on(join_all(sleeps));
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [10, 10, 20, 30]);
+    }
+
+    #[test]
+    fn a_shorter_sleep_overtakes_one_that_waits_already() {
+        let timer = timer();
+        let hour = timer.sleep(Duration::from_secs(3600));
+        let blink = async { timer.sleep(Duration::from_millis(1)).await };
+        block_on(select(hour, Box::pin(blink)));
+    }
+
+    #[test]
+    fn a_dropped_sleep_leaves_nothing_behind() {
+        let timer = timer();
+        block_on(async {
+            let mut sleeps: Vec<Sleep> = (0..1000).map(|_| timer.sleep(Duration::from_secs(3600))).collect();
+            for sleep in &mut sleeps {
+                assert!(poll!(sleep).is_pending());
+            }
+            assert_eq!(timer.shared.waiting().wakers.len(), 1000);
+            drop(sleeps.split_off(1));
+            assert_eq!(timer.shared.waiting().wakers.len(), 1);
+            assert!(poll!(&mut sleeps[0]).is_pending());
+            assert_eq!(timer.shared.waiting().wakers.len(), 1, "polling again must not wait twice");
+        });
+        assert_eq!(timer.shared.waiting().wakers.len(), 0);
+        assert_eq!(Arc::strong_count(&timer.shared), 2, "the timer and its thread");
+    }
+
+    #[test]
+    fn a_dropped_timer_ends_its_sleeps_and_its_thread() {
+        let timer = timer();
+        let shared = Arc::downgrade(&timer.shared);
+        let mut sleep = timer.sleep(Duration::from_secs(3600));
+        block_on(async { assert!(poll!(&mut sleep).is_pending()) });
+        drop(timer);
+        block_on(sleep);
+        assert!(shared.upgrade().is_none(), "the thread still runs");
+    }
+
+    #[test]
+    fn a_blocking_wait_is_never_short_and_ends_early_when_stopped() {
+        let duration = Duration::from_micros(2_500);
+        let clock = MonotonicClock::start();
+        assert!(wait(duration, &StopFlag::default()));
+        assert!(clock.now() >= Tick::ZERO.after(duration));
+
+        let stop = StopFlag::default();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| wait(Duration::from_secs(3600), &stop));
+            stop.set();
+            assert!(!waiting.join().unwrap());
+        });
+    }
+
+    /// Run with `cargo test -p penstock-engine --release -- --ignored --nocapture overshoot` on an idle machine.
+    #[test]
+    #[ignore = "measures this machine, which must be idle"]
+    fn the_median_overshoot_is_at_most_a_tenth_of_a_millisecond() {
+        let timer = timer();
+        let median = |mut wait: Box<dyn FnMut(Duration) + '_>| {
+            let mut overshoots: Vec<u64> = (0..301_u64)
+                .map(|i| {
+                    let duration = Duration::from_micros(500 + i * 7);
+                    let clock = MonotonicClock::start();
+                    wait(duration);
+                    clock.now() - Tick::ZERO.after(duration)
+                })
+                .collect();
+            overshoots.sort_unstable();
+            Duration::from_nanos(overshoots[150])
+        };
+        let asleep = median(Box::new(|duration| block_on(timer.sleep(duration))));
+        let blocked = median(Box::new(|duration| assert!(wait(duration, &StopFlag::default()))));
+        tracing::info!(?asleep, ?blocked, "median overshoot");
+        assert!(asleep <= Duration::from_micros(100), "sleep: {asleep:?}");
+        assert!(blocked <= Duration::from_micros(100), "wait: {blocked:?}");
+    }
+}
