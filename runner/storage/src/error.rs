@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_engine::ports::SourceFault;
@@ -81,6 +83,26 @@ pub enum StoreError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("store `{store}` cannot open its folder `{}`; is there one, and may it be read?", path.display())]
+pub struct OpenFault {
+    /// The store's name.
+    pub store: Arc<str>,
+    /// The folder as it was given.
+    pub path: PathBuf,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+impl From<OpenFault> for io::Error {
+    /// Keeps the kind of what the system said, and the message that names store and folder.
+    fn from(fault: OpenFault) -> Self {
+        Self::new(fault.source.kind(), fault)
+    }
 }
 
 impl StoreError {

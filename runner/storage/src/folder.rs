@@ -17,7 +17,7 @@ use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::{Errno, pread, retry_on_intr};
 use tokio::task::spawn_blocking;
 
-use crate::error::StoreError;
+use crate::error::{OpenFault, StoreError};
 use crate::key::{check_key, check_prefix};
 use crate::keys::Keys;
 use crate::store::{MAX_GET_BYTES, Store};
@@ -53,10 +53,12 @@ struct Object {
 
 impl FolderStore {
     /// The folder at `path`, as the store called `name`. Fails when it is no folder or may not be opened.
-    pub fn open(name: impl Into<Arc<str>>, path: impl AsRef<Path>) -> io::Result<Self> {
-        let path = path.as_ref().to_path_buf();
-        let root = Dir::open_ambient_dir(&path, ambient_authority())?;
-        Ok(Self { name: name.into(), path, root: Arc::new(root) })
+    pub fn open(name: impl Into<Arc<str>>, path: impl AsRef<Path>) -> Result<Self, OpenFault> {
+        let (name, path) = (name.into(), path.as_ref().to_path_buf());
+        match Dir::open_ambient_dir(&path, ambient_authority()) {
+            Ok(root) => Ok(Self { name, path, root: Arc::new(root) }),
+            Err(source) => Err(OpenFault { store: name, path, source }),
+        }
     }
 
     /// Opens the object on a blocking thread and gives what `read` makes of it.

@@ -19,7 +19,7 @@ mod store;
 mod walk;
 
 pub use bounded::{BoundedStore, DEFAULT_READS, ReadTime};
-pub use error::StoreError;
+pub use error::{OpenFault, StoreError};
 pub use fetch::{BYTES_FIELD, FetchOp};
 pub use folder::FolderStore;
 pub use key::{MAX_KEY_BYTES, check_key, check_prefix};

@@ -9,6 +9,7 @@ use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_types::traversal::{Chunk, Traversal, TraversalSettings};
 
 use crate::bounded::BoundedStore;
+use crate::error::shown;
 use crate::keys::Keys;
 
 /// Makes a sample without fields for every key of a store that starts with a prefix and ends with a suffix. Keys are
@@ -81,14 +82,14 @@ impl ListSource {
     }
 
     fn nothing_found(&self, seen: u64) -> SourceFault {
-        let Self { prefix, suffix, .. } = self;
         let store = self.store.name();
-        let message = match (prefix.is_empty(), suffix.is_empty(), seen) {
+        let (prefix, suffix) = (shown(&self.prefix), shown(&self.suffix));
+        let message = match (self.prefix.is_empty(), self.suffix.is_empty(), seen) {
             (true, _, 0) => format!("store `{store}` holds no objects at all"),
-            (false, _, 0) => format!("store `{store}` holds no object whose key starts with `{prefix}`"),
-            (true, ..) => format!("none of the {seen} objects of store `{store}` ends with `{suffix}`"),
+            (false, _, 0) => format!("store `{store}` holds no object whose key starts with {prefix}"),
+            (true, ..) => format!("none of the {seen} objects of store `{store}` ends with {suffix}"),
             (false, ..) => format!(
-                "none of the {seen} objects of store `{store}` that start with `{prefix}` ends with `{suffix}`"
+                "none of the {seen} objects of store `{store}` that start with {prefix} ends with {suffix}"
             ),
         };
         SourceFault::new(message, None)

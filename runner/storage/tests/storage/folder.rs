@@ -137,8 +137,14 @@ async fn a_listing_of_several_pages_is_whole_and_sorted() {
 #[test]
 fn what_is_no_folder_does_not_open() {
     let (folder, _) = folder_with(&[("x", b"x")]);
-    assert!(FolderStore::open("data", folder.path().join("x")).is_err());
-    assert!(FolderStore::open("data", folder.path().join("missing")).is_err());
+    for path in [folder.path().join("x"), folder.path().join("missing")] {
+        let fault = FolderStore::open("data", &path).unwrap_err();
+        let expected = format!(
+            "store `data` cannot open its folder `{}`; is there one, and may it be read?",
+            path.display()
+        );
+        assert_eq!(fault.to_string(), expected);
+    }
 }
 
 proptest! {
