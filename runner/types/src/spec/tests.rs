@@ -186,6 +186,11 @@ fn the_schema_refuses_what_reading_refuses() {
 }
 
 #[test]
+fn the_schema_is_the_one_that_was_reviewed() {
+    insta::assert_json_snapshot!(schema());
+}
+
+#[test]
 fn the_schema_says_its_draft_and_describes_every_field() {
     let schema = schema();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
