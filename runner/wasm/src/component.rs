@@ -1,0 +1,290 @@
+//! What uploaded bytes are: a component, or a core module that carries wit-bindgen's types and is made a component.
+
+use std::collections::BTreeSet;
+
+use penstock_types::manifest::{MANIFEST_SECTION, MAX_COUNTERS, Manifest};
+use wasmparser::{Encoding, Parser, Payload};
+use wasmtime::{Engine, Precompiled};
+
+use crate::error::ModuleError;
+use crate::module::ModuleKind;
+use crate::text::printable;
+
+/// The package of the contract, without version.
+const PACKAGE: &str = "penstock:stage/";
+/// The versions of the contract that the linker answers; a patch version changes docs only.
+const VERSION: &str = "0.1.";
+/// Longest name repeated in a message, in bytes.
+const SHOWN_NAME: usize = 120;
+/// Largest manifest, in bytes; nearly all of it is the schema of its params.
+const MAX_MANIFEST_BYTES: usize = 256 << 10;
+/// Longest name or version in a manifest, in bytes.
+const MAX_WORD_BYTES: usize = 64;
+/// Most names listed in a message.
+const SHOWN_NAMES: usize = 5;
+
+/// What a walk over the sections tells, without reading code.
+#[derive(Clone, Debug)]
+pub(crate) struct Outline {
+    pub(crate) kind: ModuleKind,
+    pub(crate) manifest: Manifest,
+    pub(crate) imports: Vec<String>,
+    pub(crate) exports: Vec<String>,
+}
+
+/// Reads the outline and checks everything that needs no code: kind, exports, imports, manifest.
+pub(crate) fn outline(bytes: &[u8]) -> Result<Outline, ModuleError> {
+    check_magic(bytes)?;
+    let found = walk(bytes)?;
+    if found.kind == ModuleKind::Core && !found.has_types {
+        return Err(ModuleError::NoTypes);
+    }
+    check_exports(&found.exports)?;
+    check_imports(&found.imports)?;
+    let manifest = read_manifest(&found.manifests)?;
+    Ok(Outline {
+        kind: found.kind,
+        manifest,
+        imports: found.imports.into_iter().collect(),
+        exports: found.exports.into_iter().collect(),
+    })
+}
+
+/// The component of a core module that carries its WIT types.
+pub(crate) fn encode(core: &[u8]) -> Result<Vec<u8>, ModuleError> {
+    let invalid = |reason: String| ModuleError::Invalid { reason: printable(&reason, 1000) };
+    wit_component::ComponentEncoder::default()
+        .validate(true)
+        .module(core)
+        .and_then(|encoder| encoder.encode())
+        .map_err(|error| invalid(format!("{error:#}")))
+}
+
+struct Found<'a> {
+    kind: ModuleKind,
+    has_types: bool,
+    imports: BTreeSet<String>,
+    exports: BTreeSet<String>,
+    manifests: Vec<&'a [u8]>,
+}
+
+fn walk(bytes: &[u8]) -> Result<Found<'_>, ModuleError> {
+    let mut found = Found {
+        kind: ModuleKind::Core,
+        has_types: false,
+        imports: BTreeSet::new(),
+        exports: BTreeSet::new(),
+        manifests: Vec::new(),
+    };
+    let mut depth = 0_u32; // modules inside a component are its own business, except for their manifest
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload.map_err(|error| unreadable(&error, bytes.len()))? {
+            Payload::Version { encoding, .. } if depth == 0 => {
+                found.kind = match encoding {
+                    Encoding::Module => ModuleKind::Core,
+                    Encoding::Component => ModuleKind::Component,
+                };
+            }
+            Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+            Payload::End(_) => depth = depth.saturating_sub(1),
+            Payload::ImportSection(section) if depth == 0 => {
+                for import in section.into_imports() {
+                    found
+                        .imports
+                        .insert(import.map_err(|error| unreadable(&error, bytes.len()))?.module.into());
+                }
+            }
+            Payload::ExportSection(section) if depth == 0 => {
+                for export in section {
+                    let name = export.map_err(|error| unreadable(&error, bytes.len()))?.name;
+                    // `package:name/interface@version#function` is how a core module exports an interface.
+                    if let Some((interface, _)) = name.trim_start_matches("cabi_post_").split_once('#') {
+                        found.exports.insert(interface.into());
+                    }
+                }
+            }
+            Payload::ComponentImportSection(section) if depth == 0 => {
+                for import in section {
+                    let name = import.map_err(|error| unreadable(&error, bytes.len()))?.name;
+                    found.imports.insert(name.name.into());
+                }
+            }
+            Payload::ComponentExportSection(section) if depth == 0 => {
+                for export in section {
+                    let name = export.map_err(|error| unreadable(&error, bytes.len()))?.name;
+                    found.exports.insert(name.name.into());
+                }
+            }
+            Payload::CustomSection(section) if section.name() == MANIFEST_SECTION => {
+                found.manifests.push(section.data());
+            }
+            Payload::CustomSection(section) if depth == 0 && section.name().starts_with("component-type") => {
+                found.has_types = true;
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+fn unreadable(error: &wasmparser::BinaryReaderError, bytes: usize) -> ModuleError {
+    // Either in the middle of a section, or before the section that an earlier one announces.
+    if error.message().contains("unexpected end") || error.message().contains("code section is absent") {
+        ModuleError::Truncated { bytes }
+    } else {
+        ModuleError::Invalid { reason: printable(&error.to_string(), 500) }
+    }
+}
+
+fn check_magic(bytes: &[u8]) -> Result<(), ModuleError> {
+    let found = match bytes {
+        [] => "the file is empty".into(),
+        _ if Engine::detect_precompiled(bytes) == Some(Precompiled::Component)
+            || Engine::detect_precompiled(bytes) == Some(Precompiled::Module) =>
+        {
+            "it is compiled code (.cwasm), which is never accepted; upload the .wasm it was made of".into()
+        }
+        [0x7f, b'E', b'L', b'F', ..] => {
+            "it is an ELF program or library for one machine; build it with `--target wasm32-unknown-unknown`"
+                .into()
+        }
+        [0x1f, 0x8b, ..] => "it is compressed with gzip; upload it uncompressed".into(),
+        [b'P', b'K', 3, 4, ..] => "it is a zip archive; upload the .wasm inside".into(),
+        [0, b'a', b's', b'm', _, _, _, _, ..] => return Ok(()),
+        [0, b'a', b's', b'm', ..] => return Err(ModuleError::Truncated { bytes: bytes.len() }),
+        _ => match std::str::from_utf8(&bytes[..bytes.len().min(256)]) {
+            Ok(text)
+                if text.trim_start().starts_with("(module")
+                    || text.trim_start().starts_with("(component") =>
+            {
+                "it is WebAssembly text; translate it with `wasm-tools parse` and upload the .wasm".into()
+            }
+            Ok(text)
+                if text.chars().all(|character| !character.is_control() || character.is_whitespace()) =>
+            {
+                "it is a text file; upload the .wasm that was built".into()
+            }
+            _ => format!("it starts with {:02x?}, not with `\\0asm`", &bytes[..bytes.len().min(4)]),
+        },
+    };
+    Err(ModuleError::NotWasm { found })
+}
+
+fn check_exports(exports: &BTreeSet<String>) -> Result<(), ModuleError> {
+    let is_transform = |name: &&String| name.starts_with("penstock:stage/transform@");
+    match exports.iter().find(is_transform) {
+        Some(name) if is_offered(name) => Ok(()),
+        Some(name) => Err(ModuleError::Export {
+            found: format!(
+                "it was made for {}; build it with the SDK of this version",
+                listed(std::iter::once(name.as_str()))
+            ),
+        }),
+        None => Err(ModuleError::Export {
+            found: match exports.len() {
+                0 => "it exports no interface at all; annotate a function with `#[penstock_guest::stage]`"
+                    .into(),
+                _ => format!(
+                    "it exports {}, so it was built for another world; build it for `penstock:stage/stage@0.1.0`",
+                    listed(exports.iter().map(String::as_str))
+                ),
+            },
+        }),
+    }
+}
+
+fn check_imports(imports: &BTreeSet<String>) -> Result<(), ModuleError> {
+    let refused: Vec<&str> = imports.iter().map(String::as_str).filter(|name| !is_offered(name)).collect();
+    let Some(first) = refused.first() else { return Ok(()) };
+    let remedy = if first.starts_with("wasi") {
+        "stages have no files, clock, environment or network: build for wasm32-unknown-unknown, or stub WASI out \
+         (componentize-py and componentize-qjs have `--stub-wasi`)"
+    } else if first.starts_with(PACKAGE) {
+        "it was made for another version of the contract: build it with the SDK of this version"
+    } else if *first == "env" {
+        "these are symbols the linker did not find: link the C library that defines them"
+    } else {
+        "the only interface a stage may import is `penstock:stage/host@0.1.0` (log, count, asset)"
+    };
+    Err(ModuleError::Import {
+        found: format!("{}, which is not offered; {remedy}", listed(refused.iter().copied())),
+    })
+}
+
+/// Whether the name is an interface of the contract in a version that the linker answers.
+fn is_offered(name: &str) -> bool {
+    name.strip_prefix(PACKAGE).and_then(|rest| rest.split_once('@')).is_some_and(|(interface, version)| {
+        matches!(interface, "host" | "types" | "transform") && version.starts_with(VERSION)
+    })
+}
+
+fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let all = names.len();
+    let mut shown: Vec<String> =
+        names.take(SHOWN_NAMES).map(|name| format!("`{}`", printable(name, SHOWN_NAME))).collect();
+    if all > SHOWN_NAMES {
+        shown.push(format!("{} more", all - SHOWN_NAMES));
+    }
+    shown.join(", ")
+}
+
+fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
+    let fault = |reason: String| Err(ModuleError::Manifest { reason });
+    let section = match sections {
+        [section] => *section,
+        [] => {
+            return fault(format!(
+                "the module has no manifest: custom section `{MANIFEST_SECTION}` is missing; build it with \
+                 `penstock-guest`, and do not strip custom sections"
+            ));
+        }
+        several => return fault(format!("the module has {} manifests, one is needed", several.len())),
+    };
+    if section.len() > MAX_MANIFEST_BYTES {
+        return fault(format!(
+            "the module's manifest has {} bytes, the limit is {MAX_MANIFEST_BYTES}",
+            section.len()
+        ));
+    }
+    let manifest: Manifest = match serde_json::from_slice(section) {
+        Ok(manifest) => manifest,
+        Err(error) => {
+            return fault(format!(
+                "the module's manifest cannot be read: {}",
+                printable(&error.to_string(), 300)
+            ));
+        }
+    };
+    let words = [("name", &manifest.name), ("version", &manifest.version)];
+    let counters = manifest.counters.iter().map(|counter| ("counters", counter));
+    for (field, word) in words.into_iter().chain(counters) {
+        if !is_word(word) {
+            return fault(format!(
+                "the module's manifest has `{}` under `{field}`: 1 to {MAX_WORD_BYTES} letters, digits, `-`, `_`, \
+                 `.` or `+` are needed",
+                printable(word, SHOWN_NAME)
+            ));
+        }
+    }
+    if manifest.counters.len() > MAX_COUNTERS {
+        return fault(format!(
+            "the module's manifest declares {} counters, at most {MAX_COUNTERS} are allowed",
+            manifest.counters.len()
+        ));
+    }
+    let unique: BTreeSet<&String> = manifest.counters.iter().collect();
+    if unique.len() < manifest.counters.len() {
+        return fault("the module's manifest declares a counter twice".into());
+    }
+    Ok(manifest)
+}
+
+/// Whether the text can stand in `name@version`, in a file's name and in a table.
+fn is_word(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte);
+    (1..=MAX_WORD_BYTES).contains(&text.len()) && text.bytes().all(is_plain)
+}
+
+#[cfg(test)]
+#[path = "component_tests.rs"]
+mod tests;

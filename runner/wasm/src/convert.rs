@@ -1,0 +1,301 @@
+//! Samples into the guest and back. Everything that comes back is checked here, once, before anything else sees it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_engine::item::{Dtype, Field, Origin, Sample, Tensor, Value};
+use penstock_engine::ports::{Failed, Fault};
+use penstock_types::manifest::Manifest;
+use penstock_types::run::FailureClass;
+
+use crate::bindings::exports::penstock::stage::transform::{ItemParam, ItemResult, Outcome};
+use crate::bindings::penstock::stage::types as wit;
+use crate::limits::{
+    MAX_CHILDREN, MAX_FIELDS, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_OUTPUT_BYTES, MAX_RANK, MAX_REASON_BYTES,
+};
+use crate::seed::{StageSeed, child_path};
+use crate::text::{mib, printable};
+
+/// Names of fields that are kept as shared strings; a guest that makes up more pays for each.
+const KNOWN_NAMES: usize = 32;
+/// Fields up to which names are compared pair by pair.
+const FEW_FIELDS: usize = 16;
+/// Longest name or key of a guest that is repeated in a fault, in bytes.
+const SHOWN_NAME: usize = 64;
+
+/// Converts for one stage on one thread.
+#[derive(Debug)]
+pub(crate) struct Converter {
+    wants: Option<Vec<String>>,
+    seed: StageSeed,
+    known: Vec<Arc<str>>,
+}
+
+/// What became of one sample.
+#[derive(Debug)]
+pub(crate) enum Checked {
+    Keep(Sample),
+    Drop,
+    Many(Vec<Sample>),
+    Failed(Failed),
+}
+
+impl Converter {
+    pub(crate) fn new(manifest: &Manifest, seed: StageSeed) -> Self {
+        Self { wants: manifest.wants.clone(), seed, known: Vec::new() }
+    }
+
+    /// The fields that cross, borrowed.
+    pub(crate) fn fields<'a>(&self, sample: &'a Sample, into: &mut Vec<wit::FieldParam<'a>>) {
+        let crossing = sample.fields.iter().filter(|field| self.is_wanted(&field.name));
+        into.extend(crossing.map(|field| wit::FieldParam { name: &field.name, value: param(&field.value) }));
+    }
+
+    /// The sample as the guest sees it, with the fields that cross.
+    pub(crate) fn item<'a>(&self, sample: &'a Sample, fields: &'a [wit::FieldParam<'a>]) -> ItemParam<'a> {
+        ItemParam { key: &sample.key, seed: self.seed.item(&sample.origin), fields }
+    }
+
+    /// What the guest's answer makes of a sample, where nothing may be held.
+    pub(crate) fn check(&mut self, outcome: Outcome, input: Sample) -> Checked {
+        match outcome {
+            Outcome::Keep(item) => match check_items(std::slice::from_ref(&item), Some(&input.key)) {
+                Ok(()) => Checked::Keep(self.sample(item, input)),
+                Err(reason) => broken(input, reason),
+            },
+            Outcome::Drop => Checked::Drop,
+            Outcome::Many(items) => match check_children(&items, &input.key) {
+                Ok(()) if items.is_empty() => Checked::Drop,
+                Ok(()) => Checked::Many(self.children(items, &input)),
+                Err(reason) => broken(input, reason),
+            },
+            Outcome::Held => {
+                broken(input, "answered `held`, but its manifest does not say `mode: stateful`".into())
+            }
+            Outcome::Failed(reason) => failed(input, &reason),
+        }
+    }
+
+    /// The sample made of an item that was checked: in `input`'s place, with the fields that were carried past.
+    /// Fields stay in the order in which they were made.
+    pub(crate) fn sample(&mut self, item: ItemResult, input: Sample) -> Sample {
+        let key = if *item.key == *input.key { input.key } else { item.key.into() };
+        let mut given: Vec<Option<wit::FieldResult>> = item.fields.into_iter().map(Some).collect();
+        let mut fields = Vec::with_capacity(given.len().max(input.fields.len()));
+        for mut field in input.fields {
+            let same = |slot: &Option<wit::FieldResult>| {
+                slot.as_ref().is_some_and(|given| *given.name == *field.name)
+            };
+            if let Some(replaced) = given.iter_mut().find(|slot| same(slot)).and_then(Option::take) {
+                field.value = value(replaced.value);
+                fields.push(field);
+            } else if !self.is_wanted(&field.name) {
+                fields.push(field);
+            }
+        }
+        for made in given.into_iter().flatten() {
+            fields.push(Field { name: self.name(&made.name), value: value(made.value) });
+        }
+        Sample { key, origin: input.origin, fields }
+    }
+
+    /// The children made of items that were checked.
+    pub(crate) fn children(&mut self, items: Vec<ItemResult>, parent: &Sample) -> Vec<Sample> {
+        items
+            .into_iter()
+            .zip(0_u64..)
+            .map(|(item, number)| {
+                let mut child = self.sample(item, parent.clone());
+                child.origin = child_of(parent.origin, number);
+                child
+            })
+            .collect()
+    }
+
+    fn is_wanted(&self, name: &str) -> bool {
+        self.wants.as_ref().is_none_or(|wants| wants.iter().any(|wanted| wanted == name))
+    }
+
+    fn name(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.known.iter().find(|known| &***known == name) {
+            return known.clone();
+        }
+        let name: Arc<str> = name.into();
+        if self.known.len() < KNOWN_NAMES {
+            self.known.push(name.clone());
+        }
+        name
+    }
+}
+
+/// Where child number `number` of a sample comes from.
+pub(crate) fn child_of(parent: Origin, number: u64) -> Origin {
+    Origin { path: child_path(parent.path, number), ..parent }
+}
+
+/// The sample failed because the stage refused it.
+pub(crate) fn failed(sample: Sample, reason: &str) -> Checked {
+    let fault = Fault::new(FailureClass::Data, printable(reason, MAX_REASON_BYTES));
+    Checked::Failed(Failed { sample, fault })
+}
+
+/// The sample failed because the stage broke the contract.
+pub(crate) fn broken(sample: Sample, reason: String) -> Checked {
+    Checked::Failed(Failed { sample, fault: Fault::new(FailureClass::Contract, reason) })
+}
+
+/// Whether the children of `many` keep the contract.
+pub(crate) fn check_children(items: &[ItemResult], key: &str) -> Result<(), String> {
+    if items.len() > MAX_CHILDREN {
+        return Err(format!("made {} samples of one, limit is {MAX_CHILDREN}", items.len()));
+    }
+    check_items(items, Some(key))
+}
+
+/// Whether what one sample became keeps the contract. `key` is that of the sample, which may be given back as it is.
+pub(crate) fn check_items(items: &[ItemResult], key: Option<&str>) -> Result<(), String> {
+    let mut bytes = 0_u64;
+    for item in items {
+        if key != Some(item.key.as_str()) {
+            check_length("key", &item.key, MAX_KEY_BYTES)?;
+        }
+        check_fields(&item.fields)?;
+        bytes += item.fields.iter().map(|field| size(&field.value)).sum::<u64>();
+    }
+    if bytes > MAX_OUTPUT_BYTES {
+        return Err(format!("made {} MiB of one sample, limit is {} MiB", mib(bytes), mib(MAX_OUTPUT_BYTES)));
+    }
+    Ok(())
+}
+
+fn check_fields(fields: &[wit::FieldResult]) -> Result<(), String> {
+    if fields.len() > MAX_FIELDS {
+        return Err(format!("gave a sample {} fields, limit is {MAX_FIELDS}", fields.len()));
+    }
+    for field in fields {
+        check_length("field name", &field.name, MAX_NAME_BYTES)?;
+        if let wit::ValueResult::Tensor(tensor) = &field.value {
+            check_tensor(tensor)
+                .map_err(|reason| format!("field `{}`: {reason}", printable(&field.name, SHOWN_NAME)))?;
+        }
+    }
+    match twice(fields) {
+        Some(name) => Err(format!("gave field `{}` twice", printable(name, SHOWN_NAME))),
+        None => Ok(()),
+    }
+}
+
+fn check_length(what: &str, text: &str, limit: usize) -> Result<(), String> {
+    match text.len() {
+        0 => Err(format!("gave an empty {what}")),
+        found if found > limit => Err(format!("gave a {what} of {found} bytes, limit is {limit}")),
+        _ => Ok(()),
+    }
+}
+
+/// A name that more than one field has.
+fn twice(fields: &[wit::FieldResult]) -> Option<&str> {
+    if fields.len() <= FEW_FIELDS {
+        let earlier = |(number, field): &(usize, &wit::FieldResult)| {
+            fields[..*number].iter().any(|other| other.name == field.name)
+        };
+        return fields.iter().enumerate().find(earlier).map(|(_, field)| field.name.as_str());
+    }
+    let mut seen = HashSet::with_capacity(fields.len());
+    fields.iter().map(|field| field.name.as_str()).find(|name| !seen.insert(*name))
+}
+
+fn check_tensor(tensor: &wit::TensorResult) -> Result<(), String> {
+    if tensor.shape.len() > MAX_RANK {
+        return Err(format!("a tensor with {} dimensions, limit is {MAX_RANK}", tensor.shape.len()));
+    }
+    let dtype = dtype(tensor.dtype);
+    let elements =
+        tensor.shape.iter().try_fold(1_u64, |product, length| product.checked_mul(u64::from(*length)));
+    let needed = elements.and_then(|elements| elements.checked_mul(dtype.size() as u64));
+    let found = tensor.data.len() as u64;
+    match needed {
+        Some(needed) if needed == found => Ok(()),
+        Some(needed) => Err(format!(
+            "a {} tensor of shape {:?} has {needed} bytes, but {found} were given",
+            dtype.name(),
+            tensor.shape
+        )),
+        None => Err(format!("a tensor of shape {:?} is larger than any memory", tensor.shape)),
+    }
+}
+
+fn size(value: &wit::ValueResult) -> u64 {
+    match value {
+        wit::ValueResult::Blob(bytes) => bytes.len() as u64,
+        wit::ValueResult::Text(text) => text.len() as u64,
+        wit::ValueResult::Int(_) | wit::ValueResult::Real(_) => 8,
+        wit::ValueResult::Tensor(tensor) => tensor.data.len() as u64,
+    }
+}
+
+/// A value that was checked. The bytes move, they are not copied.
+fn value(value: wit::ValueResult) -> Value {
+    match value {
+        wit::ValueResult::Blob(bytes) => Value::Blob(Bytes::from(bytes)),
+        wit::ValueResult::Text(text) => Value::Text(text),
+        wit::ValueResult::Int(number) => Value::Int(number),
+        wit::ValueResult::Real(number) => Value::Real(number),
+        wit::ValueResult::Tensor(tensor) => Value::Tensor(Tensor {
+            dtype: dtype(tensor.dtype),
+            shape: tensor.shape,
+            data: Bytes::from(tensor.data),
+        }),
+    }
+}
+
+fn param(value: &Value) -> wit::ValueParam<'_> {
+    match value {
+        Value::Blob(bytes) => wit::ValueParam::Blob(bytes),
+        Value::Text(text) => wit::ValueParam::Text(text),
+        Value::Int(number) => wit::ValueParam::Int(*number),
+        Value::Real(number) => wit::ValueParam::Real(*number),
+        Value::Tensor(tensor) => wit::ValueParam::Tensor(wit::TensorParam {
+            dtype: wit_dtype(tensor.dtype),
+            shape: &tensor.shape,
+            data: &tensor.data,
+        }),
+    }
+}
+
+fn dtype(dtype: wit::Dtype) -> Dtype {
+    match dtype {
+        wit::Dtype::Boolean => Dtype::Boolean,
+        wit::Dtype::Uint8 => Dtype::Uint8,
+        wit::Dtype::Int8 => Dtype::Int8,
+        wit::Dtype::Int16 => Dtype::Int16,
+        wit::Dtype::Uint16 => Dtype::Uint16,
+        wit::Dtype::Int32 => Dtype::Int32,
+        wit::Dtype::Int64 => Dtype::Int64,
+        wit::Dtype::Float16 => Dtype::Float16,
+        wit::Dtype::Bfloat16 => Dtype::Bfloat16,
+        wit::Dtype::Float32 => Dtype::Float32,
+        wit::Dtype::Float64 => Dtype::Float64,
+    }
+}
+
+fn wit_dtype(dtype: Dtype) -> wit::Dtype {
+    match dtype {
+        Dtype::Boolean => wit::Dtype::Boolean,
+        Dtype::Uint8 => wit::Dtype::Uint8,
+        Dtype::Int8 => wit::Dtype::Int8,
+        Dtype::Int16 => wit::Dtype::Int16,
+        Dtype::Uint16 => wit::Dtype::Uint16,
+        Dtype::Int32 => wit::Dtype::Int32,
+        Dtype::Int64 => wit::Dtype::Int64,
+        Dtype::Float16 => wit::Dtype::Float16,
+        Dtype::Bfloat16 => wit::Dtype::Bfloat16,
+        Dtype::Float32 => wit::Dtype::Float32,
+        Dtype::Float64 => wit::Dtype::Float64,
+    }
+}
+
+#[cfg(test)]
+#[path = "convert_tests.rs"]
+mod tests;

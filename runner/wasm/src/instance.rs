@@ -1,0 +1,111 @@
+//! One running guest: a store and an instance of a module, for one worker thread and one stage.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use penstock_engine::ports::Fault;
+use penstock_types::run::FailureClass;
+use wasmtime::Store;
+
+use crate::bindings::Stage;
+use crate::bindings::exports::penstock::stage::transform::{ItemParam, ItemResult, Outcome};
+use crate::limits::{
+    Allowed, CallClock, INIT_FACTOR, MAX_CALL_OUTPUT_BYTES, MAX_OUTPUT_BYTES, MAX_REASON_BYTES, MIN_INIT,
+    MemoryLimit,
+};
+use crate::linker::{Guest, HostSide};
+use crate::stage::StageParts;
+use crate::text::printable;
+use crate::ticker::Ticking;
+use crate::trap::CallEnd;
+
+/// A guest that has been started. After any error of a call it must be dropped.
+pub(crate) struct Instance {
+    store: Store<Guest>,
+    stage: Stage,
+    deadline: Duration,
+    instances: u32,
+    /// Samples that the store's output limit is set for.
+    limited_for: u32,
+    _ticking: Ticking,
+}
+
+impl Instance {
+    /// Makes an instance and runs its `init`.
+    pub(crate) fn start(parts: &StageParts, stop: Arc<AtomicBool>) -> Result<Self, CallEnd> {
+        let module = parts.module.parts();
+        let init = parts.deadline.saturating_mul(INIT_FACTOR).max(MIN_INIT);
+        let allowed = Allowed { per_sample: init, samples: 0 };
+        let guest = Guest {
+            memory: MemoryLimit { bytes: parts.memory_bytes },
+            clock: CallClock::new(stop, allowed),
+            host: HostSide::new(parts.log.clone(), parts.counters.clone(), parts.assets.clone()),
+        };
+        let ticking = module.sandbox.ticker.tick();
+        let mut store = Store::new(&module.sandbox.engine, guest);
+        store.limiter(|guest| &mut guest.memory);
+        store.epoch_deadline_callback(|mut context| Ok(context.data_mut().clock.on_tick()?));
+        store.set_epoch_deadline(1);
+        store.set_hostcall_fuel(output_limit(1));
+        let instances = module.sandbox.instances;
+        let stage = module.pre.instantiate(&mut store).map_err(|error| {
+            within("could not start", CallEnd::of(&error, store.data().host.panic(), instances))
+        })?;
+        let mut this =
+            Self { store, stage, deadline: parts.deadline, instances, limited_for: 1, _ticking: ticking };
+        let answer = this.stage.penstock_stage_transform().call_init(&mut this.store, &parts.params);
+        match answer {
+            Ok(Ok(())) => Ok(this),
+            Ok(Err(reason)) => Err(CallEnd::Fault(Fault::new(
+                FailureClass::Bug,
+                format!("`init` refused: {}", printable(&reason, MAX_REASON_BYTES)),
+            ))),
+            Err(error) => Err(within("`init` failed", this.end(&error))),
+        }
+    }
+
+    /// One outcome per item, in order; how many there are is not checked here.
+    pub(crate) fn process(&mut self, items: &[ItemParam<'_>]) -> Result<Vec<Outcome>, CallEnd> {
+        self.begin(u32::try_from(items.len()).unwrap_or(u32::MAX));
+        let answer = self.stage.penstock_stage_transform().call_process(&mut self.store, items);
+        answer.map_err(|error| self.end(&error))
+    }
+
+    /// What a stateful guest gives at the end of an epoch, in which it holds `held` samples.
+    pub(crate) fn finish(&mut self, held: usize) -> Result<Vec<ItemResult>, CallEnd> {
+        self.begin(u32::try_from(held).unwrap_or(u32::MAX).max(1));
+        let answer = self.stage.penstock_stage_transform().call_finish(&mut self.store);
+        answer.map_err(|error| self.end(&error))
+    }
+
+    fn begin(&mut self, samples: u32) {
+        let guest = self.store.data_mut();
+        guest.clock.begin(Allowed { per_sample: self.deadline, samples });
+        guest.host.begin();
+        if self.limited_for != samples {
+            self.limited_for = samples;
+            self.store.set_hostcall_fuel(output_limit(samples));
+        }
+    }
+
+    fn end(&self, error: &wasmtime::Error) -> CallEnd {
+        CallEnd::of(error, self.store.data().host.panic(), self.instances)
+    }
+}
+
+/// Bytes that a call with that many samples may give back.
+fn output_limit(samples: u32) -> usize {
+    let bytes = MAX_OUTPUT_BYTES.saturating_mul(u64::from(samples)).min(MAX_CALL_OUTPUT_BYTES);
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// The same end, saying when it was.
+fn within(when: &str, end: CallEnd) -> CallEnd {
+    match end {
+        CallEnd::Stopped => CallEnd::Stopped,
+        CallEnd::Fault(fault) => {
+            CallEnd::Fault(Fault::new(fault.class, format!("{when}: {}", fault.message)))
+        }
+    }
+}

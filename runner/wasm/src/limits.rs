@@ -1,0 +1,265 @@
+//! What a guest may use: memory, tables, CPU time, and how much it may say and give back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use wasmtime::{ResourceLimiter, UpdateDeadline};
+
+use crate::text::mib;
+
+/// Stack that a thread needs to run guests, in bytes. Guests may use 512 KiB of it; the rest is the host's own.
+/// A thread with less would end the whole process when a guest recurses too deeply.
+pub const WORKER_STACK_BYTES: usize = 2 << 20;
+
+/// Stack a guest may use, in bytes.
+pub(crate) const GUEST_STACK_BYTES: usize = 512 << 10;
+/// Core instances that one component instance takes: the module, two shims for its imports, and one to spare.
+pub(crate) const CORE_INSTANCES: u32 = 4;
+/// Tables of one instance.
+pub(crate) const TABLES: u32 = 3;
+/// Linear memories of one instance.
+pub(crate) const MEMORIES: u32 = 1;
+/// Entries one table may grow to.
+pub(crate) const TABLE_ENTRIES: usize = 20_000;
+
+/// Bytes that one sample may become, over all its children.
+pub(crate) const MAX_OUTPUT_BYTES: u64 = 128 << 20;
+/// Bytes that one call may give back, however many samples it had.
+pub(crate) const MAX_CALL_OUTPUT_BYTES: u64 = 1 << 30;
+/// Children that one sample may become.
+pub(crate) const MAX_CHILDREN: usize = 65_536;
+/// Fields of one sample.
+pub(crate) const MAX_FIELDS: usize = 256;
+/// Longest name of a field, in bytes.
+pub(crate) const MAX_NAME_BYTES: usize = 256;
+/// Longest key, in bytes.
+pub(crate) const MAX_KEY_BYTES: usize = 4_096;
+/// Most dimensions of a tensor.
+pub(crate) const MAX_RANK: usize = 16;
+/// Longest message of a guest that is repeated in a fault, in bytes.
+pub(crate) const MAX_REASON_BYTES: usize = 1_024;
+/// Samples that the host remembers as held by one stateful instance; older ones count as taken into others.
+pub(crate) const MAX_HELD: usize = 65_536;
+
+/// How much longer than its CPU time a call may take by the clock on the wall, so that a loaded machine kills no
+/// innocent guest and a guest that is stuck elsewhere is found.
+pub(crate) const WALL_FACTOR: u32 = 10;
+/// How many deadlines of a sample the start of an instance may take; it may read vocabularies.
+pub(crate) const INIT_FACTOR: u32 = 10;
+/// The least CPU time that the start of an instance may take.
+pub(crate) const MIN_INIT: Duration = Duration::from_secs(1);
+
+/// Why the host ended a guest.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum Kill {
+    #[error("exceeded its deadline of {}", time_allowed(*.per_sample, *.samples))]
+    Deadline { per_sample: Duration, samples: u32 },
+    #[error(
+        "took {WALL_FACTOR} times its deadline of {} by the clock, while using less CPU time than that",
+        time_allowed(*.per_sample, *.samples)
+    )]
+    WallClock { per_sample: Duration, samples: u32 },
+    #[error("the run was stopped")]
+    Stopped,
+    #[error("asked for {} MiB of memory, limit is {} MiB (`memory_mib`)", mib(*.asked), mib(*.limit))]
+    Memory { asked: u64, limit: u64 },
+    #[error("asked for a table of {asked} entries, limit is {TABLE_ENTRIES}")]
+    Table { asked: u64 },
+    #[error("counted `{name}`, which its manifest does not declare under `counters`")]
+    UndeclaredCounter { name: String },
+    #[error("added {delta} to counter `{name}`, which is not a finite number")]
+    CounterValue { name: String, delta: f64 },
+}
+
+fn time_allowed(per_sample: Duration, samples: u32) -> String {
+    let millis = per_sample.as_millis();
+    match samples {
+        0 => format!("{millis} ms CPU time"),
+        1 => format!("{millis} ms CPU time per sample"),
+        _ => format!("{millis} ms CPU time per sample, for {samples} samples"),
+    }
+}
+
+/// Refuses memory and tables beyond the limits, by ending the guest: a refusal it could go on from would surface as an
+/// abort without a reason.
+#[derive(Debug)]
+pub(crate) struct MemoryLimit {
+    pub(crate) bytes: u64,
+}
+
+impl ResourceLimiter for MemoryLimit {
+    fn memory_growing(&mut self, _: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        let asked = desired as u64;
+        if asked > self.bytes || maximum.is_some_and(|maximum| desired > maximum) {
+            return Err(Kill::Memory { asked, limit: self.bytes }.into());
+        }
+        Ok(true)
+    }
+
+    fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
+        Err(error)
+    }
+
+    fn table_growing(&mut self, _: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        if desired > TABLE_ENTRIES || maximum.is_some_and(|maximum| desired > maximum) {
+            return Err(Kill::Table { asked: desired as u64 }.into());
+        }
+        Ok(true)
+    }
+
+    fn table_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
+        Err(error)
+    }
+
+    fn instances(&self) -> usize {
+        CORE_INSTANCES as usize
+    }
+
+    fn tables(&self) -> usize {
+        TABLES as usize
+    }
+
+    fn memories(&self) -> usize {
+        MEMORIES as usize
+    }
+}
+
+/// Counts one call's CPU time from its first tick: a call shorter than a tick reads no clock at all, and a longer one
+/// gets at most one tick more than its deadline.
+#[derive(Debug)]
+pub(crate) struct CallClock {
+    stop: Arc<AtomicBool>,
+    /// Which call is running, and which one the start belongs to.
+    call: u64,
+    timed_call: u64,
+    start: Clocks,
+    allowed: Allowed,
+}
+
+/// How long a call may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowed {
+    /// CPU time of one sample, or of the whole call where `samples` is 0.
+    pub(crate) per_sample: Duration,
+    /// Samples in the call; 0 for a call without any, such as `init`.
+    pub(crate) samples: u32,
+}
+
+/// CPU time of this thread and the clock on the wall, read together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Clocks {
+    cpu: Duration,
+    wall: Duration,
+}
+
+impl CallClock {
+    pub(crate) fn new(stop: Arc<AtomicBool>, allowed: Allowed) -> Self {
+        Self { stop, call: 1, timed_call: 0, start: Clocks::default(), allowed }
+    }
+
+    /// A call begins.
+    pub(crate) fn begin(&mut self, allowed: Allowed) {
+        self.call += 1;
+        self.allowed = allowed;
+    }
+
+    /// Called by a running guest at every tick.
+    pub(crate) fn on_tick(&mut self) -> Result<UpdateDeadline, Kill> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Kill::Stopped);
+        }
+        self.on_time(Clocks::read())?;
+        Ok(UpdateDeadline::Continue(1))
+    }
+
+    fn on_time(&mut self, now: Clocks) -> Result<(), Kill> {
+        if self.timed_call != self.call {
+            self.timed_call = self.call;
+            self.start = now;
+            return Ok(());
+        }
+        let Allowed { per_sample, samples } = self.allowed;
+        let total = per_sample.saturating_mul(samples.max(1));
+        if now.cpu.saturating_sub(self.start.cpu) >= total {
+            return Err(Kill::Deadline { per_sample, samples });
+        }
+        if now.wall.saturating_sub(self.start.wall) >= total.saturating_mul(WALL_FACTOR) {
+            return Err(Kill::WallClock { per_sample, samples });
+        }
+        Ok(())
+    }
+}
+
+impl Clocks {
+    fn read() -> Self {
+        Self { cpu: read_clock(ClockId::ThreadCPUTime), wall: monotonic() }
+    }
+}
+
+/// Time since some fixed moment, which only moves forwards.
+pub(crate) fn monotonic() -> Duration {
+    read_clock(ClockId::Monotonic)
+}
+
+fn read_clock(clock: ClockId) -> Duration {
+    clock_gettime(clock).try_into().expect("these clocks count up from zero")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(cpu: u64, wall: u64) -> Clocks {
+        Clocks { cpu: Duration::from_millis(cpu), wall: Duration::from_millis(wall) }
+    }
+
+    fn clock(samples: u32) -> CallClock {
+        CallClock::new(Arc::default(), Allowed { per_sample: Duration::from_millis(100), samples })
+    }
+
+    #[test]
+    fn a_call_is_timed_from_its_first_tick() {
+        let mut clock = clock(1);
+        assert_eq!(clock.on_time(at(500, 500)), Ok(()));
+        assert_eq!(clock.on_time(at(599, 600)), Ok(()));
+        let kill = clock.on_time(at(600, 601)).unwrap_err();
+        assert_eq!(kill.to_string(), "exceeded its deadline of 100 ms CPU time per sample");
+    }
+
+    #[test]
+    fn the_next_call_starts_anew() {
+        let mut clock = clock(1);
+        clock.on_time(at(0, 0)).unwrap();
+        clock.begin(Allowed { per_sample: Duration::from_millis(100), samples: 1 });
+        assert_eq!(clock.on_time(at(150, 150)), Ok(()));
+        assert_eq!(clock.on_time(at(249, 249)), Ok(()));
+        assert!(clock.on_time(at(250, 250)).is_err());
+    }
+
+    #[test]
+    fn a_batch_has_the_time_of_its_samples() {
+        let mut clock = clock(8);
+        clock.on_time(at(0, 0)).unwrap();
+        assert_eq!(clock.on_time(at(799, 799)), Ok(()));
+        let kill = clock.on_time(at(800, 800)).unwrap_err();
+        assert_eq!(kill.to_string(), "exceeded its deadline of 100 ms CPU time per sample, for 8 samples");
+    }
+
+    #[test]
+    fn waiting_for_a_processor_counts_a_tenth() {
+        let mut clock = clock(1);
+        clock.on_time(at(0, 0)).unwrap();
+        assert_eq!(clock.on_time(at(10, 999)), Ok(()));
+        let kill = clock.on_time(at(11, 1000)).unwrap_err();
+        assert!(matches!(kill, Kill::WallClock { .. }), "{kill}");
+    }
+
+    #[test]
+    fn a_stop_ends_the_call_at_the_next_tick() {
+        let stop = Arc::new(AtomicBool::new(true));
+        let mut clock = CallClock::new(stop, Allowed { per_sample: Duration::from_secs(9), samples: 1 });
+        assert!(matches!(clock.on_tick(), Err(Kill::Stopped)));
+    }
+}

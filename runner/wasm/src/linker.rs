@@ -1,0 +1,105 @@
+//! The three functions that guests may call, and the state they touch. There is no WASI.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use wasmtime::Engine;
+use wasmtime::component::{HasSelf, Linker};
+
+use crate::bindings::Stage;
+use crate::bindings::penstock::stage::host::{Host, Level};
+use crate::counters::Counters;
+use crate::limits::{CallClock, MAX_REASON_BYTES, MemoryLimit, monotonic};
+use crate::log::{LogLevel, LogSink, MAX_CALL_BYTES, MIN_LINE_BYTES};
+use crate::text::printable;
+
+/// How the guest SDK's panic hook begins its line, e.g. `panic: no size at src/lib.rs:12:5`, logged as an error before
+/// it traps. The rest of the line becomes the fault's message.
+const PANIC_PREFIX: &str = "panic: ";
+/// Longest asset name repeated to the guest, in bytes.
+const SHOWN_NAME: usize = 128;
+
+/// What the store of one instance holds.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) memory: MemoryLimit,
+    pub(crate) clock: CallClock,
+    pub(crate) host: HostSide,
+}
+
+/// What host functions reach.
+#[derive(Debug)]
+pub(crate) struct HostSide {
+    log: Arc<LogSink>,
+    counters: Arc<Counters>,
+    assets: Arc<BTreeMap<String, Bytes>>,
+    /// Bytes logged since the call began.
+    logged: usize,
+    /// What the panic hook said since the call began.
+    panic: Option<String>,
+}
+
+impl HostSide {
+    pub(crate) fn new(
+        log: Arc<LogSink>,
+        counters: Arc<Counters>,
+        assets: Arc<BTreeMap<String, Bytes>>,
+    ) -> Self {
+        Self { log, counters, assets, logged: 0, panic: None }
+    }
+
+    /// A call begins.
+    pub(crate) fn begin(&mut self) {
+        self.logged = 0;
+        self.panic = None;
+    }
+
+    /// What the guest said when it panicked, if it did so in this call.
+    pub(crate) fn panic(&self) -> Option<&str> {
+        self.panic.as_deref()
+    }
+}
+
+impl Host for HostSide {
+    fn log(&mut self, level: Level, message: String) -> wasmtime::Result<()> {
+        if level == Level::Error
+            && let Some(said) = message.strip_prefix(PANIC_PREFIX)
+        {
+            self.panic = Some(printable(said, MAX_REASON_BYTES));
+        }
+        self.logged = self.logged.saturating_add(message.len().max(MIN_LINE_BYTES));
+        if self.logged > MAX_CALL_BYTES {
+            self.log.count_dropped();
+            return Ok(());
+        }
+        let level = match level {
+            Level::Debug => LogLevel::Debug,
+            Level::Info => LogLevel::Info,
+            Level::Warn => LogLevel::Warn,
+            Level::Error => LogLevel::Error,
+        };
+        self.log.log(level, &message, monotonic());
+        Ok(())
+    }
+
+    fn count(&mut self, name: String, delta: f64) -> wasmtime::Result<()> {
+        Ok(self.counters.add(&name, delta)?)
+    }
+
+    fn asset(&mut self, name: String) -> wasmtime::Result<Result<Vec<u8>, String>> {
+        Ok(self.assets.get(&name).map(|bytes| bytes.to_vec()).ok_or_else(|| {
+            let name = printable(&name, SHOWN_NAME);
+            format!("no asset `{name}`: the pipeline names it under `assets` of this stage")
+        }))
+    }
+}
+
+/// A linker that offers the contract's host interface and nothing else.
+pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
+    let mut linker = Linker::new(engine);
+    Stage::add_to_linker::<_, HasSelf<HostSide>>(&mut linker, |guest: &mut Guest| &mut guest.host)?;
+    Ok(linker)
+}
+
+impl crate::bindings::penstock::stage::types::Host for HostSide {}

@@ -1,0 +1,152 @@
+//! What guests say: bounded in length, in rate and in number, and escaped.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::text::printable;
+
+/// Longest line, in bytes; the rest of it is cut.
+pub(crate) const MAX_LINE_BYTES: usize = 1 << 10;
+/// Most bytes one call may log; further lines are counted, not kept.
+pub(crate) const MAX_CALL_BYTES: usize = 64 << 10;
+/// Most bytes that all instances of a stage may log in a second; further lines are counted, not kept.
+pub(crate) const MAX_BYTES_PER_S: usize = 1 << 20;
+/// What a line counts at least, in bytes, so that short lines have a limit too.
+pub(crate) const MIN_LINE_BYTES: usize = 256;
+/// How many of the last lines of a stage are kept.
+pub(crate) const KEPT_LINES: usize = 1_000;
+
+/// How much a line matters, as the guest says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "each variant is the level of that name")]
+pub enum LogLevel {
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+/// One line that a guest logged, made printable and cut to 1 KiB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct LogLine {
+    /// Number of the line among those kept of its stage, from 0.
+    pub number: u64,
+    /// How much it matters.
+    pub level: LogLevel,
+    /// What it says.
+    pub message: String,
+}
+
+/// The last lines of a stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct LogLines {
+    /// Up to 1,000 lines, oldest first.
+    pub lines: Vec<LogLine>,
+    /// Lines that were left out because there were too many at a time.
+    pub dropped: u64,
+}
+
+/// Where all instances of one stage log to.
+#[derive(Debug)]
+pub(crate) struct LogSink {
+    stage: String,
+    dropped: AtomicU64,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    lines: VecDeque<LogLine>,
+    next: u64,
+    second: u64,
+    bytes_this_second: usize,
+}
+
+impl LogSink {
+    pub(crate) fn new(stage: &str) -> Self {
+        Self { stage: stage.into(), dropped: AtomicU64::new(0), kept: Mutex::default() }
+    }
+
+    /// Keeps the line and passes it on to `tracing`, unless there were too many this second.
+    pub(crate) fn log(&self, level: LogLevel, message: &str, now: Duration) {
+        let message = printable(message, MAX_LINE_BYTES);
+        if !self.keep(level, &message, now) {
+            return self.count_dropped();
+        }
+        let stage = self.stage.as_str();
+        match level {
+            LogLevel::Debug => tracing::debug!(stage, message),
+            LogLevel::Info => tracing::info!(stage, message),
+            LogLevel::Warn => tracing::warn!(stage, message),
+            LogLevel::Error => tracing::error!(stage, message),
+        }
+    }
+
+    /// Counts a line that is left out.
+    pub(crate) fn count_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self) -> LogLines {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        LogLines {
+            lines: kept.lines.iter().cloned().collect(),
+            dropped: self.dropped.load(Ordering::Relaxed),
+        }
+    }
+
+    fn keep(&self, level: LogLevel, message: &str, now: Duration) -> bool {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.second != now.as_secs() {
+            kept.second = now.as_secs();
+            kept.bytes_this_second = 0;
+        }
+        kept.bytes_this_second += message.len().max(MIN_LINE_BYTES);
+        if kept.bytes_this_second > MAX_BYTES_PER_S {
+            return false;
+        }
+        if kept.lines.len() == KEPT_LINES {
+            kept.lines.pop_front();
+        }
+        let number = kept.next;
+        kept.next += 1;
+        kept.lines.push_back(LogLine { number, level, message: message.into() });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn a_flood_is_cut_off_and_counted_and_the_next_second_is_free_again() {
+        let sink = LogSink::new("s");
+        for _ in 0..5000 {
+            sink.log(LogLevel::Info, "x", NOW);
+        }
+        assert_eq!(sink.snapshot().dropped, 5000 - (MAX_BYTES_PER_S / MIN_LINE_BYTES) as u64);
+        sink.log(LogLevel::Info, "later", NOW + Duration::from_secs(1));
+        let seen = sink.snapshot();
+        assert_eq!(seen.lines.len(), KEPT_LINES);
+        assert_eq!(seen.lines.last().unwrap().message, "later");
+        assert_eq!(seen.lines.last().unwrap().number, 4096);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_and_escapes_are_shown() {
+        let sink = LogSink::new("s");
+        sink.log(LogLevel::Warn, &format!("\x1b[2J{}", "y".repeat(1 << 20)), NOW);
+        let line = sink.snapshot().lines.remove(0);
+        assert!(line.message.starts_with("\\u{1b}[2Jyyy"));
+        assert!(line.message.len() <= MAX_LINE_BYTES + "…".len());
+    }
+}

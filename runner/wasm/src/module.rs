@@ -1,0 +1,129 @@
+//! A module that is ready to run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_types::manifest::Manifest;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::bindings::StagePre;
+use crate::component::Outline;
+use crate::linker::Guest;
+use crate::sandbox::Shared;
+use crate::stage::{StageFactory, StageSettings};
+
+/// A stage module, checked and compiled. Cheap to clone; keeps the sandbox alive.
+#[derive(Clone)]
+pub struct Module(Arc<ModuleParts>);
+
+/// What [`crate::inspect`] tells of a module without running it.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ModuleReport {
+    /// `sha256:` and the hexadecimal digest of the uploaded bytes.
+    pub digest: String,
+    /// Size of the upload.
+    pub size_bytes: u64,
+    /// What was uploaded.
+    pub kind: ModuleKind,
+    /// Interfaces it imports, sorted.
+    pub imports: Vec<String>,
+    /// Interfaces it exports, sorted.
+    pub exports: Vec<String>,
+    /// Functions it defines.
+    pub functions: u64,
+    /// Size of their bodies.
+    pub code_bytes: u64,
+    /// What it says of itself.
+    pub manifest: Manifest,
+}
+
+/// What was uploaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ModuleKind {
+    /// A core module that carries its WIT types; the host makes it a component.
+    Core,
+    /// A component.
+    Component,
+}
+
+/// Where a module's machine code came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Compilation {
+    /// It was compiled for this load.
+    Compiled,
+    /// It was mapped from the cache.
+    Cached,
+}
+
+pub(crate) struct ModuleParts {
+    pub(crate) sandbox: Arc<Shared>,
+    pub(crate) pre: StagePre<Guest>,
+    pub(crate) digest: String,
+    pub(crate) size: u64,
+    pub(crate) outline: Outline,
+    pub(crate) compilation: Compilation,
+    pub(crate) load_time: Duration,
+}
+
+impl Module {
+    pub(crate) fn new(parts: ModuleParts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    pub(crate) fn parts(&self) -> &ModuleParts {
+        &self.0
+    }
+
+    /// `sha256:` and the hexadecimal digest of the uploaded bytes.
+    pub fn digest(&self) -> &str {
+        &self.0.digest
+    }
+
+    /// What the module says of itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.0.outline.manifest
+    }
+
+    /// Interfaces it imports, sorted.
+    pub fn imports(&self) -> &[String] {
+        &self.0.outline.imports
+    }
+
+    /// Interfaces it exports, sorted.
+    pub fn exports(&self) -> &[String] {
+        &self.0.outline.exports
+    }
+
+    /// Size of the uploaded bytes.
+    pub fn size(&self) -> u64 {
+        self.0.size
+    }
+
+    /// Where its machine code came from.
+    pub fn compilation(&self) -> Compilation {
+        self.0.compilation
+    }
+
+    /// How long loading took: checking, and compiling or mapping.
+    pub fn load_time(&self) -> Duration {
+        self.0.load_time
+    }
+
+    /// A stage that runs this module. Nothing of the guest runs before its first op is built.
+    pub fn stage(&self, settings: StageSettings) -> StageFactory {
+        StageFactory::new(self.clone(), settings)
+    }
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Module")
+            .field("name", &self.manifest().name)
+            .field("digest", &self.0.digest)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,304 @@
+//! A stage's op on one worker thread: calls the guest in its mode, and replaces it when it broke.
+
+use std::sync::Arc;
+
+use penstock_engine::item::{Item, Origin, Sample};
+use penstock_engine::ports::{Failed, Fault, Items, Output, StopFlag, ThreadOp};
+use penstock_types::manifest::Mode;
+use penstock_types::run::FailureClass;
+
+use crate::bindings::exports::penstock::stage::transform::{ItemResult, Outcome};
+use crate::convert::{Checked, Converter, check_children, check_items, child_of, failed};
+use crate::held::Held;
+use crate::instance::Instance;
+use crate::limits::MAX_CHILDREN;
+use crate::stage::StageParts;
+use crate::trap::CallEnd;
+
+/// One stage on one thread.
+pub(crate) struct GuestOp {
+    parts: Arc<StageParts>,
+    stop: StopFlag,
+    /// `None` after an error, until the next call.
+    instance: Option<Instance>,
+    /// Instances made since the last output, to replace broken ones.
+    made: u64,
+    converter: Converter,
+    held: Held,
+    /// Where the last sample came from; what `finish` makes anew comes from there.
+    last: Origin,
+}
+
+impl GuestOp {
+    /// An op with a running instance.
+    pub(crate) fn start(parts: Arc<StageParts>, stop: &StopFlag) -> Result<Self, CallEnd> {
+        let instance = Instance::start(&parts, stop.shared())?;
+        Ok(Self {
+            converter: Converter::new(parts.module.manifest(), parts.seed),
+            held: Held::new(parts.memory_bytes),
+            instance: Some(instance),
+            stop: stop.clone(),
+            made: 0,
+            last: Origin::default(),
+            parts,
+        })
+    }
+
+    fn mode(&self) -> Mode {
+        self.parts.module.manifest().mode
+    }
+
+    fn apply_sample(&mut self, sample: Sample) -> Output {
+        let outcome = match self.call(std::slice::from_ref(&sample)) {
+            Ok(mut outcomes) => outcomes.pop().expect("one outcome per sample, as `call` checks"),
+            Err(end) => return self.failed_call(end, vec![sample]),
+        };
+        let mut output = Output::default();
+        match self.converter.check(outcome, sample) {
+            Checked::Keep(sample) => output.items = Items::One(Item::Sample(sample)),
+            Checked::Drop => output.dropped = 1,
+            Checked::Many(samples) => output.items = several(samples),
+            Checked::Failed(failed) => self.fail(&mut output, failed),
+        }
+        self.done(output)
+    }
+
+    fn apply_batch(&mut self, batch: Vec<Sample>) -> Output {
+        if batch.is_empty() {
+            return Output::default();
+        }
+        let outcomes = match self.call(&batch) {
+            Ok(outcomes) => outcomes,
+            Err(end) => return self.failed_call(end, batch),
+        };
+        let mut output = Output::default();
+        let mut survivors = Vec::with_capacity(batch.len());
+        for (outcome, sample) in outcomes.into_iter().zip(batch) {
+            match self.converter.check(outcome, sample) {
+                Checked::Keep(sample) => survivors.push(sample),
+                Checked::Drop => output.dropped += 1,
+                Checked::Many(samples) => survivors.extend(samples),
+                Checked::Failed(failed) => self.fail(&mut output, failed),
+            }
+        }
+        if !survivors.is_empty() {
+            output.items = Items::One(Item::Batch(survivors));
+        }
+        self.done(output)
+    }
+
+    fn apply_stateful(&mut self, sample: Sample) -> Output {
+        self.last = sample.origin;
+        let outcome = match self.call(std::slice::from_ref(&sample)) {
+            Ok(mut outcomes) => outcomes.pop().expect("one outcome per sample, as `call` checks"),
+            Err(end) => return self.failed_call(end, vec![sample]),
+        };
+        let mut output = Output::default();
+        match outcome {
+            Outcome::Held => output.dropped += self.held.push(sample),
+            Outcome::Drop => output.dropped += 1,
+            Outcome::Keep(item) => match check_items(std::slice::from_ref(&item), Some(&sample.key)) {
+                Ok(()) => self.release(vec![item], sample, |origin, _| origin, &mut output),
+                Err(reason) => return self.charge_all(broken_fault(reason), vec![sample]),
+            },
+            Outcome::Many(items) => match check_children(&items, &sample.key) {
+                Ok(()) if items.is_empty() => output.dropped += 1,
+                Ok(()) => self.release(items, sample, child_of, &mut output),
+                Err(reason) => return self.charge_all(broken_fault(reason), vec![sample]),
+            },
+            Outcome::Failed(reason) => {
+                if let Checked::Failed(failed) = failed(sample, &reason) {
+                    output.failed.push(failed);
+                }
+            }
+        }
+        self.done(output)
+    }
+
+    /// Passes on what a stateful guest gives. An item with the key of a held sample is that sample, with its origin and
+    /// the fields that were carried past; any other is made of the current one. Where all of them are held samples, the
+    /// current one is held in their place.
+    fn release(
+        &mut self,
+        items: Vec<ItemResult>,
+        current: Sample,
+        origin: fn(Origin, u64) -> Origin,
+        output: &mut Output,
+    ) {
+        let mut is_current_out = false;
+        let mut samples = Vec::with_capacity(items.len());
+        for (item, number) in items.into_iter().zip(0_u64..) {
+            let earlier = if *item.key == *current.key { None } else { self.held.take(&item.key) };
+            samples.push(match earlier {
+                Some(earlier) => self.converter.sample(item, earlier),
+                None => {
+                    is_current_out = true;
+                    let mut sample = self.converter.sample(item, current.clone());
+                    sample.origin = origin(current.origin, number);
+                    sample
+                }
+            });
+        }
+        if !is_current_out {
+            output.dropped += self.held.push(current);
+        }
+        output.items = several(samples);
+    }
+
+    /// Calls `process` on the samples, with an instance made for it if there is none; as many outcomes as samples.
+    fn call(&mut self, samples: &[Sample]) -> Result<Vec<Outcome>, CallEnd> {
+        if self.instance.is_none() {
+            self.instance = Some(Instance::start(&self.parts, self.stop.shared())?);
+            self.made += 1;
+        }
+        let instance = self.instance.as_mut().expect("made above");
+        let converter = &self.converter;
+        let mut fields = Vec::with_capacity(samples.iter().map(|sample| sample.fields.len()).sum());
+        let outcomes = if let [sample] = samples {
+            converter.fields(sample, &mut fields);
+            instance.process(&[converter.item(sample, &fields)])?
+        } else {
+            let mut ends = Vec::with_capacity(samples.len());
+            for sample in samples {
+                converter.fields(sample, &mut fields);
+                ends.push(fields.len());
+            }
+            let starts = std::iter::once(0).chain(ends.iter().copied());
+            let ranges = starts.zip(ends.iter().copied());
+            let items: Vec<_> = samples
+                .iter()
+                .zip(ranges)
+                .map(|(sample, (start, end))| converter.item(sample, &fields[start..end]))
+                .collect();
+            instance.process(&items)?
+        };
+        if outcomes.len() == samples.len() {
+            return Ok(outcomes);
+        }
+        let (given, wanted) = (outcomes.len(), samples.len());
+        let reason = format!("answered with {given} outcomes where {wanted} are needed, one per sample");
+        Err(CallEnd::Fault(broken_fault(reason)))
+    }
+
+    /// A call that gave no result charges its samples, and all that were held with them.
+    fn failed_call(&mut self, end: CallEnd, samples: Vec<Sample>) -> Output {
+        match end {
+            CallEnd::Fault(fault) => self.charge_all(fault, samples),
+            CallEnd::Stopped => {
+                // The engine counts what is inside at a stop; nothing here is failed or passed on.
+                self.instance = None;
+                Output { held: self.held.len() as u64, ..Output::default() }
+            }
+        }
+    }
+
+    fn charge_all(&mut self, fault: Fault, samples: Vec<Sample>) -> Output {
+        self.instance = None;
+        let mut output = Output::default();
+        let cause = samples.first().map(|sample| sample.key.clone());
+        output.failed.extend(samples.into_iter().map(|sample| Failed { sample, fault: fault.clone() }));
+        let held = self.held.drain();
+        if !held.is_empty() {
+            let when = cause.map_or_else(|| "in `finish`".to_owned(), |key| format!("on `{key}`"));
+            let message = format!("held by an instance that ended {when}: {}", fault.message);
+            let fault = Fault::new(fault.class, message);
+            output.failed.extend(held.into_iter().map(|sample| Failed { sample, fault: fault.clone() }));
+        }
+        self.done(output)
+    }
+
+    fn fail(&mut self, output: &mut Output, failed: Failed) {
+        if failed.fault.class == FailureClass::Contract {
+            self.instance = None;
+        }
+        output.failed.push(failed);
+    }
+
+    fn done(&mut self, mut output: Output) -> Output {
+        output.held = self.held.len() as u64;
+        output.instances = std::mem::take(&mut self.made);
+        output
+    }
+}
+
+impl ThreadOp for GuestOp {
+    fn apply(&mut self, item: Item, stop: &StopFlag) -> Output {
+        if stop.is_set() {
+            return Output { held: self.held.len() as u64, ..Output::default() };
+        }
+        match (self.mode(), item) {
+            (Mode::Sample, Item::Sample(sample)) => self.apply_sample(sample),
+            (Mode::Batch, Item::Batch(batch)) => self.apply_batch(batch),
+            (Mode::Stateful, Item::Sample(sample)) => self.apply_stateful(sample),
+            (mode, other) => {
+                let mut output = Output::default();
+                output.failed.extend(misfits(mode, other));
+                self.done(output)
+            }
+        }
+    }
+
+    fn finish(&mut self, stop: &StopFlag) -> Output {
+        if self.mode() != Mode::Stateful || stop.is_set() {
+            return Output { held: self.held.len() as u64, ..Output::default() };
+        }
+        // Without an instance there is no state, and nothing is held.
+        let Some(instance) = self.instance.as_mut() else { return Output::default() };
+        let held = self.held.len();
+        let items = match instance.finish(held) {
+            Ok(items) => items,
+            Err(end) => return self.failed_call(end, Vec::new()),
+        };
+        let limit = MAX_CHILDREN.max(held);
+        if items.len() > limit {
+            let reason = format!("`finish` gave {} samples, limit is {limit}", items.len());
+            return self.charge_all(broken_fault(reason), Vec::new());
+        }
+        for item in &items {
+            if let Err(reason) = check_items(std::slice::from_ref(item), None) {
+                return self.charge_all(broken_fault(format!("`finish` {reason}")), Vec::new());
+            }
+        }
+        let mut samples = Vec::with_capacity(items.len());
+        for (item, number) in items.into_iter().zip(0_u64..) {
+            let made_of = self
+                .held
+                .take(&item.key)
+                .unwrap_or_else(|| Sample::new(item.key.as_str(), child_of(self.last, number)));
+            samples.push(self.converter.sample(item, made_of));
+        }
+        let taken_into_others = self.held.drain().len() as u64;
+        self.done(Output { items: several(samples), dropped: taken_into_others, ..Output::default() })
+    }
+}
+
+fn several(mut samples: Vec<Sample>) -> Items {
+    match samples.len() {
+        0 => Items::None,
+        1 => samples.pop().map_or(Items::None, |sample| Items::One(Item::Sample(sample))),
+        _ => Items::Many(samples.into_iter().map(Item::Sample).collect()),
+    }
+}
+
+fn broken_fault(reason: String) -> Fault {
+    Fault::new(FailureClass::Contract, reason)
+}
+
+/// Every sample of an item that the module's mode cannot take. Plans are checked before they run, so this says that a
+/// check was missed.
+fn misfits(mode: Mode, item: Item) -> Vec<Failed> {
+    let (found, samples) = match item {
+        Item::Sample(sample) => ("a single sample", vec![sample]),
+        Item::Batch(samples) => ("a batch", samples),
+        Item::Collated(batch) => {
+            let samples = batch.keys.into_iter().zip(batch.origins);
+            ("a collated batch", samples.map(|(key, origin)| Sample::new(key, origin)).collect())
+        }
+    };
+    let remedy = match mode {
+        Mode::Batch => "put an aggregate stage before it",
+        Mode::Sample | Mode::Stateful => "put a disaggregate stage before it",
+    };
+    let reason = format!("was given {found}, which its mode does not take; {remedy}");
+    samples.into_iter().map(|sample| Failed { sample, fault: broken_fault(reason.clone()) }).collect()
+}

@@ -1,0 +1,95 @@
+//! One stage of one run: a module with parameters, limits and a place for its counters and log lines.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_engine::ports::{Fault, StopFlag, ThreadOp, ThreadOpFactory};
+use penstock_types::run::FailureClass;
+
+use crate::counters::Counters;
+use crate::log::{LogLines, LogSink};
+use crate::module::Module;
+use crate::op::GuestOp;
+use crate::seed::StageSeed;
+use crate::trap::CallEnd;
+
+/// What a stage gives its module, and what it lets it use.
+#[derive(Clone, Debug)]
+pub struct StageSettings {
+    /// The stage's name: part of every sample's seed, and in every log line.
+    pub name: String,
+    /// Handed to the guest's `init` as JSON.
+    pub params: serde_json::Value,
+    /// CPU time one sample may take. A call with several samples may take their sum, an instance's start ten times as
+    /// much but at least a second, and any call ten times its CPU time by the clock on the wall. Seen at the next tick
+    /// of 1 ms.
+    pub deadline: Duration,
+    /// Memory one instance may use.
+    pub memory_bytes: u64,
+    /// What the guest may read by name.
+    pub assets: BTreeMap<String, Bytes>,
+    /// The pipeline document's seed.
+    pub document_seed: u64,
+}
+
+/// Builds the ops of one stage, each with an instance of its own. Cheap to clone; all clones share counters and log.
+#[derive(Clone, Debug)]
+pub struct StageFactory(Arc<StageParts>);
+
+#[derive(Debug)]
+pub(crate) struct StageParts {
+    pub(crate) module: Module,
+    pub(crate) params: String,
+    pub(crate) deadline: Duration,
+    pub(crate) memory_bytes: u64,
+    pub(crate) assets: Arc<BTreeMap<String, Bytes>>,
+    pub(crate) seed: StageSeed,
+    pub(crate) log: Arc<LogSink>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl StageFactory {
+    pub(crate) fn new(module: Module, settings: StageSettings) -> Self {
+        Self(Arc::new(StageParts {
+            params: settings.params.to_string(),
+            deadline: settings.deadline,
+            memory_bytes: settings.memory_bytes,
+            assets: Arc::new(settings.assets),
+            seed: StageSeed::new(settings.document_seed, &settings.name),
+            log: Arc::new(LogSink::new(&settings.name)),
+            counters: Arc::new(Counters::new(&module.manifest().counters)),
+            module,
+        }))
+    }
+
+    /// The module it runs.
+    pub fn module(&self) -> &Module {
+        &self.0.module
+    }
+
+    /// Sums of the counters that the module declares, over all instances so far.
+    pub fn counters(&self) -> BTreeMap<String, f64> {
+        self.0.counters.snapshot()
+    }
+
+    /// The last lines that its instances logged.
+    pub fn logs(&self) -> LogLines {
+        self.0.log.snapshot()
+    }
+}
+
+impl ThreadOpFactory for StageFactory {
+    /// A fresh op with a running instance. Fails when the guest's `init` refuses, traps or takes too long. `stop` is
+    /// what interrupts its guest, so it must be the same flag that `apply` is given.
+    fn build(&self, stop: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
+        match GuestOp::start(self.0.clone(), stop) {
+            Ok(op) => Ok(Box::new(op)),
+            Err(CallEnd::Fault(fault)) => Err(fault),
+            Err(CallEnd::Stopped) => {
+                Err(Fault::new(FailureClass::Bug, "the run was stopped while the module started"))
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What a guest's end means, in words its author can act on.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use penstock_engine::ports::Fault;
+use penstock_types::run::FailureClass;
+use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
+
+use crate::limits::{Kill, MAX_REASON_BYTES};
+use crate::text::printable;
+
+/// Most frames named in a message.
+const SHOWN_FRAMES: usize = 6;
+/// Longest name of a frame in a message, in bytes.
+const SHOWN_FRAME_BYTES: usize = 100;
+/// Frames that a trap out of recursion shows at least, and names that it shows at most.
+const RECURSION_FRAMES: usize = 16;
+const RECURSION_NAMES: usize = 4;
+
+/// Why a call gave no result. The instance is of no use afterwards.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum CallEnd {
+    /// The run stops; nobody is at fault.
+    Stopped,
+    /// The module is at fault.
+    Fault(Fault),
+}
+
+impl CallEnd {
+    /// Reads what the engine says of a failed call. `panic` is what the guest's panic hook logged.
+    pub(crate) fn of(error: &wasmtime::Error, panic: Option<&str>, instances: u32) -> Self {
+        if let Some(kill) = error.downcast_ref::<Kill>() {
+            return Self::of_kill(kill);
+        }
+        let bug = |message: String| Self::Fault(Fault::new(FailureClass::Bug, message));
+        if error.is::<PoolConcurrencyLimitError>() {
+            return bug(format!(
+                "no room for another instance: all {instances} of this process are in use; run fewer threads or \
+                 stages, or allow more instances"
+            ));
+        }
+        let frames = error.downcast_ref::<WasmBacktrace>().map(names).unwrap_or_default();
+        match error.downcast_ref::<Trap>() {
+            Some(trap) => bug(format!("{}{}", describe(*trap, panic, &frames), called(&frames))),
+            None => Self::of_misuse(&format!("{error:#}")),
+        }
+    }
+
+    fn of_kill(kill: &Kill) -> Self {
+        let class = match kill {
+            Kill::Stopped => return Self::Stopped,
+            Kill::UndeclaredCounter { .. } | Kill::CounterValue { .. } => FailureClass::Contract,
+            Kill::Deadline { .. } | Kill::WallClock { .. } | Kill::Memory { .. } | Kill::Table { .. } => {
+                FailureClass::Bug
+            }
+        };
+        Self::Fault(Fault::new(class, kill.to_string()))
+    }
+
+    /// Errors that are neither a trap nor ours come from reading what the guest gave: wrong pointers, invalid UTF-8,
+    /// too much of it.
+    fn of_misuse(said: &str) -> Self {
+        // The engine keeps this error's type to itself.
+        let message = if said.contains("too much data is being copied") {
+            format!(
+                "gave back more than {} MiB in one call",
+                crate::text::mib(crate::limits::MAX_OUTPUT_BYTES)
+            )
+        } else {
+            format!("gave back what cannot be read: {}", printable(said, MAX_REASON_BYTES))
+        };
+        Self::Fault(Fault::new(FailureClass::Contract, message))
+    }
+}
+
+fn describe(trap: Trap, panic: Option<&str>, frames: &[String]) -> String {
+    match (trap, panic) {
+        (_, Some(panic)) => format!("panicked: {panic}"),
+        (Trap::StackOverflow, _) => "stack exhausted: recursion too deep".into(),
+        // A guest's own stack lies at the bottom of its memory, so running out of it is an access below zero.
+        (Trap::MemoryOutOfBounds, _) if is_recursion(frames) => "stack exhausted: recursion too deep".into(),
+        (Trap::MemoryOutOfBounds, _) => "accessed memory out of bounds: a bad pointer or index".into(),
+        (Trap::UnreachableCodeReached, _) => {
+            "reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)"
+                .into()
+        }
+        (Trap::IntegerDivisionByZero, _) => "divided by zero".into(),
+        (trap, _) => {
+            let said = trap.to_string();
+            format!("trapped: {}", said.trim_start_matches("wasm trap: "))
+        }
+    }
+}
+
+fn is_recursion(frames: &[String]) -> bool {
+    let distinct: BTreeSet<&String> = frames.iter().collect();
+    frames.len() >= RECURSION_FRAMES && distinct.len() <= RECURSION_NAMES
+}
+
+/// The frames as they are shown, innermost first: the guest's own functions, without the panic machinery, repetitions
+/// folded.
+fn called(frames: &[String]) -> String {
+    let mut shown: Vec<(&str, usize)> = Vec::new();
+    for frame in frames.iter().filter(|frame| !is_machinery(frame)) {
+        match shown.last_mut() {
+            Some((last, times)) if *last == frame => *times += 1,
+            _ => shown.push((frame, 1)),
+        }
+    }
+    let mut text = String::new();
+    for (number, (frame, times)) in shown.iter().take(SHOWN_FRAMES).enumerate() {
+        text.push_str(if number == 0 { "; in `" } else { " < `" });
+        text.push_str(frame);
+        text.push('`');
+        if *times > 1 {
+            write!(text, " x{times}").expect("a string takes any text");
+        }
+    }
+    text
+}
+
+/// Whether the frame says only that something panicked or how the call came in.
+fn is_machinery(frame: &str) -> bool {
+    ["core::panicking", "std::panicking", "std::sys", "rust_panic", "__rust", "rustc", "std::process::abort", "abort"]
+        .iter()
+        .any(|prefix| frame.starts_with(prefix))
+        || frame.contains("#") // `penstock:stage/transform@0.1.0#process`: the export itself
+        || frame.contains("_export_")
+        || frame.contains("panic_hook")
+}
+
+fn names(trace: &WasmBacktrace) -> Vec<String> {
+    trace
+        .frames()
+        .iter()
+        .map(|frame| match frame.func_name() {
+            Some(name) => printable(&format!("{:#}", rustc_demangle::demangle(name)), SHOWN_FRAME_BYTES),
+            None => format!("function {}", frame.func_index()),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).into()).collect()
+    }
+
+    #[test]
+    fn the_panic_machinery_is_left_out_and_repetitions_are_folded() {
+        let trace = frames(&[
+            "__rustc[e6f]::rust_panic",
+            "core::panicking::panic_fmt",
+            "work::step",
+            "work::step",
+            "work::process",
+            "penstock:stage/transform@0.1.0#process",
+        ]);
+        assert_eq!(called(&trace), "; in `work::step` x2 < `work::process`");
+        assert_eq!(called(&[]), "");
+    }
+
+    #[test]
+    fn out_of_bounds_at_the_end_of_a_recursion_is_an_exhausted_stack() {
+        let deep = vec!["work::dive".to_owned(); 20];
+        assert_eq!(describe(Trap::MemoryOutOfBounds, None, &deep), "stack exhausted: recursion too deep");
+        let flat = frames(&["a", "b"]);
+        assert!(describe(Trap::MemoryOutOfBounds, None, &flat).contains("bad pointer"));
+    }
+
+    #[test]
+    fn the_hooks_message_wins_over_the_trap() {
+        let said = describe(Trap::UnreachableCodeReached, Some("no at src/lib.rs:1:2"), &[]);
+        assert_eq!(said, "panicked: no at src/lib.rs:1:2");
+    }
+}

@@ -1,0 +1,89 @@
+//! The cache of compiled modules.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use penstock_wasm::{Compilation, Sandbox, SandboxError, SandboxSettings};
+use serde_json::json;
+
+use crate::support::{apply, build, guest, sample, samples, settings};
+
+fn sandbox(cache: &Path) -> Sandbox {
+    Sandbox::new(SandboxSettings { cache_dir: Some(cache.into()), instances: 4 }).unwrap()
+}
+
+fn entries(cache: &Path) -> Vec<PathBuf> {
+    fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn a_module_is_compiled_once_and_mapped_from_then_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("compiled");
+    let bytes = guest("misbehaving");
+    assert_eq!(sandbox(&cache).load(&bytes).unwrap().compilation(), Compilation::Compiled);
+    assert_eq!(fs::metadata(&cache).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(entries(&cache).len(), 1);
+    let again = sandbox(&cache).load(&bytes).unwrap();
+    assert_eq!(again.compilation(), Compilation::Cached);
+    let mut op = build(&again.stage(settings(json!({ "how": "good" }))));
+    assert_eq!(samples(apply(&mut *op, sample("a", 0))), [sample("a", 0)]);
+}
+
+#[test]
+fn an_entry_that_cannot_be_used_is_compiled_again_and_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = guest("batch");
+    sandbox(folder.path()).load(&bytes).unwrap();
+    let entry = entries(folder.path()).remove(0);
+    let whole = fs::read(&entry).unwrap();
+    for broken in [&b""[..], b"not code", &whole[..whole.len() / 2]] {
+        fs::remove_file(&entry).unwrap();
+        fs::write(&entry, broken).unwrap();
+        let sandbox = sandbox(folder.path());
+        assert_eq!(sandbox.load(&bytes).unwrap().compilation(), Compilation::Compiled);
+        assert_eq!(sandbox.load(&bytes).unwrap().compilation(), Compilation::Cached);
+        assert_eq!(entries(folder.path()), [entry.as_path()]);
+    }
+}
+
+#[test]
+fn a_cache_that_others_could_enter_is_closed_to_them() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    sandbox(folder.path());
+    assert_eq!(fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn a_file_or_a_link_is_no_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+    let refused = Sandbox::new(SandboxSettings { cache_dir: Some(link), instances: 1 });
+    assert!(matches!(refused, Err(SandboxError::Cache { .. })), "{refused:?}");
+}
+
+#[test]
+fn more_instances_than_the_address_space_holds_are_refused_with_the_arithmetic() {
+    let refused = Sandbox::new(SandboxSettings { cache_dir: None, instances: 100_000 });
+    insta::assert_snapshot!(refused.unwrap_err(), @"cannot reserve memory for 100000 instances: 100000 x 4 GiB = 400000 GiB of address space are needed; allow fewer instances, or raise the address space limit (`ulimit -v`)");
+}
+
+#[test]
+fn a_pool_that_is_used_up_says_so_and_recovers() {
+    let module = Sandbox::new(SandboxSettings { cache_dir: None, instances: 1 })
+        .unwrap()
+        .load(&guest("misbehaving"))
+        .unwrap();
+    let factory = module.stage(settings(json!({ "how": "good" })));
+    let first = build(&factory);
+    let stop = penstock_engine::ports::StopFlag::default();
+    let Err(fault) = penstock_engine::ports::ThreadOpFactory::build(&factory, &stop) else {
+        panic!("two instances in a pool of one")
+    };
+    insta::assert_snapshot!(fault, @"could not start: no room for another instance: all 1 of this process are in use; run fewer threads or stages, or allow more instances");
+    drop(first);
+    build(&factory);
+}

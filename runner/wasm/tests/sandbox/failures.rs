@@ -1,0 +1,167 @@
+//! One test per misbehaviour: its class, its message, and that the next sample succeeds.
+
+use penstock_engine::item::Value;
+use penstock_engine::ports::{StopFlag, ThreadOpFactory};
+use penstock_types::run::FailureClass;
+use penstock_wasm::LogLevel;
+
+use crate::support::{apply, build, misbehaving, only_failure, sample, samples};
+
+/// Misbehaves on a sample named `bad` and checks that the samples before and after it succeed, that the sample comes back
+/// as it went in, and that a fresh instance was made exactly when the old one broke. Gives class and message.
+fn failure(how: &str) -> String {
+    let factory = misbehaving(&format!("{how}-on-bad"));
+    let mut op = build(&factory);
+    assert_eq!(samples(apply(&mut *op, sample("before", 0))), [sample("before", 0)]);
+    let output = apply(&mut *op, sample("bad", 1));
+    assert_eq!(output.instances, 0);
+    let failed = only_failure(output);
+    assert_eq!(failed.sample, sample("bad", 1));
+    let after = apply(&mut *op, sample("after", 2));
+    assert_eq!(after.instances, u64::from(failed.fault.class != FailureClass::Data));
+    assert_eq!(samples(after), [sample("after", 2)]);
+    format!("{}: {}", failed.fault.class.name(), failed.fault.message)
+}
+
+macro_rules! failures {
+    ($($test:ident($how:literal, @$snapshot:literal);)*) => {
+        $(
+            #[test]
+            fn $test() {
+                insta::with_settings!({ filters => vec![
+                    (r"src/lib\.rs:\d+:\d+", "src/lib.rs:[LINE]"),
+                    (r"asked for 2[5-9]\d MiB", "asked for [N] MiB"),
+                ] }, {
+                    insta::assert_snapshot!(failure($how), @$snapshot);
+                });
+            }
+        )*
+    };
+}
+
+failures! {
+    a_loop_ends_at_its_deadline("loop", @"bug: exceeded its deadline of 50 ms CPU time per sample");
+    a_loop_of_host_calls_ends_at_its_deadline("log-loop", @"bug: exceeded its deadline of 50 ms CPU time per sample");
+    a_memory_bomb_is_told_its_limit("memory", @"bug: asked for [N] MiB of memory, limit is 256 MiB (`memory_mib`)");
+    deep_recursion_exhausts_the_stack("recursion", @"bug: stack exhausted: recursion too deep; in `guest_misbehaving::dive` x32");
+    a_trap_names_where_it_was("trap", @"bug: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
+    a_division_by_zero_is_a_panic_in_rust("divide", @"bug: panicked: attempt to divide by zero at tests/guests/misbehaving/src/lib.rs:[LINE]");
+    a_wild_read_is_out_of_bounds("out-of-bounds", @"bug: accessed memory out of bounds: a bad pointer or index");
+    a_panic_keeps_its_message_and_place("panic", @"bug: panicked: no `bad` today at tests/guests/misbehaving/src/lib.rs:[LINE]");
+    an_abort_has_no_message("abort", @"bug: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
+    a_refusal_is_the_datas_fault("failed", @r"data: not a JPEG: starts with \u{1b}[2Jhello");
+    held_needs_a_stateful_module("held", @"contract: answered `held`, but its manifest does not say `mode: stateful`");
+    too_few_outcomes_break_the_contract("too-few", @"contract: answered with 0 outcomes where 1 are needed, one per sample");
+    too_many_outcomes_break_the_contract("too-many", @"contract: answered with 2 outcomes where 1 are needed, one per sample");
+    a_tensor_of_the_wrong_size_breaks_the_contract("shape", @"contract: field `pixels`: a float32 tensor of shape [2, 3] has 24 bytes, but 7 were given");
+    a_shape_that_overflows_breaks_the_contract("shape-overflow", @"contract: field `pixels`: a tensor of shape [4294967295, 4294967295, 4294967295] is larger than any memory");
+    rank_200_breaks_the_contract("rank", @"contract: field `pixels`: a tensor with 200 dimensions, limit is 16");
+    huge_output_breaks_the_contract("huge", @"contract: gave back more than 128 MiB in one call");
+    a_field_given_twice_breaks_the_contract("twice", @"contract: gave field `a` twice");
+    too_many_fields_break_the_contract("fields", @"contract: gave a sample 300 fields, limit is 256");
+    a_long_name_breaks_the_contract("long-name", @"contract: gave a field name of 300 bytes, limit is 256");
+    an_empty_key_breaks_the_contract("no-key", @"contract: gave an empty key");
+    a_long_key_breaks_the_contract("long-key", @"contract: gave a key of 5000 bytes, limit is 4096");
+    a_bomb_of_children_breaks_the_contract("many-bomb", @"contract: made 100000 samples of one, limit is 65536");
+    an_undeclared_counter_breaks_the_contract("count-unknown", @r"contract: counted `other\u{7}`, which its manifest does not declare under `counters`");
+    a_counter_takes_no_nan("count-nan", @"contract: added NaN to counter `seen`, which is not a finite number");
+}
+
+fn init_failure(how: &str) -> String {
+    let Err(fault) = misbehaving(how).build(&StopFlag::default()) else { panic!("`{how}` built an op") };
+    format!("{}: {}", fault.class.name(), fault.message)
+}
+
+#[test]
+fn a_loop_in_init_ends_at_its_deadline() {
+    insta::assert_snapshot!(init_failure("init-loop"), @"bug: `init` failed: exceeded its deadline of 1000 ms CPU time");
+}
+
+#[test]
+fn an_error_of_init_is_told_without_its_control_characters() {
+    insta::assert_snapshot!(init_failure("init-error"), @r"bug: `init` refused: no `size` given;\n\u{1b}[31mit is needed");
+}
+
+#[test]
+fn a_trap_in_init_says_so() {
+    insta::assert_snapshot!(init_failure("init-trap"), @"bug: `init` failed: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
+}
+
+#[test]
+fn an_asset_that_nobody_named_is_refused_and_one_that_was_is_read() {
+    let factory = misbehaving("init-asset");
+    let Err(fault) = factory.build(&StopFlag::default()) else { panic!("the missing asset was found") };
+    insta::assert_snapshot!(fault.message, @"`init` refused: no asset `none`: the pipeline names it under `assets` of this stage");
+    assert_eq!(factory.logs().lines[0].message, "7 bytes");
+}
+
+#[test]
+fn a_guest_that_traps_on_every_sample_gets_a_fresh_instance_each_time() {
+    let factory = misbehaving("trap");
+    let mut op = build(&factory);
+    for index in 0..50 {
+        let output = apply(&mut *op, sample("any", index));
+        assert_eq!(output.instances, u64::from(index > 0));
+        assert_eq!(only_failure(output).fault.class, FailureClass::Bug);
+    }
+}
+
+#[test]
+fn a_log_flood_is_cut_off_counted_and_harmless() {
+    let factory = misbehaving("log-flood");
+    let mut op = build(&factory);
+    assert_eq!(samples(apply(&mut *op, sample("a", 0))), [sample("a", 0)]);
+    let logs = factory.logs();
+    assert_eq!(logs.lines.len(), 256); // 64 KiB a call, a line counts as 256 bytes at least
+    assert_eq!(logs.dropped, 100_000 - 256);
+}
+
+#[test]
+fn a_long_line_is_cut_and_a_call_cannot_log_more_than_64_kib() {
+    let factory = misbehaving("log-long");
+    let mut op = build(&factory);
+    assert_eq!(samples(apply(&mut *op, sample("a", 0))), [sample("a", 0)]);
+    assert_eq!((factory.logs().lines.len(), factory.logs().dropped), (0, 1));
+}
+
+#[test]
+fn log_lines_are_escaped_and_keep_their_level() {
+    let factory = misbehaving("log");
+    let mut op = build(&factory);
+    apply(&mut *op, sample("a", 0));
+    let line = factory.logs().lines.remove(0);
+    assert_eq!((line.number, line.level), (0, LogLevel::Warn));
+    assert_eq!(line.message, "two\\nlines and \\u{1b}[31mred");
+}
+
+#[test]
+fn counters_add_up_over_all_instances_of_a_stage() {
+    let factory = misbehaving("count");
+    for _ in 0..2 {
+        let mut op = build(&factory);
+        apply(&mut *op, sample("a", 0));
+    }
+    assert_eq!(factory.counters(), [("seen".to_owned(), 5.0)].into());
+}
+
+#[test]
+fn nan_payloads_pass_bit_by_bit() {
+    let mut op = build(&misbehaving("nan"));
+    let out = samples(apply(&mut *op, sample("a", 0))).remove(0);
+    let Some(Value::Real(real)) = out.field("nan") else { panic!("{out:?}") };
+    assert_eq!(real.to_bits(), 0x7ff8_0000_dead_beef);
+    let Some(Value::Tensor(tensor)) = out.field("nans") else { panic!("{out:?}") };
+    assert_eq!(*tensor.data, 0x7fc0_1234_u32.to_le_bytes());
+}
+
+#[test]
+fn empty_values_and_scalars_are_values() {
+    let mut op = build(&misbehaving("zero-length"));
+    let out = samples(apply(&mut *op, sample("a", 0))).remove(0);
+    assert_eq!(out.bytes(), 0);
+    assert_eq!(out.fields.len(), 3);
+    let mut op = build(&misbehaving("scalar"));
+    let out = samples(apply(&mut *op, sample("a", 0))).remove(0);
+    let Some(Value::Tensor(tensor)) = out.field("scalar") else { panic!("{out:?}") };
+    assert_eq!((tensor.shape.len(), tensor.data.len()), (0, 4));
+}

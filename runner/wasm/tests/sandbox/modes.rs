@@ -1,0 +1,223 @@
+//! The three modes, fan-out, and what a broken instance costs in each.
+
+use penstock_engine::item::{Collated, Item, Origin, Sample, Value};
+use penstock_engine::ports::{Items, Output, StopFlag, ThreadOp};
+use penstock_types::run::FailureClass;
+use penstock_wasm::seed::{child_path, item_seed};
+use serde_json::json;
+
+use crate::support::{
+    apply, build, keys, misbehaving, module, only_failure, sample, samples, settings, text,
+};
+
+fn number(key: &str, index: u64, x: i64) -> Sample {
+    let mut sample = Sample::new(key, Origin { epoch: 0, index, path: 0 });
+    sample.set("x", Value::Int(x));
+    sample
+}
+
+fn batch(keys: &[&str]) -> Output {
+    let mut op = build(&module("batch").stage(settings(json!({}))));
+    apply_batch(&mut *op, keys)
+}
+
+fn apply_batch(op: &mut dyn ThreadOp, keys: &[&str]) -> Output {
+    let samples = keys.iter().zip(0..).map(|(key, index)| number(key, index, 1)).collect();
+    op.apply(Item::Batch(samples), &StopFlag::default())
+}
+
+fn stateful(how: &str) -> Box<dyn ThreadOp> {
+    build(&module("stateful").stage(settings(json!(how))))
+}
+
+fn finish(op: &mut dyn ThreadOp) -> Output {
+    op.finish(&StopFlag::default())
+}
+
+#[test]
+fn one_instance_serves_all_samples_of_a_thread() {
+    let mut op = build(&misbehaving("good"));
+    for index in 0..1000 {
+        let output = apply(&mut *op, sample("a", index));
+        assert_eq!(output.instances, 0);
+        assert_eq!(samples(output), [sample("a", index)]);
+    }
+}
+
+#[test]
+fn a_dropped_sample_is_counted() {
+    let output = apply(&mut *build(&misbehaving("drop")), sample("a", 0));
+    assert_eq!((output.dropped, samples(output).len()), (1, 0));
+}
+
+#[test]
+fn children_have_their_own_keys_and_paths() {
+    let mut op = build(&misbehaving("many"));
+    let out = samples(apply(&mut *op, sample("a", 5)));
+    assert_eq!(keys(&out), ["a/0", "a/1", "a/2"]);
+    assert_eq!(out[2].origin, Origin { epoch: 0, index: 5, path: child_path(0, 2) });
+    let seeds = out.iter().map(|child| item_seed(7, "next", &child.origin));
+    assert_eq!(seeds.collect::<std::collections::HashSet<_>>().len(), 3);
+}
+
+#[test]
+fn a_fan_out_without_children_drops_the_sample() {
+    let output = apply(&mut *build(&misbehaving("many-none")), sample("a", 0));
+    assert_eq!((output.dropped, samples(output).len()), (1, 0));
+}
+
+#[test]
+fn an_item_of_the_wrong_kind_fails_by_contract_and_never_panics() {
+    let mut op = build(&misbehaving("good"));
+    let output = op.apply(Item::Batch(vec![sample("a", 0), sample("b", 1)]), &StopFlag::default());
+    assert_eq!(output.failed.len(), 2);
+    insta::assert_snapshot!(output.failed[0].fault, @"was given a batch, which its mode does not take; put a disaggregate stage before it");
+    let collated = Collated { keys: vec!["c".into()], origins: vec![Origin::default()], fields: Vec::new() };
+    let failed = only_failure(op.apply(Item::Collated(collated), &StopFlag::default()));
+    assert_eq!((&*failed.sample.key, failed.fault.class), ("c", FailureClass::Contract));
+    let mut op = build(&module("batch").stage(settings(json!({}))));
+    insta::assert_snapshot!(only_failure(apply(&mut *op, sample("a", 0))).fault, @"was given a single sample, which its mode does not take; put an aggregate stage before it");
+}
+
+#[test]
+fn a_batch_is_seen_as_a_whole_and_its_survivors_stay_together() {
+    let mut output = batch(&["a", "drop", "refuse", "two", "b"]);
+    assert_eq!(output.dropped, 1);
+    let failed = output.failed.remove(0);
+    assert_eq!((&*failed.sample.key, failed.fault.class), ("refuse", FailureClass::Data));
+    assert!(matches!(output.items, Items::One(Item::Batch(_))));
+    let out = samples(output);
+    assert_eq!(keys(&out), ["a", "two", "two/b", "b"]);
+    assert_eq!(out[0].field("sum"), Some(&Value::Int(5)));
+    assert_eq!(out[1].origin, Origin { epoch: 0, index: 3, path: child_path(0, 0) });
+}
+
+#[test]
+fn a_batch_of_which_nothing_survives_gives_nothing() {
+    let output = batch(&["drop", "drop"]);
+    assert_eq!(output.dropped, 2);
+    assert!(matches!(output.items, Items::None));
+    assert!(matches!(batch(&[]).items, Items::None));
+}
+
+#[test]
+fn a_trap_charges_the_whole_batch_and_the_next_one_succeeds() {
+    let mut op = build(&module("batch").stage(settings(json!({}))));
+    let output = apply_batch(&mut *op, &["a", "trap", "b"]);
+    let failed: Vec<&str> = output.failed.iter().map(|failed| &*failed.sample.key).collect();
+    assert_eq!(failed, ["a", "trap", "b"]);
+    assert!(output.failed.iter().all(|failed| failed.fault.class == FailureClass::Bug));
+    let next = apply_batch(&mut *op, &["a", "b"]);
+    assert_eq!(next.instances, 1);
+    assert_eq!(keys(&samples(next)), ["a", "b"]);
+}
+
+#[test]
+fn a_missing_outcome_charges_the_whole_batch() {
+    let output = batch(&["a", "too-few"]);
+    assert_eq!(output.failed.len(), 2);
+    insta::assert_snapshot!(output.failed[0].fault, @"answered with 1 outcomes where 2 are needed, one per sample");
+}
+
+#[test]
+fn a_bad_tensor_or_held_charges_only_its_own_sample() {
+    let mut output = batch(&["a", "shape", "held"]);
+    let failed: Vec<_> = output.failed.drain(..).collect();
+    let keys_failed: Vec<&str> = failed.iter().map(|failed| &*failed.sample.key).collect();
+    assert_eq!(keys_failed, ["shape", "held"]);
+    assert!(failed.iter().all(|failed| failed.fault.class == FailureClass::Contract));
+    assert_eq!(keys(&samples(output)), ["a"]);
+}
+
+#[test]
+fn packed_samples_are_dropped_when_the_epoch_ends() {
+    let mut op = stateful("pack");
+    for (key, held) in [("a", 1), ("b", 2)] {
+        let output = apply(&mut *op, text(key, held, key));
+        assert_eq!((output.held, output.dropped), (held, 0));
+    }
+    let output = apply(&mut *op, text("c", 3, "c"));
+    assert_eq!((output.held, output.dropped), (2, 0));
+    let out = samples(output);
+    assert_eq!(keys(&out), ["pack-of-a"]);
+    assert_eq!(out[0].field("text"), Some(&Value::Text("a b c".into())));
+    assert_eq!(apply(&mut *op, text("d", 4, "d")).held, 3);
+    let output = finish(&mut *op);
+    assert_eq!((output.held, output.dropped), (0, 3));
+    let out = samples(output);
+    assert_eq!(keys(&out), ["pack-of-d"]);
+    assert_eq!(out[0].origin, Origin { epoch: 0, index: 4, path: child_path(0, 0) });
+    let next_epoch = apply(&mut *op, text("e", 0, "e"));
+    assert_eq!((next_epoch.held, next_epoch.instances), (1, 0));
+}
+
+#[test]
+fn a_held_sample_that_comes_out_under_its_key_keeps_its_origin_and_its_carried_fields() {
+    let mut op = stateful("swap");
+    for (key, index) in [("a", 0), ("b", 1)] {
+        let mut sample = text(key, index, key);
+        sample.set("label", Value::Int(index.try_into().unwrap()));
+        apply(&mut *op, sample);
+    }
+    let output = apply(&mut *op, text("c", 2, "c"));
+    assert_eq!((output.held, output.dropped), (2, 0));
+    let out = samples(output);
+    assert_eq!((keys(&out), out[0].origin.index), (vec!["a"], 0));
+    assert_eq!(out[0].field("label"), Some(&Value::Int(0)));
+    let output = finish(&mut *op);
+    assert_eq!((output.held, output.dropped), (0, 0));
+    let out = samples(output);
+    assert_eq!(keys(&out), ["b", "c"]);
+    assert_eq!((out[0].origin.index, out[1].origin.index), (1, 2));
+}
+
+#[test]
+fn a_trap_charges_the_current_sample_and_all_that_were_held() {
+    let mut op = stateful("pack");
+    apply(&mut *op, text("a", 0, "a"));
+    apply(&mut *op, text("b", 1, "b"));
+    let output = apply(&mut *op, text("trap", 2, "c"));
+    assert_eq!(output.held, 0);
+    let failed: Vec<&str> = output.failed.iter().map(|failed| &*failed.sample.key).collect();
+    assert_eq!(failed, ["trap", "a", "b"]);
+    assert_eq!(output.failed[1].sample, text("a", 0, "a"));
+    insta::assert_snapshot!(output.failed[1].fault, @"held by an instance that ended on `trap`: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
+    let next = apply(&mut *op, text("d", 3, "d"));
+    assert_eq!((next.held, next.instances, next.failed.len()), (1, 1, 0));
+}
+
+#[test]
+fn a_broken_contract_charges_what_was_held_too() {
+    let mut op = stateful("pack");
+    apply(&mut *op, text("a", 0, "a"));
+    let output = apply(&mut *op, text("shape", 1, "b"));
+    assert_eq!((output.failed.len(), output.held), (2, 0));
+    assert!(output.failed.iter().all(|failed| failed.fault.class == FailureClass::Contract));
+}
+
+#[test]
+fn a_refused_or_dropped_sample_leaves_the_held_ones_alone() {
+    let mut op = stateful("pack");
+    apply(&mut *op, text("a", 0, "a"));
+    let output = apply(&mut *op, text("refuse", 1, "b"));
+    assert_eq!((output.held, only_failure(output).fault.class), (1, FailureClass::Data));
+    let output = apply(&mut *op, text("drop", 2, "b"));
+    assert_eq!((output.held, output.dropped), (1, 1));
+}
+
+#[test]
+fn a_trap_in_finish_charges_what_was_held() {
+    let mut op = stateful("pack");
+    apply(&mut *op, text("late", 0, "a"));
+    let output = finish(&mut *op);
+    assert_eq!((output.failed.len(), output.held, output.dropped), (1, 0, 0));
+    insta::assert_snapshot!(output.failed[0].fault, @"held by an instance that ended in `finish`: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
+    assert_eq!(apply(&mut *op, text("b", 1, "b")).instances, 1);
+}
+
+#[test]
+fn an_epoch_without_samples_finishes_with_nothing() {
+    let output = finish(&mut *stateful("pack"));
+    assert_eq!((output.held, output.dropped), (0, 0));
+    assert!(samples(output).is_empty());
+}

@@ -1,0 +1,83 @@
+//! A guest of mode `stateful`. With params `"pack"` it packs texts of three samples into one; with `"swap"` it is a buffer
+//! of two samples that gives out the oldest; a key that contains `trap`, `drop` or `shape` does that.
+#![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
+#![expect(clippy::unwrap_used, reason = "a panic is a trap, which tests look for")]
+
+use std::sync::Mutex;
+
+mod bindings {
+    #![expect(clippy::allow_attributes, clippy::allow_attributes_without_reason, reason = "generated")]
+    wit_bindgen::generate!({ path: "../../../guest-sdk/wit", world: "stage" });
+}
+
+use bindings::exports::penstock::stage::transform::{Guest, Item, Outcome};
+use bindings::penstock::stage::types::{Dtype, Field, Tensor, Value};
+
+const MANIFEST: &str = r#"{ "name": "stateful", "version": "0.1.0", "mode": "stateful", "wants": ["text"] }"#;
+
+#[used]
+#[cfg_attr(target_arch = "wasm32", unsafe(link_section = "penstock.manifest"))]
+static SECTION: [u8; MANIFEST.len()] = *MANIFEST.as_bytes().first_chunk().unwrap();
+
+/// Samples inside, oldest first, and whether they are packed.
+static INSIDE: Mutex<(bool, Vec<Item>)> = Mutex::new((false, Vec::new()));
+
+struct Stateful;
+bindings::export!(Stateful with_types_in bindings);
+
+impl Guest for Stateful {
+    fn init(params_json: String) -> Result<(), String> {
+        *INSIDE.lock().unwrap() = (params_json.contains("pack"), Vec::new());
+        Ok(())
+    }
+
+    fn process(items: Vec<Item>) -> Vec<Outcome> {
+        items.into_iter().map(outcome).collect()
+    }
+
+    fn finish() -> Vec<Item> {
+        let (packs, inside) = &mut *INSIDE.lock().unwrap();
+        let inside = std::mem::take(inside);
+        if inside.iter().any(|item| item.key.contains("late")) {
+            std::process::abort();
+        }
+        if *packs && !inside.is_empty() { vec![packed(&inside)] } else { inside }
+    }
+}
+
+fn outcome(mut item: Item) -> Outcome {
+    let (packs, inside) = &mut *INSIDE.lock().unwrap();
+    if item.key.contains("trap") {
+        std::process::abort();
+    }
+    if item.key.contains("drop") {
+        return Outcome::Drop;
+    }
+    if item.key.contains("refuse") {
+        return Outcome::Failed("refused".into());
+    }
+    if item.key.contains("shape") {
+        let tensor = Tensor { dtype: Dtype::Int64, shape: vec![2], data: vec![0; 8] };
+        item.fields = vec![Field { name: "bad".into(), value: Value::Tensor(tensor) }];
+        return Outcome::Keep(item);
+    }
+    inside.push(item);
+    match inside.len() {
+        3 if *packs => Outcome::Keep(packed(&std::mem::take(inside))),
+        3 => Outcome::Keep(inside.remove(0)),
+        _ => Outcome::Held,
+    }
+}
+
+fn packed(items: &[Item]) -> Item {
+    let texts: Vec<&str> = items
+        .iter()
+        .flat_map(|item| &item.fields)
+        .filter_map(|field| match &field.value {
+            Value::Text(text) => Some(text.as_str()),
+            _ => None,
+        })
+        .collect();
+    let text = Field { name: "text".into(), value: Value::Text(texts.join(" ")) };
+    Item { key: format!("pack-of-{}", items[0].key), seed: items[0].seed, fields: vec![text] }
+}
