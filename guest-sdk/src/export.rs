@@ -9,7 +9,6 @@ use crate::tensor::{Dtype, RawTensor};
 
 /// What wit-bindgen makes of `wit/stage.wit`.
 #[expect(missing_docs, reason = "generated")]
-#[allow(clippy::all, reason = "generated")]
 pub mod bindings {
     wit_bindgen::generate!({
         path: "wit/stage.wit",
