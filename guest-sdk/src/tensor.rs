@@ -116,11 +116,7 @@ impl RawTensor {
             self.data.len(),
             size_of::<T>()
         );
-        let elements = match bytemuck::try_cast_slice(&self.data) {
-            Ok(elements) => Cow::Borrowed(elements),
-            Err(_) => Cow::Owned(bytemuck::allocation::pod_collect_to_vec(&self.data)),
-        };
-        Ok(TensorView { shape: &self.shape, elements })
+        Ok(TensorView { shape: &self.shape, elements: elements(&self.data) })
     }
 }
 
@@ -223,6 +219,14 @@ impl<T: Element> Tensor<T> {
     }
 }
 
+/// The bytes as elements, copied only when their address does not suit `T`.
+fn elements<T: Element>(bytes: &[u8]) -> Cow<'_, [T]> {
+    match bytemuck::try_cast_slice(bytes) {
+        Ok(elements) => Cow::Borrowed(elements),
+        Err(_) => Cow::Owned(bytemuck::allocation::pod_collect_to_vec(bytes)),
+    }
+}
+
 fn check_count(shape: &[u32], elements: usize) -> Result<()> {
     crate::ensure!(
         count(shape) == Some(elements),
@@ -274,12 +278,7 @@ mod tests {
         for offset in 0..8 {
             let mut data = vec![0; offset];
             data.extend_from_slice(&aligned);
-            let bytes = &data[offset..];
-            let elements: Cow<'_, [i64]> = match bytemuck::try_cast_slice(bytes) {
-                Ok(elements) => Cow::Borrowed(elements),
-                Err(_) => Cow::Owned(bytemuck::allocation::pod_collect_to_vec(bytes)),
-            };
-            assert_eq!(&*elements, [7, 8]);
+            assert_eq!(*elements::<i64>(&data[offset..]), [7, 8]);
         }
     }
 
