@@ -11,8 +11,8 @@ use wasmtime::Store;
 use crate::bindings::Stage;
 use crate::bindings::exports::penstock::stage::transform::{ItemParam, ItemResult, Outcome};
 use crate::limits::{
-    Allowed, CallClock, INIT_FACTOR, MAX_CALL_OUTPUT_BYTES, MAX_OUTPUT_BYTES, MAX_REASON_BYTES, MIN_INIT,
-    MemoryLimit,
+    Allowed, CallClock, INIT_FACTOR, MAX_CALL_OUTPUT_BYTES, MAX_FINISH_FACTOR, MAX_OUTPUT_BYTES,
+    MAX_REASON_BYTES, MIN_INIT, MemoryLimit,
 };
 use crate::linker::{Guest, HostSide};
 use crate::stage::StageParts;
@@ -74,7 +74,7 @@ impl Instance {
 
     /// What a stateful guest gives at the end of an epoch, in which it holds `held` samples.
     pub(crate) fn finish(&mut self, held: usize) -> Result<Vec<ItemResult>, CallEnd> {
-        self.begin(u32::try_from(held).unwrap_or(u32::MAX).max(1));
+        self.begin(u32::try_from(held).unwrap_or(u32::MAX).clamp(1, MAX_FINISH_FACTOR));
         let answer = self.stage.penstock_stage_transform().call_finish(&mut self.store);
         answer.map_err(|error| self.end(&error))
     }

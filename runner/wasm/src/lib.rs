@@ -22,6 +22,7 @@ mod module;
 mod op;
 mod sandbox;
 pub mod seed;
+mod signature;
 mod stage;
 mod text;
 mod ticker;

@@ -46,6 +46,8 @@ pub(crate) const MAX_HELD: usize = 65_536;
 /// How much longer than its CPU time a call may take by the clock on the wall, so that a loaded machine kills no
 /// innocent guest and a guest that is stuck elsewhere is found.
 pub(crate) const WALL_FACTOR: u32 = 10;
+/// How many deadlines of a sample `finish` may take at most, however many samples are held.
+pub(crate) const MAX_FINISH_FACTOR: u32 = 1_000;
 /// How many deadlines of a sample the start of an instance may take; it may read vocabularies.
 pub(crate) const INIT_FACTOR: u32 = 10;
 /// The least CPU time that the start of an instance may take.

@@ -176,7 +176,7 @@ impl GuestOp {
             return Ok(outcomes);
         }
         let (given, wanted) = (outcomes.len(), samples.len());
-        let reason = format!("answered with {given} outcomes where {wanted} are needed, one per sample");
+        let reason = format!("answered with {given} outcomes instead of {wanted}, one per sample");
         Err(CallEnd::Fault(broken_fault(reason)))
     }
 

@@ -11,13 +11,14 @@ use wasmtime::{
 
 use crate::bindings::StagePre;
 use crate::cache::{Cache, hex};
-use crate::compile::compile;
-use crate::component::{Outline, encode, outline};
+use crate::compile::{check_encoding, compile};
+use crate::component::{Outline, outline};
 use crate::error::{ModuleError, SandboxError};
 use crate::gate;
 use crate::limits::{self, monotonic};
 use crate::linker::{Guest, linker};
 use crate::module::{Compilation, Module, ModuleKind, ModuleParts, ModuleReport};
+use crate::signature;
 use crate::text::printable;
 use crate::ticker::Ticker;
 
@@ -83,6 +84,7 @@ impl Sandbox {
         let (component, compilation) = self.component(bytes, &digest, &outline)?;
         let misfit =
             |error: wasmtime::Error| ModuleError::Export { found: printable(&format!("{error:#}"), 500) };
+        signature::check(&self.0.engine, &component)?;
         let pre = self.0.linker.instantiate_pre(&component).and_then(StagePre::new).map_err(misfit)?;
         Ok(Module::new(ModuleParts {
             sandbox: self.0.clone(),
@@ -106,10 +108,7 @@ impl Sandbox {
             return Ok((found, Compilation::Cached));
         }
         gate::check(bytes)?;
-        let compiled = match outline.kind {
-            ModuleKind::Component => compile(engine, bytes)?,
-            ModuleKind::Core => compile(engine, &encode(bytes)?)?,
-        };
+        let compiled = compile(engine, bytes, outline.kind)?;
         if let Some(cache) = &self.0.cache {
             cache.store(engine, digest, &compiled);
         }
@@ -123,7 +122,7 @@ pub fn inspect(bytes: &[u8]) -> Result<ModuleReport, ModuleError> {
     let outline = outline(bytes)?;
     let counts = gate::check(bytes)?;
     if outline.kind == ModuleKind::Core {
-        encode(bytes)?;
+        check_encoding(bytes)?;
     }
     Ok(ModuleReport {
         digest: digest_name(&Sha256::digest(bytes).into()),

@@ -51,8 +51,8 @@ failures! {
     an_abort_has_no_message("abort", @"bug: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
     a_refusal_is_the_datas_fault("failed", @r"data: not a JPEG: starts with \u{1b}[2Jhello");
     held_needs_a_stateful_module("held", @"contract: answered `held`, but its manifest does not say `mode: stateful`");
-    too_few_outcomes_break_the_contract("too-few", @"contract: answered with 0 outcomes where 1 are needed, one per sample");
-    too_many_outcomes_break_the_contract("too-many", @"contract: answered with 2 outcomes where 1 are needed, one per sample");
+    too_few_outcomes_break_the_contract("too-few", @"contract: answered with 0 outcomes instead of 1, one per sample");
+    too_many_outcomes_break_the_contract("too-many", @"contract: answered with 2 outcomes instead of 1, one per sample");
     a_tensor_of_the_wrong_size_breaks_the_contract("shape", @"contract: field `pixels`: a float32 tensor of shape [2, 3] has 24 bytes, but 7 were given");
     a_shape_that_overflows_breaks_the_contract("shape-overflow", @"contract: field `pixels`: a tensor of shape [4294967295, 4294967295, 4294967295] is larger than any memory");
     rank_200_breaks_the_contract("rank", @"contract: field `pixels`: a tensor with 200 dimensions, limit is 16");

@@ -116,7 +116,7 @@ fn a_trap_charges_the_whole_batch_and_the_next_one_succeeds() {
 fn a_missing_outcome_charges_the_whole_batch() {
     let output = batch(&["a", "too-few"]);
     assert_eq!(output.failed.len(), 2);
-    insta::assert_snapshot!(output.failed[0].fault, @"answered with 1 outcomes where 2 are needed, one per sample");
+    insta::assert_snapshot!(output.failed[0].fault, @"answered with 1 outcomes instead of 2, one per sample");
 }
 
 #[test]

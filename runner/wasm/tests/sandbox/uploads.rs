@@ -1,8 +1,9 @@
 //! What is refused at upload, and with which words.
 
 use penstock_wasm::{ModuleKind, Sandbox, inspect};
+use serde_json::json;
 
-use crate::support::{guest, sandbox};
+use crate::support::{apply, build, guest, sample, samples, sandbox, settings};
 
 /// What loading says; inspecting says the same.
 fn refusal(bytes: &[u8]) -> String {
@@ -40,4 +41,42 @@ fn an_import_that_is_not_offered_is_named() {
 fn half_an_upload_is_truncated() {
     let bytes = guest("batch");
     assert!(refusal(&bytes[..bytes.len() / 2]).starts_with("the module is truncated: it ends after "));
+}
+
+#[test]
+fn a_component_runs_like_the_core_module_it_was_made_of() {
+    let core = guest("misbehaving");
+    let mut encoder = wit_component::ComponentEncoder::default();
+    let component = encoder.module(&core).unwrap().encode().unwrap();
+    assert_eq!(inspect(&component).unwrap().kind, ModuleKind::Component);
+    let module = sandbox().load(&component).unwrap();
+    assert_eq!(module.manifest().name, "misbehaving");
+    let mut op = build(&module.stage(settings(json!({ "how": "good" }))));
+    assert_eq!(samples(apply(&mut *op, sample("a", 0))), [sample("a", 0)]);
+}
+
+#[test]
+fn a_function_of_another_type_is_refused_when_the_module_is_loaded() {
+    let text = r#"(component
+        (core module $m (func (export "f")) (@custom "penstock.manifest" "{\"name\":\"m\",\"version\":\"1\"}"))
+        (core instance $i (instantiate $m))
+        (func $f (canon lift (core func $i "f")))
+        (instance $t (export "init" (func $f)) (export "process" (func $f)) (export "finish" (func $f)))
+        (export "penstock:stage/transform@0.1.0" (instance $t)))"#;
+    let refused = sandbox().load(&wat::parse_str(text).unwrap()).unwrap_err();
+    insta::assert_snapshot!(refused, @"the module does not export `penstock:stage/transform@0.1.0`: its `init` is `()`, not that of the contract; build it with the SDK of this version");
+}
+
+#[test]
+fn a_damaged_module_is_read_or_refused_and_never_panics() {
+    let whole = guest("batch");
+    for at in (8..whole.len()).step_by(101) {
+        for damage in [0x00, 0x7f, 0xff] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= damage;
+            if let Err(error) = inspect(&bytes) {
+                assert!(!error.to_string().contains("panicked"), "byte {at}: {error}");
+            }
+        }
+    }
 }

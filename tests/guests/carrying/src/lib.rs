@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
 
 mod bindings {
-    #![expect(clippy::allow_attributes, clippy::allow_attributes_without_reason, reason = "generated")]
     wit_bindgen::generate!({ path: "../../../guest-sdk/wit", world: "stage" });
 }
 

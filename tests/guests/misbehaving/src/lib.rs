@@ -6,7 +6,6 @@
 use std::sync::Mutex;
 
 mod bindings {
-    #![expect(clippy::allow_attributes, clippy::allow_attributes_without_reason, reason = "generated")]
     wit_bindgen::generate!({ path: "../../../guest-sdk/wit", world: "stage" });
 }
 

@@ -1,0 +1,183 @@
+//! Whether a component's `transform` has the contract's functions with the contract's types. The engine itself would only
+//! say so when the first instance is made.
+
+use std::fmt::{self, Write};
+
+use wasmtime::Engine;
+use wasmtime::component::Component;
+use wasmtime::component::types::{ComponentFunc, ComponentItem, Type};
+
+use crate::error::ModuleError;
+use crate::text::printable;
+
+/// The functions of `transform`, their types written out.
+const FUNCTIONS: [(&str, &str); 3] =
+    [("init", "(string) -> result<_, string>"), ("process", PROCESS), ("finish", FINISH)];
+
+macro_rules! item {
+    () => {
+        "record{key: string, seed: u64, fields: list<record{name: string, value: variant{blob(list<u8>), \
+         text(string), int(s64), real(f64), tensor(record{dtype: enum{boolean, uint8, int8, int16, uint16, int32, \
+         int64, float16, bfloat16, float32, float64}, shape: list<u32>, data: list<u8>})}}>}"
+    };
+}
+const PROCESS: &str = concat!(
+    "(list<",
+    item!(),
+    ">) -> list<variant{keep(",
+    item!(),
+    "), drop, many(list<",
+    item!(),
+    ">), held, failed(string)}>"
+);
+const FINISH: &str = concat!("() -> list<", item!(), ">");
+
+/// Longest type that is written out, in bytes, well above the longest that fits. Types may share parts, so that a small
+/// component can have one that never ends.
+const MAX_WRITTEN: usize = 2 * PROCESS.len();
+/// Longest type repeated in a message, in bytes.
+const SHOWN_TYPE: usize = 200;
+
+/// Compares the exports with the contract.
+pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), ModuleError> {
+    let misfit = |found: String| Err(ModuleError::Export { found });
+    let ty = component.component_type();
+    let transform = ty.exports(engine).find(|(name, _)| name.starts_with("penstock:stage/transform@"));
+    let Some((_, ComponentItem::ComponentInstance(transform))) =
+        transform.map(|(name, item)| (name, item.ty))
+    else {
+        return misfit("what it exports under that name is not an interface".into());
+    };
+    for (name, wanted) in FUNCTIONS {
+        match transform.get_export(engine, name).map(|item| item.ty) {
+            Some(ComponentItem::ComponentFunc(function)) => {
+                let found = written(&function);
+                if found != wanted {
+                    return misfit(format!(
+                        "its `{name}` is `{}`, not that of the contract; build it with the SDK of this version",
+                        printable(&found, SHOWN_TYPE)
+                    ));
+                }
+            }
+            _ => {
+                return misfit(format!("it has no function `{name}`; build it with the SDK of this version"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn written(function: &ComponentFunc) -> String {
+    let mut text = Bounded(String::new());
+    // Ends early where the type is longer than any that fits, so the text differs from the one wanted.
+    match write_function(&mut text, function) {
+        Ok(()) => text.0,
+        Err(fmt::Error) => text.0 + "...",
+    }
+}
+
+/// Text that refuses to grow beyond the limit.
+struct Bounded(String);
+
+impl Write for Bounded {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        if self.0.len() + more.len() > MAX_WRITTEN {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(more);
+        Ok(())
+    }
+}
+
+fn write_function(text: &mut Bounded, function: &ComponentFunc) -> fmt::Result {
+    text.write_str(if function.async_() { "async (" } else { "(" })?;
+    separated(text, function.params(), |text, (_, ty)| write_type(text, &ty))?;
+    text.write_str(if function.results().len() == 0 { ")" } else { ") -> " })?;
+    separated(text, function.results(), |text, ty| write_type(text, &ty))
+}
+
+fn write_type(text: &mut Bounded, ty: &Type) -> fmt::Result {
+    match ty {
+        Type::U8 => text.write_str("u8"),
+        Type::U32 => text.write_str("u32"),
+        Type::U64 => text.write_str("u64"),
+        Type::S64 => text.write_str("s64"),
+        Type::Float64 => text.write_str("f64"),
+        Type::String => text.write_str("string"),
+        Type::List(list) => {
+            text.write_str("list<")?;
+            write_type(text, &list.ty())?;
+            text.write_str(">")
+        }
+        Type::Record(record) => {
+            text.write_str("record{")?;
+            separated(text, record.fields(), |text, field| {
+                write!(text, "{}: ", field.name)?;
+                write_type(text, &field.ty)
+            })?;
+            text.write_str("}")
+        }
+        Type::Variant(variant) => {
+            text.write_str("variant{")?;
+            separated(text, variant.cases(), |text, case| {
+                text.write_str(case.name)?;
+                let Some(ty) = case.ty else { return Ok(()) };
+                text.write_str("(")?;
+                write_type(text, &ty)?;
+                text.write_str(")")
+            })?;
+            text.write_str("}")
+        }
+        Type::Enum(names) => {
+            text.write_str("enum{")?;
+            separated(text, names.names(), |text, name| text.write_str(name))?;
+            text.write_str("}")
+        }
+        Type::Result(result) => {
+            text.write_str("result<")?;
+            write_or_nothing(text, result.ok())?;
+            text.write_str(", ")?;
+            write_or_nothing(text, result.err())?;
+            text.write_str(">")
+        }
+        // No other type occurs in the contract, so its name is enough to differ.
+        other => write!(text, "{}", other_name(other)),
+    }
+}
+
+fn write_or_nothing(text: &mut Bounded, ty: Option<Type>) -> fmt::Result {
+    match ty {
+        Some(ty) => write_type(text, &ty),
+        None => text.write_str("_"),
+    }
+}
+
+fn separated<T>(
+    text: &mut Bounded,
+    parts: impl Iterator<Item = T>,
+    mut write: impl FnMut(&mut Bounded, T) -> fmt::Result,
+) -> fmt::Result {
+    for (number, part) in parts.enumerate() {
+        if number > 0 {
+            text.write_str(", ")?;
+        }
+        write(text, part)?;
+    }
+    Ok(())
+}
+
+fn other_name(ty: &Type) -> &'static str {
+    match ty {
+        Type::Bool => "bool",
+        Type::S8 => "s8",
+        Type::S16 => "s16",
+        Type::U16 => "u16",
+        Type::S32 => "s32",
+        Type::Float32 => "f32",
+        Type::Char => "char",
+        Type::Tuple(_) => "tuple",
+        Type::Option(_) => "option",
+        Type::Flags(_) => "flags",
+        _ => "a type of another kind",
+    }
+}
