@@ -1,1 +1,68 @@
-fn main() {}
+//! `penstock`: runs data-loading pipelines and tells what limits them.
+
+mod args;
+mod commands;
+mod input;
+mod progress;
+mod report;
+mod text;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Args, Command, ModuleCommand};
+use crate::commands::{check, module, run, schema};
+use crate::input::BadInput;
+use crate::text::warn;
+
+/// Ended as wanted; samples that were skipped included, and said.
+const COMPLETED: u8 = 0;
+/// The run failed, or something around it.
+const FAILED: u8 = 1;
+/// The command line or the document cannot be used.
+const BAD_INPUT: u8 = 2;
+/// Stopped by Ctrl-C.
+const STOPPED: u8 = 130;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    start_logs(args.log_json);
+    let outcome = match &args.command {
+        Command::Run(args) => run::run(args),
+        Command::Check(args) => check::check(args),
+        Command::Schema => schema::print(),
+        Command::Module(ModuleCommand::Inspect(args)) => module::inspect(args),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(error) if error.is::<BadInput>() => {
+            warn(&format!("error: {error}"));
+            ExitCode::from(BAD_INPUT)
+        }
+        Err(error) if is_closed_pipe(&error) => ExitCode::from(FAILED),
+        Err(error) => {
+            warn(&format!("error: {error:#}"));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Somebody reads our output no further, as `head` does: nobody is there to tell it to.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// What modules say is shown from `info` on, Penstock itself from `warn` on; `PENSTOCK_LOG` changes that.
+fn start_logs(json: bool) {
+    let filter = EnvFilter::try_from_env("PENSTOCK_LOG")
+        .unwrap_or_else(|_| EnvFilter::new("warn,penstock_wasm::log=info"));
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .without_time();
+    if json { logs.json().init() } else { logs.init() }
+}

@@ -111,6 +111,11 @@ impl RunHandle {
         self.shared.stop(reason);
     }
 
+    /// Waits until the run is over, but not longer than `most`. Says whether it is over; threads may still be ending.
+    pub fn wait_for(&self, most: Duration) -> bool {
+        self.shared.wait_until(self.shared.now().after(most))
+    }
+
     /// The run at this moment.
     pub fn view(&self) -> RunView {
         let (state, error, reading, ledger, (failures, failures_not_listed)) = self.shared.look();

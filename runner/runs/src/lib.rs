@@ -1,1 +1,18 @@
-//! 
+//! Turns checked pipelines into runs: the only crate that knows the engine, the sandbox and the stores at once.
+#![warn(missing_docs)]
+
+mod assemble;
+mod dead_letter;
+mod modules;
+mod output;
+mod params;
+mod run;
+mod runner;
+mod stores;
+
+pub use assemble::AssembleError;
+pub use modules::Modules;
+pub use output::{OutputError, OutputFolder};
+pub use run::{Ended, Run};
+pub use runner::{Runner, StartError};
+pub use stores::Stores;

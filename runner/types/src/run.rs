@@ -27,6 +27,8 @@ pub struct RunSnapshot {
     pub threads: u32,
     /// Digest of the module each WASM stage runs, by stage id.
     pub modules: BTreeMap<String, String>,
+    /// What the modules counted, by stage id and counter.
+    pub counters: BTreeMap<String, BTreeMap<String, f64>>,
     /// The stages, first to last. Source and sink do no work of their own and have queues only.
     pub stages: Vec<StageRecord>,
     /// The queues, first to last: at the exit of the source, of every stage, and of the sink.

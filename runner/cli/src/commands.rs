@@ -1,0 +1,4 @@
+pub(crate) mod check;
+pub(crate) mod module;
+pub(crate) mod run;
+pub(crate) mod schema;

@@ -1,0 +1,52 @@
+use std::fs;
+
+use anyhow::Result;
+use penstock_types::manifest::Mode;
+use penstock_wasm::{ModuleReport, inspect as look};
+
+use crate::COMPLETED;
+use crate::args::InspectArgs;
+use crate::input::bad;
+use crate::text::say;
+
+/// Tells what a module is.
+pub(crate) fn inspect(args: &InspectArgs) -> Result<u8> {
+    let path = args.file.display();
+    let bytes = fs::read(&args.file).map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
+    let report = look(&bytes).map_err(|error| bad(format!("`{path}`: {error}")))?;
+    if args.json {
+        say(&serde_json::to_string_pretty(&report)?)?;
+    } else {
+        say(&in_words(&report))?;
+    }
+    Ok(COMPLETED)
+}
+
+fn in_words(report: &ModuleReport) -> String {
+    let manifest = &report.manifest;
+    let mode = match manifest.mode {
+        Mode::Sample => "sample: called with one sample",
+        Mode::Batch => "batch: called with a whole batch",
+        Mode::Stateful => "stateful: one instance, may hold samples back until the epoch ends",
+    };
+    let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let wants = manifest.wants.as_ref().map_or_else(|| "all fields".to_owned(), |wants| list(wants));
+    let params = match &manifest.params {
+        Some(schema) => format!("{schema:#}"),
+        None => "none".to_owned(),
+    };
+    let lines = [
+        ("module", format!("{} {}", manifest.name, manifest.version)),
+        ("digest", report.digest.clone()),
+        ("size", format!("{} bytes, {} functions", report.size_bytes, report.functions)),
+        ("mode", mode.to_owned()),
+        ("wants", wants),
+        ("makes", list(&manifest.makes)),
+        ("counters", list(&manifest.counters)),
+        ("imports", list(&report.imports)),
+        ("exports", list(&report.exports)),
+        ("doc", manifest.doc.replace('\n', "\n          ")),
+        ("params", params.replace('\n', "\n          ")),
+    ];
+    lines.map(|(name, value)| format!("{name:<10}{value}")).join("\n")
+}

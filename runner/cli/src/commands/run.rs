@@ -1,0 +1,74 @@
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use penstock_engine::running::StopReason;
+use penstock_runner::{Ended, OutputFolder, Run, Runner};
+use penstock_types::run::{RunSnapshot, RunState};
+
+use crate::args::RunArgs;
+use crate::input::{Prepared, bad, faults, runtime};
+use crate::progress::Progress;
+use crate::report::report;
+use crate::text::{say, warn};
+use crate::{COMPLETED, FAILED, STOPPED};
+
+/// How often progress is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Runs a pipeline to its end, to Ctrl-C, or for the time asked for.
+pub(crate) fn run(args: &RunArgs) -> Result<u8> {
+    let runtime = runtime()?;
+    let prepared = Prepared::read(&args.pipeline)?;
+    let runner = prepared.runner(&args.pipeline, runtime.handle())?;
+    let plan = runner.check(&prepared.spec).map_err(|found| faults(&prepared.origin, &found))?;
+    let unkept = Runner::check_output(&plan, args.out.is_some());
+    if !unkept.is_empty() {
+        return Err(faults(&prepared.origin, &unkept));
+    }
+    let document = serde_json::to_value(&prepared.spec).context("cannot write the document down")?;
+    let output = args
+        .out
+        .as_deref()
+        .map(|folder| OutputFolder::create(folder, &document))
+        .transpose()
+        .map_err(|error| bad(error.to_string()))?;
+    let run = runtime.block_on(runner.start(&plan, output))?;
+    let handle = run.handle();
+    runtime.spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            handle.stop(StopReason::Asked);
+        }
+    });
+    let Ended { snapshot, output } = watch(run, args);
+    if args.json {
+        say(&serde_json::to_string_pretty(&snapshot)?)?;
+    } else if !args.quiet {
+        say(&report(&snapshot))?;
+    }
+    output.context("the run's output is not whole")?;
+    Ok(exit_code(&snapshot))
+}
+
+fn watch(run: Run, args: &RunArgs) -> Ended {
+    let mut progress = Progress::new(args.quiet);
+    while !run.wait_for(LOOK) {
+        let snapshot = run.snapshot();
+        progress.show(&snapshot);
+        if args.time.is_some_and(|time| snapshot.elapsed_s >= time.as_secs_f64()) {
+            run.stop(StopReason::TimeIsUp);
+        }
+    }
+    progress.clear();
+    run.wait()
+}
+
+fn exit_code(snapshot: &RunSnapshot) -> u8 {
+    if let Some(error) = &snapshot.error {
+        warn(&format!("error: the run failed: {error}"));
+    }
+    match snapshot.state {
+        RunState::Completed => COMPLETED,
+        RunState::Stopped => STOPPED,
+        _ => FAILED,
+    }
+}

@@ -1,0 +1,127 @@
+//! From the command line to a document, stores and modules; everything that can be wrong there.
+
+use std::env;
+use std::fmt;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use penstock_runner::{Modules, Runner, Stores};
+use penstock_types::fault::SpecFault;
+use penstock_types::spec::{self, Spec};
+use penstock_wasm::{Sandbox, SandboxSettings};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::args::PipelineArgs;
+
+/// What the user gave cannot be used; the process ends with exit code 2.
+#[derive(Debug)]
+pub(crate) struct BadInput(String);
+
+/// A document that was read, with what the command line changed.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// Where it came from, for messages.
+    pub(crate) origin: String,
+    pub(crate) spec: Spec,
+}
+
+impl fmt::Display for BadInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadInput {}
+
+/// What the user gave cannot be used.
+pub(crate) fn bad(message: impl Into<String>) -> anyhow::Error {
+    BadInput(message.into()).into()
+}
+
+/// The document has faults: all of them.
+pub(crate) fn faults(origin: &str, faults: &[SpecFault]) -> anyhow::Error {
+    let count = match faults.len() {
+        1 => "1 fault".to_owned(),
+        more => format!("{more} faults"),
+    };
+    let lines: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
+    bad(format!("{origin} cannot run as written, {count}:\n{}", lines.join("\n")))
+}
+
+/// The runtime on which storage is read.
+pub(crate) fn runtime() -> Result<Runtime> {
+    Builder::new_multi_thread().thread_name("io").enable_all().build().context("cannot start the I/O threads")
+}
+
+impl Prepared {
+    /// Reads the document and applies what the command line changes in it.
+    pub(crate) fn read(args: &PipelineArgs) -> Result<Self> {
+        let origin = if is_stdin(&args.file) { "standard input".to_owned() } else { format!("`{}`", args.file.display()) };
+        let mut document = spec::parse(&bytes(&args.file)?).map_err(|found| faults(&origin, &found))?;
+        let mut broken = Vec::new();
+        for setting in &args.settings {
+            let set = spec::parse_setting(setting)
+                .and_then(|(pointer, value)| spec::set(&mut document, &pointer, value));
+            broken.extend(set.err());
+        }
+        if !broken.is_empty() {
+            return Err(faults("what `--set` asks for", &broken));
+        }
+        if let Some(threads) = args.threads {
+            spec::set(&mut document, "/threads", threads.into()).map_err(|fault| faults(&origin, &[fault]))?;
+        }
+        let spec = Spec::from_value(document).map_err(|found| faults(&origin, &found))?;
+        Ok(Self { origin, spec })
+    }
+
+    /// Opens the stores and loads the modules that the command line names.
+    pub(crate) fn runner(&self, args: &PipelineArgs, runtime: &Handle) -> Result<Runner> {
+        let mut stores = Stores::default();
+        for given in &args.stores {
+            let (name, folder) = pair(given, "--store", "NAME=DIR")?;
+            let opened = stores.add_folder(name, folder);
+            opened.map_err(|error| bad(format!("the store `{name}` cannot be opened at `{folder}`: {error}")))?;
+        }
+        let settings = SandboxSettings {
+            cache_dir: args.cache_dir.clone().or_else(default_cache),
+            instances: Runner::instances(&self.spec).max(1),
+        };
+        let mut modules = Modules::new(Sandbox::new(settings)?);
+        for given in &args.modules {
+            let (name, path) = pair(given, "--module", "NAME=PATH")?;
+            let code = fs::read(path).map_err(|error| bad(format!("the module `{name}` cannot be read at `{path}`: {error}")))?;
+            modules.add(name, &code).map_err(|error| bad(format!("the module `{name}` (`{path}`): {error}")))?;
+        }
+        Ok(Runner::new(runtime.clone(), stores, modules))
+    }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>> {
+    let limit = spec::MAX_DOCUMENT_BYTES as u64 + 1;
+    let mut bytes = Vec::new();
+    let read = if is_stdin(path) {
+        io::stdin().take(limit).read_to_end(&mut bytes)
+    } else {
+        fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
+    };
+    read.map_err(|error| bad(format!("cannot read `{}`: {error}", path.display())))?;
+    Ok(bytes)
+}
+
+fn pair<'a>(given: &'a str, flag: &str, form: &str) -> Result<(&'a str, &'a str)> {
+    match given.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name, value)),
+        _ => Err(bad(format!("`{flag} {given}`: found no `=`, `{flag}` takes {form}"))),
+    }
+}
+
+fn default_cache() -> Option<PathBuf> {
+    let base = env::var_os("XDG_CACHE_HOME").filter(|base| !base.is_empty()).map(PathBuf::from);
+    Some(base.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?.join("penstock"))
+}

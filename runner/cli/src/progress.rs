@@ -1,0 +1,76 @@
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use penstock_types::run::RunSnapshot;
+
+use crate::text::{count, percent, rate, warn};
+
+/// Seconds between two lines where there is no terminal.
+const LINE_EVERY_S: f64 = 5.0;
+
+/// Shows how a run goes on: one line that changes on a terminal, a line every few seconds elsewhere.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    plain: bool,
+    /// When the last plain line was written, and what was delivered until the last look.
+    line_at_s: f64,
+    last: Option<(f64, u64)>,
+    rate: Option<f64>,
+}
+
+impl Progress {
+    pub(crate) fn new(quiet: bool) -> Self {
+        let terminal = io::stderr().is_terminal();
+        Self { bar: (terminal && !quiet).then(bar), plain: !terminal && !quiet, line_at_s: 0.0, last: None, rate: None }
+    }
+
+    /// Shows the run as it is now.
+    pub(crate) fn show(&mut self, snapshot: &RunSnapshot) {
+        let delivered = snapshot.ledger.total.delivered;
+        self.measure(snapshot.elapsed_s, delivered);
+        let readiness = snapshot.queues.last().and_then(|sink| sink.figures.readiness);
+        let line = format!(
+            "{}: {} samples delivered, {}/s, sink ready {}, {:.0} s",
+            snapshot.state.name(),
+            count(delivered),
+            rate(self.rate),
+            percent(readiness),
+            snapshot.elapsed_s
+        );
+        match &self.bar {
+            Some(bar) => bar.set_message(line),
+            None if self.plain && snapshot.elapsed_s - self.line_at_s >= LINE_EVERY_S => {
+                self.line_at_s = snapshot.elapsed_s;
+                warn(&format!("{} {line}", snapshot.name));
+            }
+            None => {}
+        }
+    }
+
+    /// Leaves the terminal as it was.
+    pub(crate) fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// The rate of about the last second.
+    fn measure(&mut self, elapsed_s: f64, delivered: u64) {
+        match self.last {
+            Some((at, before)) if elapsed_s - at >= 1.0 => {
+                self.rate = Some((delivered - before) as f64 / (elapsed_s - at));
+                self.last = Some((elapsed_s, delivered));
+            }
+            Some(_) => {}
+            None => self.last = Some((elapsed_s, delivered)),
+        }
+    }
+}
+
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let bar = ProgressBar::new_spinner().with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}

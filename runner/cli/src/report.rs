@@ -1,0 +1,166 @@
+//! What a run did, for people: the seeds' lines and their answer, tables of stages and queues, and the ledger.
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use penstock_types::answer::Answer;
+use penstock_types::run::{QueueRecord, RunSnapshot, StageRecord};
+
+use crate::text::{bracketed, count, duration, percent, rate};
+
+/// Everything that is worth saying about a run that is over.
+pub(crate) fn report(snapshot: &RunSnapshot) -> String {
+    let mut parts = vec![headline(snapshot), stages(&snapshot.stages), queues(&snapshot.queues), ledger(snapshot)];
+    parts.extend([failures(snapshot), counters(snapshot), lines(snapshot)]);
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
+}
+
+fn headline(snapshot: &RunSnapshot) -> String {
+    let delivered = snapshot.ledger.total.delivered;
+    let per_second = (snapshot.elapsed_s > 0.0).then(|| delivered as f64 / snapshot.elapsed_s);
+    format!(
+        "{} {} after {:.2} s: {} samples delivered, {}/s, {} threads",
+        snapshot.name,
+        snapshot.state.name(),
+        snapshot.elapsed_s,
+        count(delivered),
+        rate(per_second),
+        snapshot.threads
+    )
+}
+
+fn stages(stages: &[StageRecord]) -> String {
+    if stages.is_empty() {
+        return String::new();
+    }
+    let header = ["stage", "tasks", "failed", "ave", "p50", "p99", "thread wait", "busy", "blocked", "idle", "instances"];
+    let rows = stages.iter().map(|stage| {
+        let task = &stage.task;
+        let slots = f64::from(stage.concurrency) * task.elapsed_s;
+        let share = |seconds: f64| percent((slots > 0.0).then(|| seconds / slots));
+        let instances = if task.ave_thread_wait_s.is_some() { count(task.instances) } else { "-".to_owned() };
+        vec![
+            stage.label.clone(),
+            count(task.num_tasks),
+            count(task.num_failures),
+            duration(task.ave_time_s),
+            duration(task.p50_time_s),
+            duration(task.p99_time_s),
+            duration(task.ave_thread_wait_s),
+            share(task.busy_s),
+            share(task.blocked_s + task.order_wait_s),
+            share(task.idle_s),
+            instances,
+        ]
+    });
+    table(&header, rows)
+}
+
+fn queues(queues: &[QueueRecord]) -> String {
+    let header = ["queue", "capacity", "items", "qps", "ave put", "ave get", "readiness", "starved"];
+    let rows = queues.iter().map(|queue| {
+        let figures = &queue.figures;
+        vec![
+            queue.label.clone(),
+            count(figures.capacity as u64),
+            count(figures.num_items),
+            rate(figures.qps),
+            duration(figures.ave_put_time_s),
+            duration(figures.ave_get_time_s),
+            percent(figures.readiness),
+            percent(figures.starved),
+        ]
+    });
+    table(&header, rows)
+}
+
+fn ledger(snapshot: &RunSnapshot) -> String {
+    let header = ["samples", "in", "made", "out", "dropped", "skipped", "dead letters", "discarded", "left"];
+    let row = |id: &str, taken: u64, made: u64, out: u64, lost: [u64; 5]| {
+        let mut row = vec![id.to_owned(), count(taken), count(made), count(out)];
+        row.extend(lost.map(count));
+        row
+    };
+    let stages = snapshot.ledger.stages.iter().map(|book| {
+        let lost = [book.dropped, book.skipped, book.dead_lettered, book.discarded, book.left];
+        row(&book.id, book.taken, book.made, book.out, lost)
+    });
+    let total = &snapshot.ledger.total;
+    let lost = [total.dropped, total.skipped, total.dead_lettered, total.discarded, total.left];
+    let whole = row("whole run", 0, total.made, total.delivered, lost);
+    let verdict = if snapshot.ledger.balanced { "The books balance." } else { "THE BOOKS DO NOT BALANCE." };
+    format!("{}\n{verdict}", table(&header, stages.chain([whole])))
+}
+
+fn failures(snapshot: &RunSnapshot) -> String {
+    if snapshot.failures.is_empty() {
+        return String::new();
+    }
+    let mut lines = vec!["Failures:".to_owned()];
+    for group in &snapshot.failures {
+        let more = if group.count > group.first_keys.len() as u64 { ", ..." } else { "" };
+        lines.push(format!(
+            "  {} x [{}] {}: {} ({}{more})",
+            count(group.count),
+            group.stage,
+            group.class.name(),
+            group.message,
+            group.first_keys.join(", ")
+        ));
+    }
+    if snapshot.failures_not_listed > 0 {
+        lines.push(format!("  {} more of other kinds", count(snapshot.failures_not_listed)));
+    }
+    lines.join("\n")
+}
+
+fn counters(snapshot: &RunSnapshot) -> String {
+    let line = |(stage, counters): (&String, &std::collections::BTreeMap<String, f64>)| {
+        let named: Vec<String> = counters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        format!("[{stage}] counted {}", named.join(", "))
+    };
+    snapshot.counters.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The lines of seed 000, and its question.
+fn lines(snapshot: &RunSnapshot) -> String {
+    let mut lines: Vec<String> = snapshot.stages.iter().map(stage_line).collect();
+    let [.., before, sink] = snapshot.queues.as_slice() else { return lines.join("\n") };
+    let (upstream, downstream) = (before.figures.ave_get_time_s, sink.figures.ave_put_time_s);
+    lines.push(format!(
+        "[sink] Processed {} items in {}. QPS: {}. Average wait time: Upstream: {}, Downstream: {}.",
+        sink.figures.num_items,
+        bracketed(sink.figures.elapsed_s),
+        sink.figures.qps.map_or_else(|| "-".to_owned(), |qps| format!("{qps:.2}")),
+        upstream.map_or_else(|| "-".to_owned(), bracketed),
+        downstream.map_or_else(|| "-".to_owned(), bracketed),
+    ));
+    lines.push(format!("Is data loading the bottleneck? {}.", Answer::of(upstream, downstream).in_words()));
+    lines.join("\n")
+}
+
+fn stage_line(stage: &StageRecord) -> String {
+    let task = &stage.task;
+    let qps = if task.elapsed_s > 0.0 { task.num_tasks as f64 / task.elapsed_s } else { 0.0 };
+    format!(
+        "[{}] Completed {} tasks ({} failed) in {}. QPS: {qps:.2} (Concurrency: {}). Average task time: {}.",
+        stage.name,
+        task.num_tasks,
+        task.num_failures,
+        bracketed(task.elapsed_s),
+        stage.concurrency,
+        task.ave_time_s.map_or_else(|| "-".to_owned(), bracketed),
+    )
+}
+
+fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(header.iter().copied()).add_rows(rows);
+    for (position, column) in table.column_iter_mut().enumerate() {
+        if position > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n")
+}

@@ -1,0 +1,199 @@
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use penstock_engine::consumers::{Discard, Simulate};
+use penstock_engine::graph::{Graph, Node, StageNode, StageWork};
+use penstock_engine::ops::{CollateFactory, HostTransfer, SleepFactory, SleepTask, SleepTimes};
+use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
+use penstock_engine::range::RangeSource;
+use penstock_engine::timer::Timer;
+use penstock_storage::{BoundedStore, FetchOp, ListSource, RecordSource, StoreError};
+use penstock_types::manifest::Mode;
+use penstock_types::plan::{
+    AssetPlan, ConsumerPlan, Device, Plan, SleepPlan, SourceKind, SourcePlan, StageId, StageKind, StagePlan,
+    WasmPlan,
+};
+use penstock_types::policy::Capacity;
+use penstock_types::spec::SleepOn;
+use penstock_types::traversal::{ShardFault, Traversal};
+use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
+
+use crate::modules::Modules;
+use crate::stores::Stores;
+
+/// Why a checked pipeline cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum AssembleError {
+    /// A name the plan was checked with stands for nothing any more.
+    #[error("{what} `{name}` is gone since the pipeline was checked")]
+    Gone {
+        /// What was named.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// An asset cannot be read.
+    #[error("stage `{stage}`: its asset `{asset}` cannot be read")]
+    Asset {
+        /// Id of the stage.
+        stage: String,
+        /// The asset's name.
+        asset: String,
+        /// Why not.
+        source: StoreError,
+    },
+    /// The shard is none.
+    #[error(transparent)]
+    Shard(#[from] ShardFault),
+    /// The machine gives no thread for the timer.
+    #[error("cannot start the timer's thread")]
+    Timer(#[source] io::Error),
+}
+
+/// A graph and what is known of its WASM stages.
+pub(crate) struct Assembled {
+    pub(crate) graph: Graph,
+    /// The stages that run modules, by id.
+    pub(crate) guests: BTreeMap<String, StageFactory>,
+}
+
+/// What assembling needs.
+pub(crate) struct Parts<'a> {
+    pub(crate) stores: &'a Stores,
+    pub(crate) modules: &'a Modules,
+    pub(crate) threads: usize,
+}
+
+impl Parts<'_> {
+    /// Builds the graph of a plan: the only place that maps a kind to what does it.
+    pub(crate) async fn assemble(&self, plan: &Plan) -> Result<Assembled, AssembleError> {
+        let mut guests = BTreeMap::new();
+        let mut stages = Vec::with_capacity(plan.stages.len());
+        for stage in &plan.stages {
+            stages.push(StageNode {
+                node: node(&stage.id, &stage.label(), stage.queue),
+                kind: stage.kind.name(),
+                on_error: stage.on_error,
+                max_failures: stage.max_failures,
+                work: self.work(plan, stage, &mut guests).await?,
+            });
+        }
+        let graph = Graph {
+            name: plan.name.clone(),
+            source: self.source(&plan.source)?,
+            source_node: node(&plan.source.id, &plan.source.id.to_string(), plan.source.queue),
+            stages,
+            sink_node: node(&plan.sink.id, &plan.sink.id.to_string(), plan.sink.queue),
+            consumer: consumer(plan),
+            threads: self.threads,
+            stack_bytes: WORKER_STACK_BYTES,
+            buffer_bytes: plan.buffer_bytes,
+            max_failures: plan.max_failures,
+            interval: plan.interval,
+        };
+        Ok(Assembled { graph, guests })
+    }
+
+    fn source(&self, source: &SourcePlan) -> Result<Box<dyn Source>, AssembleError> {
+        Ok(match &source.kind {
+            SourceKind::List { store, prefix, suffix } => {
+                Box::new(ListSource::new(self.store(store)?, prefix.as_str(), suffix.as_str(), source.traversal))
+            }
+            SourceKind::Range { count } => Box::new(RangeSource::new(Traversal::new(*count, source.traversal)?)),
+            SourceKind::Records { store, key } => {
+                Box::new(RecordSource::new(self.store(store)?, key.as_str(), source.traversal))
+            }
+        })
+    }
+
+    async fn work(
+        &self,
+        plan: &Plan,
+        stage: &StagePlan,
+        guests: &mut BTreeMap<String, StageFactory>,
+    ) -> Result<StageWork, AssembleError> {
+        let tasks = |op: Arc<dyn TaskOp>| StageWork::Tasks { op, concurrency: stage.concurrency, order: stage.order };
+        let threads = |factory: Arc<dyn ThreadOpFactory>, stateful: bool| StageWork::Threads {
+            factory,
+            concurrency: stage.concurrency,
+            order: stage.order,
+            stateful,
+        };
+        Ok(match &stage.kind {
+            StageKind::Aggregate { size, drop_last } => StageWork::Aggregate { size: *size, drop_last: *drop_last },
+            StageKind::Disaggregate => StageWork::Disaggregate,
+            StageKind::Fetch { store } => tasks(Arc::new(FetchOp::new(self.store(store)?))),
+            StageKind::Wasm(wasm) => {
+                let factory = self.guest(plan, stage, wasm).await?;
+                guests.insert(stage.id.to_string(), factory.clone());
+                threads(Arc::new(factory), wasm.mode == Mode::Stateful)
+            }
+            StageKind::Collate => threads(Arc::new(CollateFactory), false),
+            StageKind::Transfer { device: Device::Host } => tasks(Arc::new(HostTransfer)),
+            StageKind::Sleep(sleep) => {
+                let times = SleepTimes::new(*sleep, plan.seed, &seed_name(plan, stage));
+                match sleep {
+                    SleepPlan { on: SleepOn::Async, .. } => {
+                        let timer = Timer::start().map_err(AssembleError::Timer)?;
+                        tasks(Arc::new(SleepTask::new(times, Arc::new(timer))))
+                    }
+                    SleepPlan { on: SleepOn::Thread, .. } => threads(Arc::new(SleepFactory::new(times)), false),
+                }
+            }
+        })
+    }
+
+    async fn guest(&self, plan: &Plan, stage: &StagePlan, wasm: &WasmPlan) -> Result<StageFactory, AssembleError> {
+        let gone = || AssembleError::Gone { what: "the module", name: wasm.module.clone() };
+        let module = self.modules.find(&wasm.module).ok_or_else(gone)?;
+        let mut assets = BTreeMap::new();
+        for (name, AssetPlan { store, key }) in &wasm.assets {
+            let (bytes, _) = self.store(store)?.get(key.as_str().into()).await;
+            let unreadable =
+                |source| AssembleError::Asset { stage: stage.id.to_string(), asset: name.clone(), source };
+            assets.insert(name.clone(), bytes.map_err(unreadable)?);
+        }
+        Ok(module.stage(StageSettings {
+            name: seed_name(plan, stage),
+            params: wasm.params.clone().into(),
+            deadline: wasm.deadline,
+            memory_bytes: wasm.memory_bytes,
+            assets,
+            document_seed: plan.seed,
+        }))
+    }
+
+    fn store(&self, name: &str) -> Result<BoundedStore, AssembleError> {
+        let gone = || AssembleError::Gone { what: "the store", name: name.to_owned() };
+        self.stores.get(name).cloned().ok_or_else(gone)
+    }
+}
+
+/// The stage's name, as it goes into seeds: a second stage of the same name draws numbers of its own.
+fn seed_name(plan: &Plan, stage: &StagePlan) -> String {
+    let before = plan.stages.iter().take_while(|other| other.id != stage.id);
+    match before.filter(|other| other.id.name() == stage.id.name()).count() {
+        0 => stage.id.name().to_owned(),
+        nth => format!("{}#{nth}", stage.id.name()),
+    }
+}
+
+fn consumer(plan: &Plan) -> Box<dyn Consumer> {
+    match plan.consumer {
+        ConsumerPlan::Discard => Box::new(Discard),
+        ConsumerPlan::Simulate { step, jitter } => Box::new(Simulate::new(step, jitter, plan.seed)),
+    }
+}
+
+fn node(id: &StageId, label: &str, capacity: Capacity) -> Node {
+    Node {
+        id: id.to_string(),
+        name: id.name().to_owned(),
+        label: format!("[{label}]"),
+        queue_id: id.queue_id(),
+        queue_label: format!("[{label}_queue]"),
+        capacity,
+    }
+}
+

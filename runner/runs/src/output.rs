@@ -1,0 +1,150 @@
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use penstock_engine::Failure;
+use penstock_types::run::{RunSnapshot, Window};
+use serde::Serialize;
+
+use crate::dead_letter::DeadLetter;
+
+const SPEC: &str = "spec.json";
+const WINDOWS: &str = "windows.ndjson";
+const SNAPSHOT: &str = "snapshot.json";
+const ERRORS: &str = "errors.ndjson";
+const DEAD_LETTERS: &str = "dead_letters.ndjson";
+
+/// Where a run is written down: the document that ran, every window, every failed sample, and the last snapshot.
+#[derive(Debug)]
+pub struct OutputFolder {
+    folder: PathBuf,
+    windows: Lines,
+    errors: Lines,
+    dead_letters: Lines,
+    /// The first thing that could not be written.
+    broken: OnceLock<OutputError>,
+}
+
+/// Why a run cannot be written down.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum OutputError {
+    /// The folder is taken.
+    #[error("`{}` already holds a run; choose another folder or remove it", .0.display())]
+    Taken(PathBuf),
+    /// The disk says no.
+    #[error("cannot write `{}`", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::sync::Arc<io::Error>,
+    },
+}
+
+/// A file of JSON lines, made when the first one is written.
+#[derive(Debug)]
+struct Lines {
+    path: PathBuf,
+    file: Mutex<Option<BufWriter<File>>>,
+}
+
+impl OutputFolder {
+    /// Makes the folder and writes the document that will run into it.
+    pub fn create(folder: &Path, document: &serde_json::Value) -> Result<Self, OutputError> {
+        let names = [SPEC, WINDOWS, SNAPSHOT, ERRORS, DEAD_LETTERS];
+        if names.iter().any(|name| folder.join(name).exists()) {
+            return Err(OutputError::Taken(folder.to_owned()));
+        }
+        fs::create_dir_all(folder).map_err(|error| write_error(folder, error))?;
+        let lines = |name: &str| Lines { path: folder.join(name), file: Mutex::default() };
+        let output = Self {
+            folder: folder.to_owned(),
+            windows: lines(WINDOWS),
+            errors: lines(ERRORS),
+            dead_letters: lines(DEAD_LETTERS),
+            broken: OnceLock::new(),
+        };
+        output.write_whole(SPEC, document)?;
+        output.windows.open()?;
+        output.errors.open()?;
+        Ok(output)
+    }
+
+    pub(crate) fn write_window(&self, window: &Window) {
+        // Somebody may follow the file, and there are few of them.
+        self.note(self.windows.write(window).and_then(|()| self.windows.flush()));
+    }
+
+    pub(crate) fn write_failure(&self, failure: &Failure, module: Option<&String>) {
+        self.note(self.errors.write(&failure.record));
+        if let Some(sample) = &failure.dead_letter {
+            let letter = DeadLetter::new(&failure.record, module.map(String::as_str), sample);
+            self.note(self.dead_letters.write(&letter));
+        }
+    }
+
+    /// Writes the last snapshot and everything still in buffers.
+    pub(crate) fn finish(&self, snapshot: &RunSnapshot) -> Result<(), OutputError> {
+        for lines in [&self.windows, &self.errors, &self.dead_letters] {
+            lines.flush()?;
+        }
+        self.write_whole(SNAPSHOT, snapshot)?;
+        self.broken.get().cloned().map_or(Ok(()), Err)
+    }
+
+    fn note(&self, written: Result<(), OutputError>) {
+        if let Err(error) = written {
+            self.broken.get_or_init(|| {
+                tracing::error!(error = %error, "the run's output is not whole");
+                error
+            });
+        }
+    }
+
+    /// Writes a file whole or not at all.
+    fn write_whole(&self, name: &str, content: &impl Serialize) -> Result<(), OutputError> {
+        let (path, part) = (self.folder.join(name), self.folder.join(format!("{name}.part")));
+        let write = || -> io::Result<()> {
+            let mut text = serde_json::to_vec_pretty(content)?;
+            text.push(b'\n');
+            fs::write(&part, text)?;
+            fs::rename(&part, &path)
+        };
+        write().map_err(|error| write_error(&path, error))
+    }
+}
+
+impl Lines {
+    fn write(&self, line: &impl Serialize) -> Result<(), OutputError> {
+        self.with_file(|file| {
+            serde_json::to_writer(&mut *file, line)?;
+            file.write_all(b"\n")
+        })
+    }
+
+    fn open(&self) -> Result<(), OutputError> {
+        self.with_file(|_| Ok(()))
+    }
+
+    fn flush(&self) -> Result<(), OutputError> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.as_mut().map_or(Ok(()), |file| file.flush()).map_err(|error| write_error(&self.path, error))
+    }
+
+    fn with_file(&self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), OutputError> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = || -> io::Result<()> {
+            if file.is_none() {
+                *file = Some(BufWriter::new(File::create(&self.path)?));
+            }
+            file.as_mut().map_or(Ok(()), write)
+        };
+        open().map_err(|error| write_error(&self.path, error))
+    }
+}
+
+fn write_error(path: &Path, error: io::Error) -> OutputError {
+    OutputError::Write { path: path.to_owned(), source: std::sync::Arc::new(error) }
+}

@@ -1,0 +1,37 @@
+use std::collections::BTreeMap;
+
+use penstock_types::fault::{Pointer, SpecFault};
+use penstock_types::plan::ModuleFacts;
+use penstock_types::spec::{Spec, Stage};
+use serde_json::Value;
+
+/// Checks the parameters of every WASM stage against what its module's manifest says it takes.
+pub(crate) fn check_params(spec: &Spec, modules: &BTreeMap<String, ModuleFacts>) -> Vec<SpecFault> {
+    let mut faults = Vec::new();
+    for (index, stage) in spec.stages.iter().enumerate() {
+        let Stage::Wasm(wasm) = stage else { continue };
+        let Some(facts) = modules.get(wasm.module.as_str()) else { continue };
+        let place = Pointer::ROOT.key("stages").index(index).key("wasm").key("params");
+        let params = Value::Object(wasm.params.clone());
+        match &facts.manifest.params {
+            Some(schema) => check(&params, schema, &facts.name, &place, &mut faults),
+            None if wasm.params.is_empty() => {}
+            None => faults.push(SpecFault::new(place, format!("the module `{}` takes no parameters", facts.name))),
+        }
+    }
+    faults
+}
+
+fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: &mut Vec<SpecFault>) {
+    match jsonschema::validator_for(schema) {
+        Ok(validator) => faults.extend(validator.iter_errors(params).map(|error| {
+            let within = Pointer::parse(error.instance_path().as_str());
+            let place = within.iter().flat_map(Pointer::steps).fold(place.clone(), |place, step| place.key(&step));
+            SpecFault::new(place, format!("the module `{module}` refuses it: {error}"))
+        })),
+        Err(error) => faults.push(SpecFault::new(
+            place.clone(),
+            format!("the manifest of the module `{module}` holds a schema that cannot be used: {error}; its author has to mend it"),
+        )),
+    }
+}

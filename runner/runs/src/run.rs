@@ -1,0 +1,162 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use penstock_engine::Failure;
+use penstock_engine::running::{Observer, RunHandle, RunView, Running, StopReason};
+use penstock_types::run::{RunSnapshot, Window};
+use penstock_wasm::{LogLines, StageFactory};
+
+use crate::output::{OutputError, OutputFolder};
+
+/// A run of this process.
+#[derive(Debug)]
+pub struct Run {
+    running: Running,
+    handle: RunHandle,
+    facts: Facts,
+    watcher: Arc<Watcher>,
+}
+
+/// A run that is over.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its last snapshot.
+    pub snapshot: RunSnapshot,
+    /// Why its output is not whole, if it is not.
+    pub output: Result<(), OutputError>,
+}
+
+/// What does not change while a run goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    id: String,
+    name: String,
+    started_at: String,
+    threads: u32,
+    modules: BTreeMap<String, String>,
+    guests: BTreeMap<String, StageFactory>,
+}
+
+/// Writes down what happens.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    output: Option<OutputFolder>,
+    modules: BTreeMap<String, String>,
+}
+
+impl Run {
+    pub(crate) fn new(running: Running, facts: Facts, watcher: Arc<Watcher>) -> Self {
+        Self { handle: running.handle(), running, facts, watcher }
+    }
+
+    /// Names the run.
+    pub fn id(&self) -> &str {
+        &self.facts.id
+    }
+
+    /// Ends the run where it is.
+    pub fn stop(&self, reason: StopReason) {
+        self.handle.stop(reason);
+    }
+
+    /// A way to stop it from elsewhere.
+    pub fn handle(&self) -> RunHandle {
+        self.handle.clone()
+    }
+
+    /// Waits until it is over, but not longer than `most`. Says whether it is over.
+    pub fn wait_for(&self, most: Duration) -> bool {
+        self.handle.wait_for(most)
+    }
+
+    /// The run at this moment.
+    pub fn snapshot(&self) -> RunSnapshot {
+        self.facts.snapshot(self.handle.view())
+    }
+
+    /// The last lines that each module logged, by stage id.
+    pub fn logs(&self) -> BTreeMap<String, LogLines> {
+        self.facts.guests.iter().map(|(stage, guest)| (stage.clone(), guest.logs())).collect()
+    }
+
+    /// Waits until it is over and its output is written.
+    pub fn wait(self) -> Ended {
+        let snapshot = self.facts.snapshot(self.running.wait());
+        let output = match &self.watcher.output {
+            Some(output) => output.finish(&snapshot),
+            None => Ok(()),
+        };
+        Ended { snapshot, output }
+    }
+}
+
+impl Facts {
+    pub(crate) fn new(
+        name: &str,
+        threads: u32,
+        modules: BTreeMap<String, String>,
+        guests: BTreeMap<String, StageFactory>,
+    ) -> Self {
+        Self {
+            id: uuid::Uuid::now_v7().to_string(),
+            name: name.to_owned(),
+            started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+            threads,
+            modules,
+            guests,
+        }
+    }
+
+    pub(crate) fn modules(&self) -> &BTreeMap<String, String> {
+        &self.modules
+    }
+
+    fn snapshot(&self, view: RunView) -> RunSnapshot {
+        let counters = self.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
+        RunSnapshot {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            state: view.state,
+            error: view.error,
+            started_at: self.started_at.clone(),
+            elapsed_s: view.elapsed.as_secs_f64(),
+            threads: self.threads,
+            modules: self.modules.clone(),
+            counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),
+            stages: view.stages,
+            queues: view.queues,
+            ledger: view.ledger,
+            failures: view.failures,
+            failures_not_listed: view.failures_not_listed,
+        }
+    }
+}
+
+impl Watcher {
+    pub(crate) fn new(output: Option<OutputFolder>, modules: BTreeMap<String, String>) -> Self {
+        Self { output, modules }
+    }
+}
+
+impl Observer for Watcher {
+    fn on_failure(&self, failure: &Failure) {
+        let record = &failure.record;
+        tracing::debug!(
+            stage = record.stage,
+            key = record.key,
+            class = record.class.name(),
+            message = record.message,
+            "sample failed"
+        );
+        if let Some(output) = &self.output {
+            output.write_failure(failure, self.modules.get(&record.stage));
+        }
+    }
+
+    fn on_window(&self, window: &Window) {
+        if let Some(output) = &self.output {
+            output.write_window(window);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use penstock_engine::clock::MonotonicClock;
+use penstock_types::fault::{Pointer, SpecFault};
+use penstock_types::plan::{Known, Plan, StageKind};
+use penstock_types::policy::OnError;
+use penstock_types::spec::{Spec, Stage};
+use tokio::runtime::Handle;
+
+use crate::assemble::{AssembleError, Parts};
+use crate::modules::Modules;
+use crate::output::{OutputError, OutputFolder};
+use crate::params::check_params;
+use crate::run::{Facts, Run, Watcher};
+use crate::stores::Stores;
+
+/// Runs pipelines with the stores and modules it was given.
+#[derive(Clone, Debug)]
+pub struct Runner {
+    runtime: Handle,
+    stores: Stores,
+    modules: Modules,
+}
+
+/// Why a run did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The pipeline cannot be built.
+    #[error(transparent)]
+    Assemble(#[from] AssembleError),
+    /// Its output has no place.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The machine gives no threads.
+    #[error("cannot start the run's thread")]
+    Thread(#[source] std::io::Error),
+}
+
+impl Runner {
+    /// A runner whose storage reads run on `runtime`.
+    pub fn new(runtime: Handle, stores: Stores, modules: Modules) -> Self {
+        Self { runtime, stores, modules }
+    }
+
+    /// The threads a document asks for, or the machine's cores.
+    pub fn threads(spec: &Spec) -> u32 {
+        let cores = available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX));
+        spec.threads.map_or(cores, |threads| threads.get())
+    }
+
+    /// The instances a document's modules may need at a time: one for each worker thread and WASM stage.
+    pub fn instances(spec: &Spec) -> u32 {
+        let guests = spec.stages.iter().filter(|stage| matches!(stage, Stage::Wasm(_))).count();
+        Self::threads(spec).saturating_mul(u32::try_from(guests).unwrap_or(u32::MAX))
+    }
+
+    /// Checks a document against what this runner knows. Fails with everything that is wrong with it.
+    pub fn check(&self, spec: &Spec) -> Result<Plan, Vec<SpecFault>> {
+        let written = spec.stages.iter().filter_map(|stage| match stage {
+            Stage::Wasm(wasm) => Some(wasm.module.as_str().to_owned()),
+            _ => None,
+        });
+        let modules = self.modules.facts(written);
+        let mut faults = check_params(spec, &modules);
+        let stores = self.stores.names();
+        match Plan::check(spec, Known { modules: &modules, stores: Some(&stores) }) {
+            Ok(plan) if faults.is_empty() => Ok(plan),
+            Ok(_) => Err(faults),
+            Err(more) => {
+                faults.extend(more);
+                faults.sort_by(|one, other| one.pointer.cmp(&other.pointer));
+                Err(faults)
+            }
+        }
+    }
+
+    /// What a plan wants kept aside needs a folder to keep it in.
+    pub fn check_output(plan: &Plan, has_output: bool) -> Vec<SpecFault> {
+        let keeps = |stage: &&penstock_types::plan::StagePlan| stage.on_error == OnError::DeadLetter;
+        let fault = |stage: &penstock_types::plan::StagePlan| {
+            let place = Pointer::ROOT.key("stages").index(stage.id.position() as usize - 1);
+            SpecFault::new(
+                place.key(stage.kind.name()).key("on_error"),
+                "`dead_letter` keeps failed samples in the run's output folder, and there is none; give one with `--out DIR`, or use `skip`",
+            )
+        };
+        if has_output { Vec::new() } else { plan.stages.iter().filter(keeps).map(fault).collect() }
+    }
+
+    /// Starts a run of a checked pipeline. What it measures is also written to `output`, if there is one.
+    pub async fn start(&self, plan: &Plan, output: Option<OutputFolder>) -> Result<Run, StartError> {
+        let cores = available_parallelism().map_or(NonZeroU32::MIN.get(), |cores| cores.get() as u32);
+        let threads = plan.threads.unwrap_or(cores).max(1);
+        let parts = Parts { stores: &self.stores, modules: &self.modules, threads: threads as usize };
+        let assembled = parts.assemble(plan).await?;
+        let modules = plan.stages.iter().filter_map(|stage| match &stage.kind {
+            StageKind::Wasm(wasm) => Some((stage.id.to_string(), wasm.digest.clone())),
+            _ => None,
+        });
+        let facts = Facts::new(&plan.name, threads, modules.collect(), assembled.guests);
+        let watcher = Arc::new(Watcher::new(output, facts.modules().clone()));
+        let clock = Arc::new(MonotonicClock::start());
+        let running =
+            assembled.graph.start(self.runtime.clone(), clock, watcher.clone()).map_err(StartError::Thread)?;
+        Ok(Run::new(running, facts, watcher))
+    }
+}
