@@ -66,8 +66,12 @@ pub(crate) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Builds the graph of a plan: the only place that maps a kind to what does it.
-    pub(crate) async fn assemble(&self, plan: &Plan) -> Result<Assembled, AssembleError> {
+    /// Builds the graph of a plan, to be drained by `consumer`: the only place that maps a kind to what does it.
+    pub(crate) async fn assemble(
+        &self,
+        plan: &Plan,
+        consumer: Box<dyn Consumer>,
+    ) -> Result<Assembled, AssembleError> {
         let mut guests = BTreeMap::new();
         let mut stages = Vec::with_capacity(plan.stages.len());
         for stage in &plan.stages {
@@ -85,7 +89,7 @@ impl Parts<'_> {
             source_node: node(&plan.source.id, &plan.source.id.to_string(), plan.source.queue),
             stages,
             sink_node: node(&plan.sink.id, &plan.sink.id.to_string(), plan.sink.queue),
-            consumer: consumer(plan),
+            consumer,
             threads: self.threads,
             stack_bytes: WORKER_STACK_BYTES,
             buffer_bytes: plan.buffer_bytes,
@@ -179,7 +183,8 @@ fn seed_name(plan: &Plan, stage: &StagePlan) -> String {
     }
 }
 
-fn consumer(plan: &Plan) -> Box<dyn Consumer> {
+/// The consumer that the document names.
+pub(crate) fn consumer(plan: &Plan) -> Box<dyn Consumer> {
     match plan.consumer {
         ConsumerPlan::Discard => Box::new(Discard),
         ConsumerPlan::Simulate { step, jitter } => Box::new(Simulate::new(step, jitter, plan.seed)),

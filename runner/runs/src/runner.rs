@@ -3,13 +3,14 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use penstock_engine::clock::MonotonicClock;
+use penstock_engine::ports::Consumer;
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::{Known, Plan, StageKind};
 use penstock_types::policy::OnError;
 use penstock_types::spec::{Spec, Stage};
 use tokio::runtime::Handle;
 
-use crate::assemble::{AssembleError, Parts};
+use crate::assemble::{AssembleError, Parts, consumer};
 use crate::modules::Modules;
 use crate::output::{OutputError, OutputFolder};
 use crate::params::check_params;
@@ -91,10 +92,20 @@ impl Runner {
 
     /// Starts a run of a checked pipeline. What it measures is also written to `output`, if there is one.
     pub async fn start(&self, plan: &Plan, output: Option<OutputFolder>) -> Result<Run, StartError> {
+        self.start_with(plan, output, consumer(plan)).await
+    }
+
+    /// Starts a run whose items go to `consumer` instead of the one that the document names.
+    pub async fn start_with(
+        &self,
+        plan: &Plan,
+        output: Option<OutputFolder>,
+        consumer: Box<dyn Consumer>,
+    ) -> Result<Run, StartError> {
         let cores = available_parallelism().map_or(NonZeroU32::MIN.get(), |cores| cores.get() as u32);
         let threads = plan.threads.unwrap_or(cores).max(1);
         let parts = Parts { stores: &self.stores, modules: &self.modules, threads: threads as usize };
-        let assembled = parts.assemble(plan).await?;
+        let assembled = parts.assemble(plan, consumer).await?;
         let modules = plan.stages.iter().filter_map(|stage| match &stage.kind {
             StageKind::Wasm(wasm) => Some((stage.id.to_string(), wasm.digest.clone())),
             _ => None,
