@@ -1,0 +1,65 @@
+# `make demo` and `make test` are all a fresh machine needs; `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+GUEST_DIR  := $(TARGET_DIR)/wasm32-unknown-unknown/guest
+STAGES     := decode-resize normalize text-filter
+TEST_GUESTS := $(patsubst tests/guests/%/Cargo.toml,guest-%,$(wildcard tests/guests/*/Cargo.toml))
+PENSTOCK   := $(TARGET_DIR)/release/penstock
+DEMO       := demo
+PHOTOS     := 2000
+
+.PHONY: help
+help: ## List what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: stages
+stages: ## Build the example stages as WebAssembly modules
+	@cargo=$$(guest-sdk/setup-target.sh --quiet); \
+	$$cargo build --locked --profile guest --target wasm32-unknown-unknown $(addprefix -p ,$(STAGES))
+
+.PHONY: guests
+guests: ## Build the example stages and the misbehaving modules of the tests
+	@cargo=$$(guest-sdk/setup-target.sh --quiet); \
+	$$cargo build --locked --profile guest --target wasm32-unknown-unknown $(addprefix -p ,$(STAGES) $(TEST_GUESTS))
+
+.PHONY: build
+build: ## Build the `penstock` binary, optimised
+	cargo build --locked --release -p penstock -p make-data
+
+.PHONY: photos
+photos: build
+	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
+
+.PHONY: demo
+demo: stages photos ## Make photos, decode and resize them in a sandbox, batch them, and see what limits it
+	$(PENSTOCK) run examples/pipelines/photos.json --store photos=$(DEMO)/photos \
+	  --module decode-resize=$(GUEST_DIR)/decode_resize.wasm
+
+.PHONY: test
+test: guests ## Run all tests, and check format, lints and dependencies
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --exclude 'guest-*' --all-targets -- -D warnings
+	cargo test --locked --workspace --exclude 'guest-*'
+
+.PHONY: bench
+bench: guests build ## Measure what the design promises, as ratios in one run, and print the table
+	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
+	cargo bench --locked -p penstock-engine -p penstock-wasm
+	cargo bench --locked -p penstock-tests --bench table
+
+.PHONY: deny
+deny: ## Check licences, sources and bans of all dependencies (needs cargo-deny; installed if missing)
+	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	cargo deny --all-features check bans licenses sources
+
+.PHONY: fmt
+fmt: ## Format everything
+	cargo fmt --all
+
+.PHONY: clean
+clean: ## Remove what was built and made
+	cargo clean
+	rm -rf $(DEMO)
