@@ -7,8 +7,8 @@ use std::time::Duration;
 use penstock_types::policy::{Capacity, Concurrency, FailureLimit, OnError, Order};
 
 use crate::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
-use crate::worker::Factories;
 use crate::schedule::{Does, NodeShape, RunsOn, Shape, StageShape};
+use crate::worker::Factories;
 
 /// A pipeline ready to run.
 pub struct Graph {
@@ -34,6 +34,8 @@ pub struct Graph {
     pub max_failures: Option<FailureLimit>,
     /// Length of a measuring interval.
     pub interval: Duration,
+    /// Whether stages and queues are measured; off only to learn what measuring costs.
+    pub measured: bool,
 }
 
 /// A node of the chain and the queue at its exit.
@@ -119,10 +121,16 @@ impl Graph {
     pub(crate) fn shape(&self) -> Shape {
         Shape {
             source: self.source_node.shape(),
-            stages: self.stages.iter().enumerate().map(|(position, stage)| self.stage_shape(position, stage)).collect(),
+            stages: self
+                .stages
+                .iter()
+                .enumerate()
+                .map(|(position, stage)| self.stage_shape(position, stage))
+                .collect(),
             sink: self.sink_node.shape(),
             buffer_bytes: self.buffer_bytes,
             max_failures: self.max_failures,
+            measured: self.measured,
         }
     }
 
@@ -135,12 +143,23 @@ impl Graph {
                 concurrency: concurrency.get(),
                 order: *order,
                 // Stateful stages are spread over the workers.
-                runs_on: if *stateful { RunsOn::OneThread(position % self.threads) } else { RunsOn::AnyThread },
+                runs_on: if *stateful {
+                    RunsOn::OneThread(position % self.threads)
+                } else {
+                    RunsOn::AnyThread
+                },
             },
-            StageWork::Aggregate { size, drop_last } => Does::Aggregate { size: *size, drop_last: *drop_last },
+            StageWork::Aggregate { size, drop_last } => {
+                Does::Aggregate { size: *size, drop_last: *drop_last }
+            }
             StageWork::Disaggregate => Does::Disaggregate,
         };
-        StageShape { node: stage.node.shape(), on_error: stage.on_error, max_failures: stage.max_failures, does }
+        StageShape {
+            node: stage.node.shape(),
+            on_error: stage.on_error,
+            max_failures: stage.max_failures,
+            does,
+        }
     }
 }
 

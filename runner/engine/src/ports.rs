@@ -156,10 +156,7 @@ impl Fault {
 
 impl SourceFault {
     /// A fault with its cause.
-    pub fn new(
-        message: impl Into<String>,
-        source: Option<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Self {
+    pub fn new(message: impl Into<String>, source: Option<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { message: message.into(), source }
     }
 }

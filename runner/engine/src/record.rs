@@ -19,19 +19,21 @@ impl Recorder {
             .map(|stage| (stage.node.clone(), stage.kind, stage.work.concurrency().get() as u32))
             .collect();
         let nodes = graph.stages.iter().map(|stage| &stage.node);
-        let queues = std::iter::once(&graph.source_node).chain(nodes).chain([&graph.sink_node]).cloned().collect();
+        let queues =
+            std::iter::once(&graph.source_node).chain(nodes).chain([&graph.sink_node]).cloned().collect();
         Self { stages, queues }
     }
 
     pub(crate) fn stages(&self, sums: &[TaskSums]) -> Vec<StageRecord> {
-        let record = |((node, kind, concurrency), sums): (&(Node, &'static str, u32), &TaskSums)| StageRecord {
-            id: node.id.clone(),
-            name: node.name.clone(),
-            kind: (*kind).to_owned(),
-            label: node.label.clone(),
-            concurrency: *concurrency,
-            task: sums.figures(),
-        };
+        let record =
+            |((node, kind, concurrency), sums): (&(Node, &'static str, u32), &TaskSums)| StageRecord {
+                id: node.id.clone(),
+                name: node.name.clone(),
+                kind: (*kind).to_owned(),
+                label: node.label.clone(),
+                concurrency: *concurrency,
+                task: sums.figures(),
+            };
         self.stages.iter().zip(sums).map(record).collect()
     }
 
@@ -46,8 +48,10 @@ impl Recorder {
 
     /// What was done between two readings.
     pub(crate) fn window(&self, from: &Reading, to: &Reading) -> Window {
-        let stages: Vec<TaskSums> = to.stages.iter().zip(&from.stages).map(|(to, from)| to.since(from)).collect();
-        let queues: Vec<QueueSums> = to.queues.iter().zip(&from.queues).map(|(to, from)| to.since(from)).collect();
+        let stages: Vec<TaskSums> =
+            to.stages.iter().zip(&from.stages).map(|(to, from)| to.since(from)).collect();
+        let queues: Vec<QueueSums> =
+            to.queues.iter().zip(&from.queues).map(|(to, from)| to.since(from)).collect();
         Window {
             t0_s: from.at.seconds(),
             t1_s: to.at.seconds(),

@@ -78,7 +78,12 @@ pub struct RunHandle {
 impl Graph {
     /// Starts the pipeline. Ops that wait run on `runtime`; everything else gets threads of its own. An error means that the
     /// machine gave no more threads.
-    pub fn start(self, runtime: Handle, clock: Arc<dyn Clock>, observer: Arc<dyn Observer>) -> io::Result<Running> {
+    pub fn start(
+        self,
+        runtime: Handle,
+        clock: Arc<dyn Clock>,
+        observer: Arc<dyn Observer>,
+    ) -> io::Result<Running> {
         let recorder = Arc::new(Recorder::of(&self));
         let shared = Arc::new(Shared::new(&self, runtime, clock, observer));
         let handle = RunHandle { shared: shared.clone(), recorder };
@@ -148,7 +153,11 @@ impl RunHandle {
         let ops = Arc::new(graph.factories());
         for worker in 0..workers {
             let (shared, ops) = (self.shared.clone(), ops.clone());
-            spawn(format!("worker/{worker}"), stack_bytes, Box::new(move || run_worker(&shared, &ops, worker)));
+            spawn(
+                format!("worker/{worker}"),
+                stack_bytes,
+                Box::new(move || run_worker(&shared, &ops, worker)),
+            );
         }
         let Graph { source, consumer, .. } = graph;
         let shared = self.shared.clone();

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use penstock_types::ledger::Ledger;
 use penstock_types::policy::{FailureLimit, OnError, Order};
 use penstock_types::run::FailureGroup;
-use penstock_types::stats::{QueueSums, TaskSums, Tick};
+use penstock_types::stats::{QueueMeter, QueueSums, StageMeter, TaskSums, Tick};
 
 use self::aggregate::Aggregate;
 use self::core::{Core, Step};
@@ -49,6 +49,8 @@ pub(crate) struct Shape {
     pub(crate) buffer_bytes: u64,
     /// How many failed samples end the run, counted over all stages. A rate is taken of the samples the source made.
     pub(crate) max_failures: Option<FailureLimit>,
+    /// Whether stages and queues are measured.
+    pub(crate) measured: bool,
 }
 
 /// A node of the chain and the queue at its exit.
@@ -137,11 +139,19 @@ pub(crate) struct Reading {
 impl Schedule {
     /// A schedule whose ops are still to be built: a job for each stage that runs on worker threads waits in it.
     pub(crate) fn new(shape: Shape, now: Tick) -> Self {
-        let nodes =
-            std::iter::once(&shape.source).chain(shape.stages.iter().map(|stage| &stage.node)).chain([&shape.sink]);
-        let queues = nodes.map(|node| Queue::new(node.queue_id.clone(), node.capacity, now)).collect();
-        let stages: Vec<Stage> =
-            shape.stages.into_iter().enumerate().map(|(position, stage)| Stage::new(position, stage, now)).collect();
+        let queue_meter = || if shape.measured { QueueMeter::starting_at(now) } else { QueueMeter::off() };
+        let nodes = std::iter::once(&shape.source)
+            .chain(shape.stages.iter().map(|stage| &stage.node))
+            .chain([&shape.sink]);
+        let queues =
+            nodes.map(|node| Queue::new(node.queue_id.clone(), node.capacity, queue_meter())).collect();
+        let measured = shape.measured.then_some(now);
+        let stages: Vec<Stage> = shape
+            .stages
+            .into_iter()
+            .enumerate()
+            .map(|(position, stage)| Stage::new(position, stage, measured))
+            .collect();
         let mut schedule = Self {
             source: SourceEnd::new(shape.source.id),
             stages,
@@ -378,7 +388,9 @@ impl Schedule {
         match self.stages.get_mut(node - 1) {
             Some(Stage { core, kind: Kind::Pipe(pipe) }) => pipe.step(core, &mut step),
             Some(Stage { core, kind: Kind::Aggregate(aggregate) }) => aggregate.step(core, &mut step),
-            Some(Stage { core, kind: Kind::Disaggregate(disaggregate) }) => disaggregate.step(core, &mut step),
+            Some(Stage { core, kind: Kind::Disaggregate(disaggregate) }) => {
+                disaggregate.step(core, &mut step)
+            }
             None => self.sink.step(&mut step),
         }
         (step.took, step.put)
@@ -416,7 +428,8 @@ impl Schedule {
 }
 
 impl Stage {
-    fn new(position: usize, shape: StageShape, now: Tick) -> Self {
+    /// Measured from the given moment on, if at all.
+    fn new(position: usize, shape: StageShape, measured: Option<Tick>) -> Self {
         let (concurrency, kind) = match shape.does {
             Does::Pipe { concurrency, order, runs_on } => {
                 (concurrency, Kind::Pipe(Pipe::new(position, concurrency, runs_on, order)))
@@ -424,7 +437,8 @@ impl Stage {
             Does::Aggregate { size, drop_last } => (1, Kind::Aggregate(Aggregate::new(size, drop_last))),
             Does::Disaggregate => (1, Kind::Disaggregate(Disaggregate::default())),
         };
-        let core = Core::new(shape.node.id, concurrency, shape.on_error, shape.max_failures, now);
+        let meter = measured.map_or_else(StageMeter::off, |now| StageMeter::starting_at(now, concurrency));
+        let core = Core::new(shape.node.id, shape.on_error, shape.max_failures, meter);
         Self { core, kind }
     }
 

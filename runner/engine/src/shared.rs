@@ -1,5 +1,5 @@
-use std::future::Future;
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -80,7 +80,13 @@ impl Shared {
             .collect();
         let schedule = Schedule::new(graph.shape(), clock.now());
         Self {
-            state: Mutex::new(State { schedule, idle_workers: 0, source_waits: false, stopped: None, ended_at: None }),
+            state: Mutex::new(State {
+                schedule,
+                idle_workers: 0,
+                source_waits: false,
+                stopped: None,
+                ended_at: None,
+            }),
             work: Condvar::new(),
             arrived: Condvar::new(),
             ended: Condvar::new(),
@@ -274,7 +280,13 @@ impl Shared {
         }
         let jobs = state.schedule.jobs();
         let workers = match state.idle_workers {
-            idle if jobs >= idle || state.schedule.has_pinned_jobs() => if jobs > 0 { idle } else { 0 },
+            idle if jobs >= idle || state.schedule.has_pinned_jobs() => {
+                if jobs > 0 {
+                    idle
+                } else {
+                    0
+                }
+            }
             _ => jobs,
         };
         let all_workers = workers == state.idle_workers;

@@ -95,6 +95,7 @@ impl Parts<'_> {
             buffer_bytes: plan.buffer_bytes,
             max_failures: plan.max_failures,
             interval: plan.interval,
+            measured: true,
         };
         Ok(Assembled { graph, guests })
     }

@@ -38,15 +38,14 @@ pub(crate) struct Step<'a> {
 impl Core {
     pub(crate) fn new(
         id: String,
-        concurrency: usize,
         on_error: OnError,
         max_failures: Option<FailureLimit>,
-        now: Tick,
+        meter: StageMeter,
     ) -> Self {
         Self {
             book: StageBook { id: id.clone(), ..StageBook::default() },
             id,
-            meter: StageMeter::starting_at(now, concurrency),
+            meter,
             on_error,
             max_failures,
             closed: false,

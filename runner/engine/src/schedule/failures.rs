@@ -126,6 +126,8 @@ pub(crate) fn too_many(who: &str, limit: FailureLimit, failures: u64, of: &str) 
 pub(crate) fn lost_samples(missing: u64) -> Fault {
     Fault::new(
         FailureClass::Contract,
-        format!("the stage gave back {missing} samples fewer than it took, without saying what became of them"),
+        format!(
+            "the stage gave back {missing} samples fewer than it took, without saying what became of them"
+        ),
     )
 }

@@ -130,7 +130,8 @@ impl Pipe {
         core.book.dropped += output.dropped;
         core.meter.on_instances(output.instances);
         if was_task {
-            let op_nanos = output.op_time.map_or(op_nanos, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+            let op_nanos =
+                output.op_time.map_or(op_nanos, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
             core.meter.on_task(op_nanos, output.failed.len() as u64);
         }
         for failed in output.failed {

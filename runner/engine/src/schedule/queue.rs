@@ -76,14 +76,14 @@ impl ByteBudget {
 }
 
 impl Queue {
-    pub(crate) fn new(id: String, capacity: usize, now: Tick) -> Self {
+    pub(crate) fn new(id: String, capacity: usize, meter: QueueMeter) -> Self {
         Self {
             id,
             capacity,
             entries: VecDeque::with_capacity(capacity.min(1024)),
             items: 0,
             closed: false,
-            meter: QueueMeter::starting_at(now),
+            meter,
             put: 0,
             taken: 0,
             reader_waits_since: None,

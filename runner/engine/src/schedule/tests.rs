@@ -25,7 +25,14 @@ fn pipe(concurrency: usize, order: Order, runs_on: RunsOn) -> Does {
 
 fn shape(stages: Vec<StageShape>, sink: usize) -> Shape {
     let id = stages.len() + 1;
-    Shape { source: node(0, 2), stages, sink: node(id, sink), buffer_bytes: u64::MAX, max_failures: None }
+    Shape {
+        source: node(0, 2),
+        stages,
+        sink: node(id, sink),
+        buffer_bytes: u64::MAX,
+        max_failures: None,
+        measured: true,
+    }
 }
 
 /// Samples of four bytes each.
@@ -215,7 +222,8 @@ impl Driver {
             }
             running => self.finish(running - 3, now),
         }
-        self.running.extend(self.schedule.take_starts().into_iter().map(|(task, item)| (task, Work::Apply(item))));
+        self.running
+            .extend(self.schedule.take_starts().into_iter().map(|(task, item)| (task, Work::Apply(item))));
         true
     }
 
@@ -513,7 +521,10 @@ fn an_op_that_loses_samples_is_caught_and_the_books_balance() {
     let job = driver.schedule.take_job(0, Tick::ZERO).unwrap();
     driver.schedule.complete(job.task, Ok(Output::default()), 0, Tick::ZERO);
     let (groups, _) = driver.schedule.failure_groups();
-    assert_eq!((groups[0].class, groups[0].first_keys.as_slice()), (FailureClass::Contract, ["0".to_owned()].as_slice()));
+    assert_eq!(
+        (groups[0].class, groups[0].first_keys.as_slice()),
+        (FailureClass::Contract, ["0".to_owned()].as_slice())
+    );
     assert!(driver.ledger().balanced);
 }
 

@@ -12,6 +12,7 @@ pub struct QueueMeter {
     puts_waiting: u32,
     gets_waiting: u32,
     closed: bool,
+    off: bool,
 }
 
 /// What a queue added up since its start. All lengths in nanoseconds.
@@ -40,17 +41,37 @@ pub struct QueueSums {
 impl QueueMeter {
     /// A meter of an empty queue.
     pub fn starting_at(now: Tick) -> Self {
-        Self { sums: QueueSums::default(), read_at: now, reported_at: now, empty: true, puts_waiting: 0, gets_waiting: 0, closed: false }
+        Self {
+            sums: QueueSums::default(),
+            read_at: now,
+            reported_at: now,
+            empty: true,
+            puts_waiting: 0,
+            gets_waiting: 0,
+            closed: false,
+            off: false,
+        }
+    }
+
+    /// A meter that measures nothing: to learn what measuring costs.
+    pub fn off() -> Self {
+        Self { off: true, ..Self::starting_at(Tick::ZERO) }
     }
 
     /// A put found the queue full and waits.
     pub fn on_put_waits(&mut self, now: Tick) {
+        if self.off {
+            return;
+        }
         self.advance(now);
         self.puts_waiting += 1;
     }
 
     /// A put was accepted; `since` is when it began to wait, if it had to.
     pub fn on_put(&mut self, now: Tick, since: Option<Tick>) {
+        if self.off {
+            return;
+        }
         self.advance(now);
         if since.is_some() {
             self.puts_waiting -= 1;
@@ -62,12 +83,18 @@ impl QueueMeter {
 
     /// A get found the queue empty and waits.
     pub fn on_get_waits(&mut self, now: Tick) {
+        if self.off {
+            return;
+        }
         self.advance(now);
         self.gets_waiting += 1;
     }
 
     /// An item was taken and `left` items are still there; `since` is when the get began to wait, if it had to.
     pub fn on_take(&mut self, now: Tick, left: usize, since: Option<Tick>) {
+        if self.off {
+            return;
+        }
         self.advance(now);
         if since.is_some() {
             self.gets_waiting -= 1;
@@ -80,6 +107,9 @@ impl QueueMeter {
     /// A get that waited since `since` was given up: only an end was to come. Its wait is taken back as far as nobody has
     /// read it yet.
     pub fn on_get_given_up(&mut self, now: Tick, since: Tick) {
+        if self.off {
+            return;
+        }
         self.advance(now);
         self.gets_waiting -= 1;
         let unread = now - since.max(self.reported_at);
@@ -91,6 +121,9 @@ impl QueueMeter {
 
     /// The writer has closed and nothing is left: the clock stops.
     pub fn on_drained(&mut self, now: Tick) {
+        if self.off {
+            return;
+        }
         self.advance(now);
         self.closed = true;
     }
@@ -192,7 +225,10 @@ mod tests {
     #[test]
     fn nothing_measured_reads_none_and_not_zero() {
         let figures = figures(&mut QueueMeter::starting_at(at(1)), at(1));
-        assert_eq!((figures.readiness, figures.qps, figures.ave_put_time_s, figures.starved), (None, None, None, None));
+        assert_eq!(
+            (figures.readiness, figures.qps, figures.ave_put_time_s, figures.starved),
+            (None, None, None, None)
+        );
         assert_eq!(figures.p90_get_time_s, None);
     }
 
