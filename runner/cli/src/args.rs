@@ -19,12 +19,16 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a pipeline and show what its stages and queues did.
-    #[command(after_help = "Example:\n  penstock run photos.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
-        Exit codes: 0 completed (skipped samples included), 1 failed, 2 bad input, 130 stopped by Ctrl-C.")]
+    #[command(
+        after_help = "Example:\n  penstock run photos.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
+        Exit codes: 0 completed (skipped samples included), 1 failed, 2 bad input, 130 stopped by Ctrl-C."
+    )]
     Run(RunArgs),
     /// Check a pipeline document without running it: all its faults at once.
-    #[command(after_help = "Example:\n  penstock check photos.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
-        Exit codes: 0 it can run, 2 it cannot.")]
+    #[command(
+        after_help = "Example:\n  penstock check photos.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
+        Exit codes: 0 it can run, 2 it cannot."
+    )]
     Check(CheckArgs),
     /// Print the JSON Schema of the pipeline document.
     #[command(after_help = "Example:\n  penstock schema > pipeline.schema.json")]

@@ -58,7 +58,11 @@ pub(crate) fn runtime() -> Result<Runtime> {
 impl Prepared {
     /// Reads the document and applies what the command line changes in it.
     pub(crate) fn read(args: &PipelineArgs) -> Result<Self> {
-        let origin = if is_stdin(&args.file) { "standard input".to_owned() } else { format!("`{}`", args.file.display()) };
+        let origin = if is_stdin(&args.file) {
+            "standard input".to_owned()
+        } else {
+            format!("`{}`", args.file.display())
+        };
         let mut document = spec::parse(&bytes(&args.file)?).map_err(|found| faults(&origin, &found))?;
         let mut broken = Vec::new();
         for setting in &args.settings {
@@ -70,7 +74,8 @@ impl Prepared {
             return Err(faults("what `--set` asks for", &broken));
         }
         if let Some(threads) = args.threads {
-            spec::set(&mut document, "/threads", threads.into()).map_err(|fault| faults(&origin, &[fault]))?;
+            spec::set(&mut document, "/threads", threads.into())
+                .map_err(|fault| faults(&origin, &[fault]))?;
         }
         let spec = Spec::from_value(document).map_err(|found| faults(&origin, &found))?;
         Ok(Self { origin, spec })
@@ -82,7 +87,9 @@ impl Prepared {
         for given in &args.stores {
             let (name, folder) = pair(given, "--store", "NAME=DIR")?;
             let opened = stores.add_folder(name, folder);
-            opened.map_err(|error| bad(format!("the store `{name}` cannot be opened at `{folder}`: {error}")))?;
+            opened.map_err(|error| {
+                bad(format!("the store `{name}` cannot be opened at `{folder}`: {error}"))
+            })?;
         }
         let settings = SandboxSettings {
             cache_dir: args.cache_dir.clone().or_else(default_cache),
@@ -91,8 +98,11 @@ impl Prepared {
         let mut modules = Modules::new(Sandbox::new(settings)?);
         for given in &args.modules {
             let (name, path) = pair(given, "--module", "NAME=PATH")?;
-            let code = fs::read(path).map_err(|error| bad(format!("the module `{name}` cannot be read at `{path}`: {error}")))?;
-            modules.add(name, &code).map_err(|error| bad(format!("the module `{name}` (`{path}`): {error}")))?;
+            let code = fs::read(path)
+                .map_err(|error| bad(format!("the module `{name}` cannot be read at `{path}`: {error}")))?;
+            modules
+                .add(name, &code)
+                .map_err(|error| bad(format!("the module `{name}` (`{path}`): {error}")))?;
         }
         Ok(Runner::new(runtime.clone(), stores, modules))
     }

@@ -22,7 +22,13 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new(quiet: bool) -> Self {
         let terminal = io::stderr().is_terminal();
-        Self { bar: (terminal && !quiet).then(bar), plain: !terminal && !quiet, line_at_s: 0.0, last: None, rate: None }
+        Self {
+            bar: (terminal && !quiet).then(bar),
+            plain: !terminal && !quiet,
+            line_at_s: 0.0,
+            last: None,
+            rate: None,
+        }
     }
 
     /// Shows the run as it is now.
@@ -39,7 +45,18 @@ impl Progress {
             snapshot.elapsed_s
         );
         match &self.bar {
-            Some(bar) => bar.set_message(line),
+            Some(bar) => {
+                let total = &snapshot.ledger.total;
+                let done =
+                    total.delivered + total.dropped + total.skipped + total.dead_lettered + total.discarded;
+                if let Some(expected) = snapshot.expected.filter(|_| bar.length().is_none()) {
+                    bar.set_style(style("{spinner} {bar:30} {percent:>3} % {wide_msg}"));
+                    bar.set_length(expected);
+                }
+                // Fan-out makes more than the source did.
+                bar.set_position(done.min(snapshot.expected.unwrap_or(done)));
+                bar.set_message(line);
+            }
             None if self.plain && snapshot.elapsed_s - self.line_at_s >= LINE_EVERY_S => {
                 self.line_at_s = snapshot.elapsed_s;
                 warn(&format!("{} {line}", snapshot.name));
@@ -69,8 +86,11 @@ impl Progress {
 }
 
 fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{spinner} {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
-    let bar = ProgressBar::new_spinner().with_style(style);
+    let bar = ProgressBar::new_spinner().with_style(style("{spinner} {wide_msg}"));
     bar.enable_steady_tick(Duration::from_millis(100));
     bar
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }

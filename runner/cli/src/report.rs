@@ -9,7 +9,8 @@ use crate::text::{bracketed, count, duration, percent, rate};
 
 /// Everything that is worth saying about a run that is over.
 pub(crate) fn report(snapshot: &RunSnapshot) -> String {
-    let mut parts = vec![headline(snapshot), stages(&snapshot.stages), queues(&snapshot.queues), ledger(snapshot)];
+    let mut parts =
+        vec![headline(snapshot), stages(&snapshot.stages), queues(&snapshot.queues), ledger(snapshot)];
     parts.extend([failures(snapshot), counters(snapshot), lines(snapshot)]);
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
@@ -33,7 +34,19 @@ fn stages(stages: &[StageRecord]) -> String {
     if stages.is_empty() {
         return String::new();
     }
-    let header = ["stage", "tasks", "failed", "ave", "p50", "p99", "thread wait", "busy", "blocked", "idle", "instances"];
+    let header = [
+        "stage",
+        "tasks",
+        "failed",
+        "ave",
+        "p50",
+        "p99",
+        "thread wait",
+        "busy",
+        "blocked",
+        "idle",
+        "instances",
+    ];
     let rows = stages.iter().map(|stage| {
         let task = &stage.task;
         let slots = f64::from(stage.concurrency) * task.elapsed_s;

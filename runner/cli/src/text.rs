@@ -33,7 +33,10 @@ pub(crate) fn percent(share: Option<f64>) -> String {
 
 /// A rate per second; a dash where nothing was measured.
 pub(crate) fn rate(per_second: Option<f64>) -> String {
-    per_second.map_or_else(dash, |rate| if rate < 100.0 { format!("{rate:.2}") } else { count(rate.round() as u64) })
+    per_second.map_or_else(
+        dash,
+        |rate| if rate < 100.0 { format!("{rate:.2}") } else { count(rate.round() as u64) },
+    )
 }
 
 /// A whole number with thousands apart: `12,345`.
@@ -41,7 +44,7 @@ pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position) % 3 == 0 {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

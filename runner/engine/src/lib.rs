@@ -1,4 +1,9 @@
 //! The pipeline engine: bounded, measured queues and the rules by which items move between them.
+//!
+//! A [`graph::Graph`] is a pipeline ready to run; [`graph::Graph::start`] makes it a [`running::Running`]. What happens in
+//! between is a pure state machine, the schedule, behind one lock: whoever brings an event (a worker with a result, a
+//! finished read, the consumer) moves everything that can move, so that no item waits for a scheduler's turn. Sources, ops
+//! and consumers plug in through [`ports`].
 #![warn(missing_docs)]
 
 pub mod clock;

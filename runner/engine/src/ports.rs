@@ -14,6 +14,11 @@ pub trait Source: Send {
     /// The next few samples, or an epoch's end, or `None` at the end of the data. Chunks keep the cost of crossing
     /// to the source's task off the single sample; the engine asks for the next chunk while it hands out the last.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>>;
+
+    /// How many samples it makes in all; `None` as long as it does not know, or when there is no end.
+    fn total(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// What a source gives at a time.

@@ -38,6 +38,10 @@ impl Source for RangeSource {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
         std::future::ready(Ok(self.next_now())).boxed()
     }
+
+    fn total(&self) -> Option<u64> {
+        self.traversal.total()
+    }
 }
 
 fn numbered(epoch: u32, index: u64) -> Sample {

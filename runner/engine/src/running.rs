@@ -20,9 +20,6 @@ use crate::shared::Shared;
 use crate::tasks::run_source;
 use crate::worker::run_worker;
 
-/// Sums are read at least this often; windows are made of such readings.
-const LAP: Duration = Duration::from_millis(250);
-
 /// Watches a run from outside. Called from the run's threads, so it must not take long.
 pub trait Observer: Send + Sync {
     /// A sample failed.
@@ -40,6 +37,8 @@ pub struct RunView {
     pub error: Option<String>,
     /// Time since its start, or until its end.
     pub elapsed: Duration,
+    /// How many samples the source makes in all, once it knows.
+    pub expected: Option<u64>,
     /// What the stages did.
     pub stages: Vec<StageRecord>,
     /// What the queues did.
@@ -123,16 +122,17 @@ impl RunHandle {
 
     /// The run at this moment.
     pub fn view(&self) -> RunView {
-        let (state, error, reading, ledger, (failures, failures_not_listed)) = self.shared.look();
+        let look = self.shared.look();
         RunView {
-            state,
-            error,
-            elapsed: Duration::from_nanos(reading.at - Tick::ZERO),
-            stages: self.recorder.stages(&reading.stages),
-            queues: self.recorder.queues(&reading.queues),
-            ledger,
-            failures,
-            failures_not_listed,
+            state: look.state,
+            error: look.error,
+            elapsed: Duration::from_nanos(look.reading.at - Tick::ZERO),
+            expected: look.expected,
+            stages: self.recorder.stages(&look.reading.stages),
+            queues: self.recorder.queues(&look.reading.queues),
+            ledger: look.ledger,
+            failures: look.failures,
+            failures_not_listed: look.failures_not_listed,
         }
     }
 
@@ -175,22 +175,16 @@ impl RunHandle {
         self.view()
     }
 
-    /// Reads the sums at every lap, and reports every window, until the run is over.
+    /// Reads the sums at the end of every interval, and of the last, shorter one, and reports what was done in between.
     fn keep_time(&self, interval: Duration) {
-        let laps_a_window = interval.as_secs_f64().div_euclid(LAP.as_secs_f64()).max(1.0) as u32;
-        let lap = interval / laps_a_window;
-        let mut window_start = self.shared.read();
-        let mut laps = 0;
-        loop {
-            laps += 1;
-            let over = self.shared.wait_until(Tick::ZERO.after(lap * laps));
-            if over || laps % laps_a_window == 0 {
-                let reading = self.shared.read();
-                if reading.at > window_start.at {
-                    self.shared.observer().on_window(&self.recorder.window(&window_start, &reading));
-                }
-                window_start = reading;
+        let mut before = self.shared.read();
+        for window in 1.. {
+            let over = self.shared.wait_until(Tick::ZERO.after(interval * window));
+            let now = self.shared.read();
+            if now.at > before.at {
+                self.shared.observer().on_window(&self.recorder.window(&before, &now));
             }
+            before = now;
             if over {
                 return;
             }

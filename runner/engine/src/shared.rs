@@ -46,6 +46,8 @@ struct State {
     idle_workers: usize,
     /// Whether the source waits and has not been called.
     source_waits: bool,
+    /// How many samples the source makes in all, once it knows.
+    expected: Option<u64>,
     stopped: Option<StopReason>,
     ended_at: Option<Tick>,
 }
@@ -61,7 +63,16 @@ struct Calls {
     over_now: bool,
 }
 
-type Look = (RunState, Option<String>, Reading, Ledger, (Vec<FailureGroup>, u64));
+/// Everything about a run at one moment.
+pub(crate) struct Look {
+    pub(crate) state: RunState,
+    pub(crate) error: Option<String>,
+    pub(crate) expected: Option<u64>,
+    pub(crate) reading: Reading,
+    pub(crate) ledger: Ledger,
+    pub(crate) failures: Vec<FailureGroup>,
+    pub(crate) failures_not_listed: u64,
+}
 
 impl Shared {
     pub(crate) fn new(
@@ -84,6 +95,7 @@ impl Shared {
                 schedule,
                 idle_workers: 0,
                 source_waits: false,
+                expected: None,
                 stopped: None,
                 ended_at: None,
             }),
@@ -164,11 +176,17 @@ impl Shared {
     }
 
     /// Hands in what the source produced, once it is wanted. Says whether to go on.
-    pub(crate) async fn offer(self: &Arc<Self>, produced: Result<Option<Produced>, String>) -> bool {
+    /// `expected` is how many samples it makes in all, if it knows.
+    pub(crate) async fn offer(
+        self: &Arc<Self>,
+        produced: Result<Option<Produced>, String>,
+        expected: Option<u64>,
+    ) -> bool {
         let goes_on = matches!(produced, Ok(Some(_)));
         loop {
             {
                 let mut state = self.lock();
+                state.expected = expected;
                 if state.schedule.is_over() {
                     return false;
                 }
@@ -233,9 +251,16 @@ impl Shared {
     pub(crate) fn look(&self) -> Look {
         let mut state = self.lock();
         let now = state.ended_at.unwrap_or_else(|| self.clock.now());
-        let schedule = &mut state.schedule;
-        let (reading, ledger, groups) = (schedule.read(now), schedule.ledger(), schedule.failure_groups());
-        (state.run_state(), state.schedule.error().map(str::to_owned), reading, ledger, groups)
+        let (failures, failures_not_listed) = state.schedule.failure_groups();
+        Look {
+            state: state.run_state(),
+            error: state.schedule.error().map(str::to_owned),
+            expected: state.expected,
+            reading: state.schedule.read(now),
+            ledger: state.schedule.ledger(),
+            failures,
+            failures_not_listed,
+        }
     }
 
     /// Owns a task until it ends or the run does.

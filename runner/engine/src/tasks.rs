@@ -25,7 +25,7 @@ pub(crate) async fn run_source(shared: Arc<Shared>, mut source: Box<dyn Source>)
             Ok(produced) => produced.map_err(|fault| said(&fault)),
             Err(panic) => Err(panicked(&*panic).message.to_string()),
         };
-        if !shared.offer(produced).await {
+        if !shared.offer(produced, source.total()).await {
             return;
         }
     }

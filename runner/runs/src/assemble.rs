@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use penstock_engine::consumers::{Discard, Simulate};
 use penstock_engine::graph::{Graph, Node, StageNode, StageWork};
@@ -63,6 +63,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) stores: &'a Stores,
     pub(crate) modules: &'a Modules,
     pub(crate) threads: usize,
+    pub(crate) timer: OnceLock<Arc<Timer>>,
 }
 
 impl Parts<'_> {
@@ -102,10 +103,15 @@ impl Parts<'_> {
 
     fn source(&self, source: &SourcePlan) -> Result<Box<dyn Source>, AssembleError> {
         Ok(match &source.kind {
-            SourceKind::List { store, prefix, suffix } => {
-                Box::new(ListSource::new(self.store(store)?, prefix.as_str(), suffix.as_str(), source.traversal))
+            SourceKind::List { store, prefix, suffix } => Box::new(ListSource::new(
+                self.store(store)?,
+                prefix.as_str(),
+                suffix.as_str(),
+                source.traversal,
+            )),
+            SourceKind::Range { count } => {
+                Box::new(RangeSource::new(Traversal::new(*count, source.traversal)?))
             }
-            SourceKind::Range { count } => Box::new(RangeSource::new(Traversal::new(*count, source.traversal)?)),
             SourceKind::Records { store, key } => {
                 Box::new(RecordSource::new(self.store(store)?, key.as_str(), source.traversal))
             }
@@ -118,7 +124,8 @@ impl Parts<'_> {
         stage: &StagePlan,
         guests: &mut BTreeMap<String, StageFactory>,
     ) -> Result<StageWork, AssembleError> {
-        let tasks = |op: Arc<dyn TaskOp>| StageWork::Tasks { op, concurrency: stage.concurrency, order: stage.order };
+        let tasks =
+            |op: Arc<dyn TaskOp>| StageWork::Tasks { op, concurrency: stage.concurrency, order: stage.order };
         let threads = |factory: Arc<dyn ThreadOpFactory>, stateful: bool| StageWork::Threads {
             factory,
             concurrency: stage.concurrency,
@@ -126,7 +133,9 @@ impl Parts<'_> {
             stateful,
         };
         Ok(match &stage.kind {
-            StageKind::Aggregate { size, drop_last } => StageWork::Aggregate { size: *size, drop_last: *drop_last },
+            StageKind::Aggregate { size, drop_last } => {
+                StageWork::Aggregate { size: *size, drop_last: *drop_last }
+            }
             StageKind::Disaggregate => StageWork::Disaggregate,
             StageKind::Fetch { store } => tasks(Arc::new(FetchOp::new(self.store(store)?))),
             StageKind::Wasm(wasm) => {
@@ -140,16 +149,22 @@ impl Parts<'_> {
                 let times = SleepTimes::new(*sleep, plan.seed, &seed_name(plan, stage));
                 match sleep {
                     SleepPlan { on: SleepOn::Async, .. } => {
-                        let timer = Timer::start().map_err(AssembleError::Timer)?;
-                        tasks(Arc::new(SleepTask::new(times, Arc::new(timer))))
+                        tasks(Arc::new(SleepTask::new(times, self.timer()?)))
                     }
-                    SleepPlan { on: SleepOn::Thread, .. } => threads(Arc::new(SleepFactory::new(times)), false),
+                    SleepPlan { on: SleepOn::Thread, .. } => {
+                        threads(Arc::new(SleepFactory::new(times)), false)
+                    }
                 }
             }
         })
     }
 
-    async fn guest(&self, plan: &Plan, stage: &StagePlan, wasm: &WasmPlan) -> Result<StageFactory, AssembleError> {
+    async fn guest(
+        &self,
+        plan: &Plan,
+        stage: &StagePlan,
+        wasm: &WasmPlan,
+    ) -> Result<StageFactory, AssembleError> {
         let gone = || AssembleError::Gone { what: "the module", name: wasm.module.clone() };
         let module = self.modules.find(&wasm.module).ok_or_else(gone)?;
         let mut assets = BTreeMap::new();
@@ -167,6 +182,15 @@ impl Parts<'_> {
             assets,
             document_seed: plan.seed,
         }))
+    }
+
+    /// The timer that all sleeps of the run share.
+    fn timer(&self) -> Result<Arc<Timer>, AssembleError> {
+        if let Some(timer) = self.timer.get() {
+            return Ok(timer.clone());
+        }
+        let timer = Arc::new(Timer::start().map_err(AssembleError::Timer)?);
+        Ok(self.timer.get_or_init(|| timer).clone())
     }
 
     fn store(&self, name: &str) -> Result<BoundedStore, AssembleError> {
@@ -202,4 +226,3 @@ fn node(id: &StageId, label: &str, capacity: Capacity) -> Node {
         capacity,
     }
 }
-

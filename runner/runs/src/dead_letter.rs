@@ -35,7 +35,8 @@ enum KeptValue<'a> {
 
 impl<'a> DeadLetter<'a> {
     pub(crate) fn new(failure: &'a FailureRecord, module: Option<&'a str>, sample: &'a Sample) -> Self {
-        let fields = sample.fields.iter().map(|field| KeptField { name: &field.name, value: kept(&field.value) });
+        let fields =
+            sample.fields.iter().map(|field| KeptField { name: &field.name, value: kept(&field.value) });
         Self { failure, module, path: sample.origin.path, fields: fields.collect() }
     }
 }

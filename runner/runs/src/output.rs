@@ -133,7 +133,10 @@ impl Lines {
         file.as_mut().map_or(Ok(()), |file| file.flush()).map_err(|error| write_error(&self.path, error))
     }
 
-    fn with_file(&self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), OutputError> {
+    fn with_file(
+        &self,
+        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    ) -> Result<(), OutputError> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let open = || -> io::Result<()> {
             if file.is_none() {

@@ -16,7 +16,9 @@ pub(crate) fn check_params(spec: &Spec, modules: &BTreeMap<String, ModuleFacts>)
         match &facts.manifest.params {
             Some(schema) => check(&params, schema, &facts.name, &place, &mut faults),
             None if wasm.params.is_empty() => {}
-            None => faults.push(SpecFault::new(place, format!("the module `{}` takes no parameters", facts.name))),
+            None => {
+                faults.push(SpecFault::new(place, format!("the module `{}` takes no parameters", facts.name)))
+            }
         }
     }
     faults

@@ -121,6 +121,7 @@ impl Facts {
             error: view.error,
             started_at: self.started_at.clone(),
             elapsed_s: view.elapsed.as_secs_f64(),
+            expected: view.expected,
             threads: self.threads,
             modules: self.modules.clone(),
             counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),

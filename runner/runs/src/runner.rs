@@ -1,5 +1,5 @@
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 use penstock_engine::clock::MonotonicClock;
@@ -104,7 +104,12 @@ impl Runner {
     ) -> Result<Run, StartError> {
         let cores = available_parallelism().map_or(NonZeroU32::MIN.get(), |cores| cores.get() as u32);
         let threads = plan.threads.unwrap_or(cores).max(1);
-        let parts = Parts { stores: &self.stores, modules: &self.modules, threads: threads as usize };
+        let parts = Parts {
+            stores: &self.stores,
+            modules: &self.modules,
+            threads: threads as usize,
+            timer: OnceLock::new(),
+        };
         let assembled = parts.assemble(plan, consumer).await?;
         let modules = plan.stages.iter().filter_map(|stage| match &stage.kind {
             StageKind::Wasm(wasm) => Some((stage.id.to_string(), wasm.digest.clone())),
@@ -113,8 +118,10 @@ impl Runner {
         let facts = Facts::new(&plan.name, threads, modules.collect(), assembled.guests);
         let watcher = Arc::new(Watcher::new(output, facts.modules().clone()));
         let clock = Arc::new(MonotonicClock::start());
-        let running =
-            assembled.graph.start(self.runtime.clone(), clock, watcher.clone()).map_err(StartError::Thread)?;
+        let running = assembled
+            .graph
+            .start(self.runtime.clone(), clock, watcher.clone())
+            .map_err(StartError::Thread)?;
         Ok(Run::new(running, facts, watcher))
     }
 }

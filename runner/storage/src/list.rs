@@ -100,6 +100,10 @@ impl Source for ListSource {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
         self.next_chunk().boxed()
     }
+
+    fn total(&self) -> Option<u64> {
+        self.listed.as_ref()?.traversal.total()
+    }
 }
 
 impl Listed {

@@ -23,6 +23,8 @@ pub struct RunSnapshot {
     pub started_at: String,
     /// Seconds since then, or until it ended.
     pub elapsed_s: f64,
+    /// How many samples the source makes in all; `null` as long as it does not know, or when there is no end.
+    pub expected: Option<u64>,
     /// Worker threads it may use.
     pub threads: u32,
     /// Digest of the module each WASM stage runs, by stage id.

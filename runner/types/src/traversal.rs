@@ -162,6 +162,11 @@ impl Traversal {
         self.len_per_epoch
     }
 
+    /// How many entries this rank visits in all epochs together; `None` when there is no last one.
+    pub fn total(&self) -> Option<u64> {
+        Some(self.len_per_epoch.saturating_mul(u64::from(self.settings.epochs?.get())))
+    }
+
     /// The next entries of one epoch, at most `most` (at least 1), or the epoch's end; `None` after the last epoch.
     pub fn next_chunk(&mut self, most: usize) -> Option<Chunk> {
         let epoch = self.epoch;

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use penstock_engine::running::StopReason;
 use penstock_runner::{Ended, OutputFolder, Run, Runner};
 use penstock_types::run::{RunSnapshot, RunState};
+use tokio::runtime::Runtime;
 
 use crate::args::RunArgs;
 use crate::input::{Prepared, bad, faults, runtime};
@@ -18,6 +19,13 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Runs a pipeline to its end, to Ctrl-C, or for the time asked for.
 pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     let runtime = runtime()?;
+    let code = run_on(&runtime, args);
+    // A read that hangs in the system must not keep the process.
+    runtime.shutdown_background();
+    code
+}
+
+fn run_on(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
     let prepared = Prepared::read(&args.pipeline)?;
     let runner = prepared.runner(&args.pipeline, runtime.handle())?;
     let plan = runner.check(&prepared.spec).map_err(|found| faults(&prepared.origin, &found))?;
