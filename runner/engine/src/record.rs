@@ -1,5 +1,5 @@
 use penstock_types::run::{QueueRecord, StageRecord, Window};
-use penstock_types::stats::{QueueSums, TaskSums};
+use penstock_types::stats::{QueueSums, TaskSums, Tick};
 
 use crate::graph::{Graph, Node};
 use crate::schedule::Reading;
@@ -44,6 +44,15 @@ impl Recorder {
             figures: sums.figures(node.capacity.get()),
         };
         self.queues.iter().zip(sums).map(record).collect()
+    }
+
+    /// The reading of a run that is about to start.
+    pub(crate) fn nothing(&self) -> Reading {
+        Reading {
+            at: Tick::ZERO,
+            stages: vec![TaskSums::default(); self.stages.len()],
+            queues: vec![QueueSums::default(); self.queues.len()],
+        }
     }
 
     /// What was done between two readings.

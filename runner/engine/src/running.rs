@@ -177,7 +177,8 @@ impl RunHandle {
 
     /// Reads the sums at the end of every interval, and of the last, shorter one, and reports what was done in between.
     fn keep_time(&self, interval: Duration) {
-        let mut before = self.shared.read();
+        // Source and consumer have been at work for a while: what they did belongs to the first window.
+        let mut before = self.recorder.nothing();
         for window in 1.. {
             let over = self.shared.wait_until(Tick::ZERO.after(interval * window));
             let now = self.shared.read();
