@@ -6,7 +6,7 @@ use jpeg_decoder::{Decoder, Error as JpegError, PixelFormat};
 use penstock_guest::prelude::*;
 
 /// Largest image, in pixels: it takes about 4.5 bytes a pixel while it is decoded, and the memory of a stage is bounded.
-const MAX_PIXELS: u32 = 50_000_000;
+pub(crate) const MAX_PIXELS: u32 = 50_000_000;
 
 /// A decoded image.
 #[derive(Debug, PartialEq)]

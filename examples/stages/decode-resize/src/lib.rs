@@ -1,6 +1,7 @@
 //! Decodes a JPEG and resizes it to a square.
 
 mod decode;
+mod fast;
 mod resize;
 
 use penstock_guest::prelude::*;
@@ -32,9 +33,12 @@ pub enum Mode {
 /// on, so that queues hold the small result only.
 #[stage(wants("bytes"), makes("image"))]
 pub fn decode_resize(mut item: Item, settings: &Settings) -> Result<Item> {
-    let image = decode(item.bytes("bytes")?, settings.size)?;
+    let jpeg = item.bytes("bytes")?;
+    let pixels = match fast::decode_resize(jpeg, settings) {
+        Some(pixels) => pixels,
+        None => resize(&decode(jpeg, settings.size)?, settings)?,
+    };
     item.remove("bytes");
-    let pixels = resize(&image, settings)?;
     item.set("image", Tensor::<u8>::new([settings.size, settings.size, 3], pixels)?);
     Ok(item)
 }

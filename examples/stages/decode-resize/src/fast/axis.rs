@@ -1,0 +1,98 @@
+//! Which pixels of a line a resized line is made of, and how much each counts.
+
+use std::ops::Range;
+
+/// How to resize along one axis: every output is a weighted mean of as many neighbouring inputs.
+pub(super) struct Axis {
+    /// Inputs that make one output.
+    pub(super) taps: usize,
+    /// For every output its first input.
+    pub(super) starts: Vec<usize>,
+    /// For every output the weights of its inputs, in units of 2^-15; they add up to at most 2^15.
+    pub(super) weights: Vec<i16>,
+}
+
+impl Axis {
+    /// Resizes `from`, a part of `inputs` pixels, to `outputs` pixels.
+    ///
+    /// Weights fall off linearly to both sides (bilinear); when the result is smaller, as far as the input is larger than
+    /// it, so that every input counts (antialiasing, as in Pillow).
+    pub(super) fn new(inputs: usize, from: Range<f64>, outputs: usize) -> Self {
+        let scale = (from.end - from.start) / outputs as f64;
+        let reach = scale.max(1.0);
+        let inputs_of = |output: usize| {
+            let centre = from.start + (output as f64 + 0.5) * scale - 0.5;
+            // Those nearer than `reach`; no input is as far on both sides, so there is at least one.
+            let first = (centre - reach).floor() as isize + 1;
+            let end = (centre + reach).ceil() as isize;
+            let first = usize::try_from(first).unwrap_or(0).min(inputs - 1);
+            (centre, first..usize::try_from(end).unwrap_or(0).clamp(first + 1, inputs))
+        };
+        let taps = (0..outputs).map(|output| inputs_of(output).1.len()).max().unwrap_or(1);
+        let (mut starts, mut weights) = (Vec::with_capacity(outputs), Vec::with_capacity(outputs * taps));
+        for output in 0..outputs {
+            let (centre, near) = inputs_of(output);
+            // All outputs have as many taps; at the end, those that are needed come after others of no weight.
+            let start = near.start.min(inputs.saturating_sub(taps));
+            starts.push(start);
+            let weight = |input: usize| match near.contains(&input) {
+                true => (reach - (input as f64 - centre).abs()).max(f64::EPSILON),
+                false => 0.0,
+            };
+            let sum: f64 = near.clone().map(weight).sum();
+            // The sum so far is rounded, not the weight: then the rounded weights add up to the whole.
+            let (mut so_far, mut given) = (0.0, 0);
+            for input in start..start + taps {
+                so_far += weight(input);
+                let rounded = (so_far / sum * 32768.0 + 0.5) as i32;
+                // A weight of 1 does not fit into 16 bits, and becomes the largest that does.
+                let weight = (rounded - given).min(i16::MAX.into());
+                given += weight;
+                weights.push(weight as i16);
+            }
+        }
+        Self { taps, starts, weights }
+    }
+
+    /// All inputs that the outputs are made of.
+    pub(super) fn window(&self) -> Range<usize> {
+        let start = self.starts.iter().min().copied().unwrap_or(0);
+        start..self.starts.iter().max().map_or(start, |last| last + self.taps)
+    }
+
+    /// First input and weights of one output.
+    pub(super) fn of(&self, output: usize) -> (usize, &[i16]) {
+        (self.starts[output], &self.weights[output * self.taps..][..self.taps])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_add_up_to_one_and_stay_inside() {
+        for inputs in [1, 2, 7, 100, 375] {
+            for outputs in [1, 3, 50, 224] {
+                for margin in [0.0, 0.25, inputs as f64 / 4.0] {
+                    let axis = Axis::new(inputs, margin..inputs as f64 - margin, outputs);
+                    assert!(axis.window().end <= inputs);
+                    for output in 0..outputs {
+                        let sum: i32 = axis.of(output).1.iter().map(|&weight| i32::from(weight)).sum();
+                        assert!((32767..=32768).contains(&sum), "{inputs} to {outputs}: {sum}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn halving_weighs_four_and_doubling_two() {
+        let halved = Axis::new(8, 0.0..8.0, 4);
+        assert_eq!(halved.of(1), (1, [4096, 12288, 12288, 4096].as_slice()));
+        let doubled = Axis::new(4, 0.0..4.0, 8);
+        assert_eq!(doubled.of(2), (0, [8192, 24576].as_slice()));
+        assert_eq!(doubled.of(3), (1, [24576, 8192].as_slice()));
+        assert_eq!(Axis::new(5, 0.0..5.0, 5).of(3), (3, [32767].as_slice()));
+    }
+}

@@ -1,0 +1,223 @@
+//! From the coefficients of a block to its pixels.
+//!
+//! Eight numbers are transformed by two products with a 4x4 matrix: that of the even coefficients gives the sums of
+//! mirrored outputs, that of the odd ones their differences. The SIMD instruction that suits this multiplies eight pairs
+//! of 16-bit numbers and adds the two products of each pair, so coefficients are stored as pairs in the first place.
+
+use bytemuck::cast;
+use wide::{i8x16, i16x8, i16x16, i32x4, i32x8};
+
+/// Where the coefficients of the four pairs come from, by row and by column: even ones first.
+const PAIRS: [[usize; 2]; 4] = [[0, 2], [4, 6], [1, 3], [5, 7]];
+
+/// For every place in the order of the scan (a zigzag) the position in the block that [`inverse`] takes: pair of rows,
+/// then column in the order of the pairs, then which of the two rows.
+pub(super) const POSITIONS: [u8; 64] = positions();
+
+/// Half the cosine of n sixteenths of a half turn, in units of 2^-15.
+const COSINES: [i16; 8] = [16384, 16069, 15137, 13623, 11585, 9102, 6270, 3196];
+
+/// For every pair of coefficients and each of the outputs 0 to 3 how much the two count, in units of 2^-15.
+const WEIGHTS: [[[i16; 2]; 4]; 4] = weights();
+
+/// Binary digits kept behind the point between the two passes.
+const FRACTION: i32 = 4;
+
+const fn positions() -> [u8; 64] {
+    let mut positions = [0; 64];
+    let (mut row, mut column) = (0_usize, 0_usize);
+    let mut place = 0;
+    while place < 64 {
+        let (pair, which) = find(row);
+        let (column_pair, column_which) = find(column);
+        positions[place] = (pair * 16 + (column_pair * 2 + column_which) * 2 + which) as u8;
+        // Along the diagonal; at an edge, one step along the edge.
+        if (row + column).is_multiple_of(2) {
+            if column == 7 {
+                row += 1;
+            } else if row == 0 {
+                column += 1;
+            } else {
+                row -= 1;
+                column += 1;
+            }
+        } else if row == 7 {
+            column += 1;
+        } else if column == 0 {
+            row += 1;
+        } else {
+            row += 1;
+            column -= 1;
+        }
+        place += 1;
+    }
+    positions
+}
+
+/// In which pair a coefficient is, and which of the two.
+const fn find(coefficient: usize) -> (usize, usize) {
+    let mut pair = 0;
+    loop {
+        if PAIRS[pair][0] == coefficient {
+            return (pair, 0);
+        }
+        if PAIRS[pair][1] == coefficient {
+            return (pair, 1);
+        }
+        pair += 1;
+    }
+}
+
+const fn weights() -> [[[i16; 2]; 4]; 4] {
+    let mut weights = [[[0; 2]; 4]; 4];
+    let mut at = 0;
+    while at < 32 {
+        let (pair, output, which) = (at / 8, at / 2 % 4, at % 2);
+        let coefficient = PAIRS[pair][which];
+        weights[pair][output][which] = match coefficient {
+            0 => COSINES[4],
+            // The angle, brought back into the first quarter turn.
+            _ => match (2 * output + 1) * coefficient % 32 {
+                angle @ 0..=7 => COSINES[angle],
+                angle @ 9..=16 => -COSINES[16 - angle],
+                angle @ 17..=23 => -COSINES[angle - 16],
+                angle @ 25..=31 => COSINES[32 - angle],
+                _ => 0,
+            },
+        };
+        at += 1;
+    }
+    weights
+}
+
+/// Writes the pixels, minus 128, of a block to the first 8 columns of 8 rows. `last` is the place, in the order of the
+/// scan, of the last coefficient that is not zero.
+#[inline]
+pub(super) fn inverse(block: &[i16; 64], last: usize, pixels: &mut [i8], stride: usize) {
+    let rows = match last {
+        0 => [[((i32::from(block[0]) + 4) >> 3).clamp(-128, 127) as i8; 8]; 8],
+        // The first ten of the zigzag lie in the first four rows and columns.
+        1..10 => transform::<false>(block),
+        _ => transform::<true>(block),
+    };
+    let pixels = &mut pixels[..7 * stride + 8];
+    for (row, eight) in rows.iter().enumerate() {
+        pixels[row * stride..row * stride + 8].copy_from_slice(eight);
+    }
+}
+
+/// With `HIGH` off, the coefficients 4 to 7 of all rows and columns are taken for zero.
+#[inline]
+fn transform<const HIGH: bool>(block: &[i16; 64]) -> [[i8; 8]; 8] {
+    // Columns: lanes are columns, in the order of the pairs.
+    let pairs = |at: usize| {
+        let eight: [i16; 8] = std::array::from_fn(|lane| block[at * 8 + lane]);
+        i16x8::from(eight)
+    };
+    let weight = |pair: usize, output: usize| {
+        let [a, b] = WEIGHTS[pair][output];
+        i16x8::from([a, b, a, b, a, b, a, b])
+    };
+    let half = i32x4::splat(1 << (14 - FRACTION));
+    let mut rows = [i16x8::splat(0); 8];
+    for output in 0..4 {
+        let (mut sums, mut differences) = ([half; 2], [half; 2]);
+        for side in 0..2 {
+            let mut even = half + pairs(side).dot(weight(0, output));
+            let mut odd = pairs(4 + side).dot(weight(2, output));
+            if HIGH {
+                even += pairs(2 + side).dot(weight(1, output));
+                odd += pairs(6 + side).dot(weight(3, output));
+            }
+            sums[side] = (even + odd) >> (15 - FRACTION);
+            differences[side] = (even - odd) >> (15 - FRACTION);
+        }
+        rows[output] = i16x8::from_i32x8_saturate(cast::<[i32x4; 2], i32x8>(sums));
+        rows[7 - output] = i16x8::from_i32x8_saturate(cast::<[i32x4; 2], i32x8>(differences));
+    }
+    // Rows: lanes are the outputs 0 to 3 and their mirror images.
+    let weights = WEIGHTS.map(|[[a, b], [c, d], [e, f], [g, h]]| i16x8::from([a, b, c, d, e, f, g, h]));
+    let half = i32x4::splat(1 << (14 + FRACTION));
+    let rows = rows.map(|row| {
+        let pairs = cast::<i16x8, i32x4>(row).to_array().map(|pair| cast::<i32x4, i16x8>(i32x4::splat(pair)));
+        let mut even = half + pairs[0].dot(weights[0]);
+        let mut odd = pairs[2].dot(weights[2]);
+        if HIGH {
+            even += pairs[1].dot(weights[1]);
+            odd += pairs[3].dot(weights[3]);
+        }
+        let [a, b, c, d] = (even - odd).to_array();
+        let both = [(even + odd) >> (15 + FRACTION), i32x4::from([d, c, b, a]) >> (15 + FRACTION)];
+        i16x8::from_i32x8_saturate(cast::<[i32x4; 2], i32x8>(both))
+    });
+    let mut bytes = [[0; 8]; 8];
+    for (two, rows) in bytes.as_chunks_mut::<2>().0.iter_mut().zip(rows.as_chunks::<2>().0) {
+        *two = cast::<i8x16, [[i8; 8]; 2]>(i8x16::from_i16x16_saturate(cast::<[i16x8; 2], i16x16>(*rows)));
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+    use penstock_guest::Item;
+
+    use super::*;
+
+    /// The transform by its definition.
+    fn defined(coefficients: &[[i16; 8]; 8]) -> [[f64; 8]; 8] {
+        let share = |coefficient: usize, at: usize| {
+            let scale = if coefficient == 0 { FRAC_1_SQRT_2 } else { 1.0 };
+            scale / 2.0 * ((2 * at + 1) as f64 * coefficient as f64 * PI / 16.0).cos()
+        };
+        let mut pixels = [[0.0; 8]; 8];
+        for (at, pixel) in pixels.as_flattened_mut().iter_mut().enumerate() {
+            for (from, &coefficient) in coefficients.as_flattened().iter().enumerate() {
+                *pixel += f64::from(coefficient) * share(from / 8, at / 8) * share(from % 8, at % 8);
+            }
+        }
+        pixels
+    }
+
+    /// Rows and columns of the first places of the scan, as the standard lists them.
+    const START: [(usize, usize); 10] =
+        [(0, 0), (0, 1), (1, 0), (2, 0), (1, 1), (0, 2), (0, 3), (1, 2), (2, 1), (3, 0)];
+
+    fn place_of(row: usize, column: usize) -> usize {
+        let ((pair, which), (column_pair, column_which)) = (find(row), find(column));
+        let position = pair * 16 + (column_pair * 2 + column_which) * 2 + which;
+        POSITIONS.iter().position(|&other| usize::from(other) == position).unwrap()
+    }
+
+    #[test]
+    fn the_scan_goes_in_zigzag() {
+        for (place, (row, column)) in START.into_iter().enumerate() {
+            assert_eq!(place_of(row, column), place);
+            assert_eq!(place_of(7 - row, 7 - column), 63 - place);
+        }
+    }
+
+    #[test]
+    fn pixels_are_those_of_the_definition_within_one() {
+        let mut rng = Item::new("block").with_seed(1).rng();
+        for count in [1, 2, 5, 10, 11, 30, 64].repeat(40) {
+            let (mut coefficients, mut block) = ([[0; 8]; 8], [0; 64]);
+            for (at, coefficient) in coefficients.as_flattened_mut().iter_mut().enumerate() {
+                let place = place_of(at / 8, at % 8);
+                if place < count {
+                    *coefficient = rng.below(161) as i16 - 80;
+                    block[usize::from(POSITIONS[place])] = *coefficient;
+                }
+            }
+            let mut pixels = [0; 7 * 16 + 8];
+            inverse(&block, count - 1, &mut pixels, 16);
+            for (row, defined) in defined(&coefficients).iter().enumerate() {
+                for (column, defined) in defined.iter().enumerate() {
+                    let made = f64::from(pixels[row * 16 + column]);
+                    assert!((made - defined.clamp(-128.0, 127.0)).abs() < 1.0, "{made} instead of {defined}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use penstock_guest::{Item, Rng};
+
+use super::*;
+use crate::{decode, resize};
+
+fn rng() -> Rng {
+    Item::new("fast").with_seed(3).rng()
+}
+
+/// Soft colours with a little grain, as in a photo.
+fn soft(width: u16, height: u16) -> Vec<u8> {
+    let mut rng = rng();
+    let mut pixels = Vec::new();
+    for (x, y) in (0..height).flat_map(|y| (0..width).map(move |x| (f64::from(x), f64::from(y)))) {
+        let grain = rng.below(13) as f64 - 6.0;
+        for (wide, high) in [(23.0, 31.0), (47.0, 19.0), (61.0, 83.0)] {
+            let value = 128.0 + 110.0 * (x / wide).sin() * (y / high).cos() + grain;
+            pixels.push(value.clamp(0.0, 255.0) as u8);
+        }
+    }
+    pixels
+}
+
+fn encode((width, height): (u16, u16), set: impl Fn(&mut Encoder<&mut Vec<u8>>)) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut encoder = Encoder::new(&mut file, 92);
+    set(&mut encoder);
+    encoder.encode(&soft(width, height), width, height, ColorType::Rgb).unwrap();
+    file
+}
+
+fn settings(size: u32, mode: Mode) -> Settings {
+    Settings { size, mode }
+}
+
+fn fast(file: &[u8], size: u32) -> Option<Vec<u8>> {
+    decode_resize(file, &settings(size, Mode::Crop))
+}
+
+/// Mean and greatest difference, in grey levels, between the fast path and the plain one.
+fn differences(file: &[u8], settings: &Settings) -> (f64, u8) {
+    let made = decode_resize(file, settings).expect("the fast path takes it");
+    let plain = resize(&decode(file, settings.size).unwrap(), settings).unwrap();
+    assert_eq!(made.len(), plain.len());
+    let differences = || made.iter().zip(&plain).map(|(made, plain)| made.abs_diff(*plain));
+    let sum: u64 = differences().map(u64::from).sum();
+    (sum as f64 / made.len() as f64, differences().max().unwrap())
+}
+
+#[test]
+fn colours_of_every_sampling_come_out_as_on_the_plain_path() {
+    let samplings =
+        [SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_1_2, SamplingFactor::F_2_2];
+    // Sides that end within a block and within a unit; enlarged, as large, and smaller by up to just under half.
+    let sizes =
+        [((97, 61), 32), ((97, 61), 61), ((61, 97), 200), ((160, 160), 81), ((17, 9), 13), ((1, 1), 5)];
+    for (shape, size) in sizes {
+        for sampling in samplings {
+            let file = encode(shape, |encoder| encoder.set_sampling_factor(sampling));
+            for mode in [Mode::Crop, Mode::Stretch] {
+                let (mean, greatest) = differences(&file, &settings(size, mode));
+                assert!(
+                    mean < 1.0 && greatest <= 16,
+                    "{shape:?} {size} {sampling:?} {mode:?}: {mean}, {greatest}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn grey_comes_out_as_on_the_plain_path() {
+    let grey: Vec<u8> = soft(100, 75).chunks(3).map(|pixel| pixel[0]).collect();
+    let mut file = Vec::new();
+    Encoder::new(&mut file, 92).encode(&grey, 100, 75, ColorType::Luma).unwrap();
+    let (mean, greatest) = differences(&file, &settings(41, Mode::Crop));
+    assert!(mean < 0.5 && greatest <= 2, "{mean}, {greatest}");
+}
+
+#[test]
+fn restart_markers_change_nothing() {
+    let plain = encode((120, 90), |_| {});
+    let marked = encode((120, 90), |encoder| encoder.set_restart_interval(3));
+    assert!(marked.windows(2).any(|pair| pair == [0xff, 0xd7]));
+    assert_eq!(fast(&marked, 64).expect("the fast path takes it"), fast(&plain, 64).unwrap());
+    // Markers in the wrong order mean that something is missing.
+    let mut swapped = marked.clone();
+    let first = marked.windows(2).position(|pair| pair == [0xff, 0xd1]).unwrap();
+    swapped[first + 1] = 0xd2;
+    assert_eq!(fast(&swapped, 64), None);
+}
+
+#[test]
+fn what_is_not_ordinary_is_left_to_the_plain_path() {
+    let file = encode((100, 100), |_| {});
+    assert!(fast(&file, 51).is_some());
+    assert_eq!(fast(&file, 50), None, "decoded at half its size");
+    assert_eq!(fast(&encode((100, 100), |encoder| encoder.set_progressive(true)), 64), None);
+    let mut cmyk = Vec::new();
+    Encoder::new(&mut cmyk, 90).encode(&[9; 64 * 64 * 4], 64, 64, ColorType::Cmyk).unwrap();
+    assert_eq!(fast(&cmyk, 64), None);
+}
+
+#[test]
+fn no_truncated_file_is_taken() {
+    let file = encode((40, 30), |_| {});
+    for length in 0..file.len() {
+        assert_eq!(fast(&file[..length], 30), None, "{length} of {} bytes", file.len());
+    }
+    assert!(fast(&file, 30).is_some());
+}
+
+#[test]
+fn no_damage_is_answered_by_a_panic() {
+    let mut rng = rng();
+    for set in [3, 0] {
+        let file = encode((48, 40), |encoder| encoder.set_restart_interval(set));
+        for _ in 0..3000 {
+            let mut damaged = file.clone();
+            for _ in 0..=rng.index(4) {
+                let place = rng.index(damaged.len());
+                damaged[place] = rng.below(256) as u8;
+            }
+            // Whether it is still a plain JPEG is the damage's luck.
+            if let Some(pixels) = fast(&damaged, 30) {
+                assert_eq!(pixels.len(), 30 * 30 * 3);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_result_does_not_depend_on_the_image_before() {
+    let (small, large) = (encode((50, 40), |_| {}), encode((90, 120), |_| {}));
+    let first = fast(&small, 30);
+    assert!(fast(&large, 64).is_some());
+    assert_eq!(fast(&small, 30), first);
+}
