@@ -1,1 +1,11 @@
-//! 
+//! The kit of the tests: the real binary, real modules and real files, and words for what came out.
+
+mod call;
+mod files;
+mod programs;
+mod shown;
+
+pub use call::{Call, Finished};
+pub use files::{Folder, lines, photos};
+pub use programs::{make_data, module, penstock, repository, target, workspace_metadata};
+pub use shown::{shown, without_figures};

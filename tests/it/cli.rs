@@ -1,0 +1,175 @@
+//! What the command line says and how it ends.
+
+use penstock_tests::{Call, Finished, Folder, repository, shown};
+use serde_json::{Value, json};
+
+macro_rules! assert_shown {
+    ($text:expr) => {
+        shown().bind(|| insta::assert_snapshot!($text))
+    };
+}
+
+fn help(arguments: &[&str]) -> String {
+    let mut command = Call::new(arguments).argument("--help").command();
+    // Help tells the value of variables that are set.
+    let output = command.env_remove("PENSTOCK_CACHE_DIR").output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn help_of_the_command() {
+    assert_shown!(help(&[]));
+}
+
+#[test]
+fn help_of_run_has_an_example_and_the_exit_codes() {
+    assert_shown!(help(&["run"]));
+}
+
+#[test]
+fn help_of_check_has_an_example() {
+    assert_shown!(help(&["check"]));
+}
+
+#[test]
+fn help_of_schema_has_an_example() {
+    assert_shown!(help(&["schema"]));
+}
+
+#[test]
+fn help_of_module_inspect_has_an_example() {
+    assert_shown!(help(&["module", "inspect"]));
+}
+
+/// What `check` says to a document that cannot run: on standard error, with exit code 2.
+fn refused(document: &str) -> String {
+    let folder = Folder::new();
+    let path = folder.write("pipeline.json", document);
+    let call = Call::check(&path).store("here", folder.path()).module("decode-resize", "decode-resize");
+    said(call.finish())
+}
+
+/// What a call with bad input says.
+fn said(finished: Finished) -> String {
+    let finished = finished.exits(2);
+    assert!(finished.stdout.is_empty(), "{}", finished.stdout);
+    finished.stderr
+}
+
+#[test]
+fn malformed_documents_are_told_all_their_faults_with_pointers() {
+    let documents = [
+        "",
+        "[]",
+        r#"{ "source": { "range": { "count": 1 } }, }"#,
+        r#"{ "seed": 1, "seed": 2, "source": { "range": { "count": 1 } } }"#,
+        r#"{ "sorce": { "range": { "count": 1 } }, "threads": 0 }"#,
+        r#"{ "source": { "list": { "store": "there", "epochs": 0 } }, "interval_s": "1s" }"#,
+        r#"{ "source": { "range": { "count": -1 } }, "stages": [{ "fetchh": {} }, { "sleep": {} }] }"#,
+        r#"{ "source": { "list": { "store": "there" } }, "stages": [{ "fetch": { "store": "nowhere" } }] }"#,
+        r#"{ "source": { "range": { "count": 1 } }, "stages": [{ "fetch": {} }, { "collate": {} }, { "disaggregate": {} }] }"#,
+        r#"{ "source": { "range": { "count": 1 } }, "stages": [{ "wasm": { "module": "decode-resiz" } }, { "wasm": {} }] }"#,
+        r#"{ "source": { "list": { "store": "here" } }, "stages": [{ "fetch": {} },
+            { "wasm": { "module": "decode-resize", "params": { "size": 0, "mood": "good" } } }] }"#,
+        r#"{ "source": { "range": { "count": 1 } }, "max_failures": { "rate": 2 }, "consumer": { "simulate": {} } }"#,
+        r#"{ "source": { "range": { "count": 1 } }, "sink": { "queue": 0 }, "stages": [{ "transfer": { "device": "gpu" } }] }"#,
+    ];
+    let told: Vec<String> =
+        documents.iter().map(|document| format!("{document}\n{}", refused(document))).collect();
+    assert_shown!(told.join("\n"));
+}
+
+#[test]
+fn a_document_that_can_run_is_told_as_a_chain() {
+    let folder = Folder::new();
+    let document = repository().join("examples/pipelines/photos.json");
+    let call = Call::check(&document).store("photos", folder.path()).module("decode-resize", "decode-resize");
+    assert_shown!(call.finish().exits(0).stdout);
+}
+
+#[test]
+fn a_document_may_come_from_standard_input() {
+    let folder = Folder::new();
+    let path = folder.document(&json!({ "source": { "range": { "count": 3 } } }));
+    let mut command = Call::new(&["run", "-", "--json"]).command();
+    let output = command.stdin(std::fs::File::open(path).unwrap()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let snapshot: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(snapshot["ledger"]["total"]["delivered"], 3);
+}
+
+#[test]
+fn what_the_command_line_gets_wrong_is_bad_input() {
+    let folder = Folder::new();
+    let toy = repository().join("examples/pipelines/toy-baseline.json");
+    let missing = folder.join("missing");
+    let calls = [
+        Call::run(&missing),
+        Call::run(&toy).argument("--store=photos"),
+        Call::run(&toy).store("photos", &missing),
+        Call::run(&toy).module_at("decode-resize", &missing),
+        Call::run(&toy).set("seed=3").set("/stages/4/queue=1").set("/soorce/range/count=1"),
+        Call::run(&toy).set("/source/range/count=many"),
+        Call::run(&toy).threads(0),
+        Call::new(&["module", "inspect"]).argument(&toy),
+    ];
+    let told: Vec<String> = calls.into_iter().map(|call| said(call.finish())).collect();
+    assert_shown!(told.join("\n"));
+}
+
+#[test]
+fn an_unknown_flag_is_bad_input() {
+    let told = said(Call::new(&["run", "--thread=3", "x.json"]).finish());
+    assert_shown!(told);
+}
+
+#[test]
+fn dead_letters_need_a_folder() {
+    let folder = Folder::new();
+    let document = folder.document(&json!({
+        "source": { "range": { "count": 1 } },
+        "stages": [{ "sleep": { "mean_ms": 0, "on_error": "dead_letter" } }]
+    }));
+    assert_shown!(said(Call::run(&document).finish()));
+}
+
+#[test]
+fn the_schema_reads_as_json_and_knows_all_kinds() {
+    let finished = Call::new(&["schema"]).finish().exits(0);
+    let schema: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(schema["type"], "object");
+    for kind in ["aggregate", "fetch", "disaggregate", "wasm", "collate", "transfer", "sleep", "records"] {
+        assert!(finished.stdout.contains(&format!("\"{kind}\"")), "the schema does not know `{kind}`");
+    }
+}
+
+#[test]
+fn a_module_is_described_in_words_and_in_json() {
+    let path = penstock_tests::module("text-filter");
+    let words = Call::new(&["module", "inspect"]).argument(&path).finish().exits(0).stdout;
+    let json = Call::new(&["module", "inspect", "--json"]).argument(&path).finish().exits(0).stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["manifest"]["name"], "text-filter");
+    let mut settings = shown();
+    settings.add_filter(r"\d+ bytes, \d+ functions", "[N] bytes, [N] functions");
+    settings.bind(|| insta::assert_snapshot!(words));
+}
+
+#[test]
+fn a_quiet_run_says_nothing() {
+    let toy = repository().join("examples/pipelines/toy-baseline.json");
+    let finished = Call::run(&toy).argument("--quiet").finish().exits(0);
+    assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("", ""));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_process_without_a_word() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Call::new(&["schema"]).command();
+    let output = command.stdout(writer).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let output = output.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(1));
+}

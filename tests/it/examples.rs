@@ -1,0 +1,69 @@
+//! Every example runs, on little data.
+
+use std::fs;
+
+use penstock_tests::{Call, Folder, photos, repository};
+use penstock_types::run::{RunSnapshot, RunState};
+
+fn example(name: &str) -> Call {
+    Call::run(&repository().join("examples/pipelines").join(name)).json()
+}
+
+fn completed(call: Call) -> RunSnapshot {
+    let snapshot = call.finish().exits(0).snapshot();
+    assert_eq!(snapshot.state, RunState::Completed);
+    assert!(snapshot.failures.is_empty(), "{:#?}", snapshot.failures);
+    snapshot
+}
+
+/// Runs one example; fails for those it does not know.
+fn run(name: &str) {
+    let texts = Folder::new();
+    let call = example(name);
+    let snapshot = match name {
+        "photos.json" => {
+            let call = call.store("photos", photos()).module("decode-resize", "decode-resize");
+            completed(call.set("/source/list/limit=24").set("/consumer/simulate/step_ms=1"))
+        }
+        "photos-max.json" => {
+            let call = call.store("photos", photos()).module("decode-resize", "decode-resize");
+            completed(call.module("normalize", "normalize"))
+        }
+        "text.json" => {
+            texts.texts(500);
+            completed(call.store("text", texts.path()).module("text-filter", "text-filter"))
+        }
+        "toy-baseline.json" => completed(call),
+        "toy-slow-training.json" | "toy-slow-loading.json" => completed(call.set("/source/range/count=5")),
+        _ => panic!("`examples/pipelines/{name}` is run by no test: say here with which data it runs"),
+    };
+    let total = snapshot.ledger.total;
+    assert!(total.delivered > 0, "{name}: {total:?}");
+    assert_eq!(total.delivered + total.dropped, total.made, "{name}: {total:?}");
+}
+
+#[test]
+fn every_example_pipeline_runs_to_its_end() {
+    let folder = repository().join("examples/pipelines");
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert!(names.len() >= 6, "{names:?}");
+    for name in names {
+        run(&name);
+    }
+}
+
+#[test]
+fn the_text_filter_counts_what_it_drops_and_splits() {
+    let texts = Folder::new();
+    texts.texts(300);
+    let call = example("text.json").store("text", texts.path()).module("text-filter", "text-filter");
+    let snapshot = completed(call.set("/stages/0/wasm/params={\"min_chars\": 60, \"max_chars\": 150}"));
+    let (counted, total) = (&snapshot.counters["1:text-filter"], &snapshot.ledger.total);
+    assert!(counted["split"] > 0.0 && total.made > 300, "{counted:?} {total:?}");
+    // A text of which no part is long enough is dropped whole; parts that are too short never were samples.
+    assert!(counted["dropped"] >= total.dropped as f64 && counted["dropped"] > 0.0, "{counted:?} {total:?}");
+}

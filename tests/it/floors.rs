@@ -1,0 +1,154 @@
+//! The floors of DESIGN.md, section 3: arrows point downwards only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_tests::workspace_metadata;
+use serde_json::Value;
+
+/// What a crate may depend on, of our own crates.
+const FLOORS: [(&str, &[&str]); 9] = [
+    ("penstock-types", &[]),
+    ("penstock-engine", &["penstock-types"]),
+    ("penstock-wasm", &["penstock-types", "penstock-engine"]),
+    ("penstock-storage", &["penstock-types", "penstock-engine"]),
+    ("penstock-runner", &["penstock-types", "penstock-engine", "penstock-wasm", "penstock-storage"]),
+    (
+        "penstock",
+        &["penstock-types", "penstock-engine", "penstock-wasm", "penstock-storage", "penstock-runner"],
+    ),
+    ("penstock-guest", &["penstock-guest-macros"]),
+    ("penstock-guest-macros", &[]),
+    ("make-data", &[]),
+];
+
+/// Heavy dependencies and the only crates that may bring them in. Everything else about them is a module's matter.
+const HEAVY: [(&str, &[&str]); 4] = [
+    ("wasmtime", &["penstock-wasm"]),
+    ("cap-std", &["penstock-storage"]),
+    ("clap", &["penstock", "make-data"]),
+    ("comfy-table", &["penstock"]),
+];
+
+/// What the pure floor does without.
+const NOT_IN_TYPES: [&str; 6] = ["tokio", "futures", "crossbeam-channel", "rustix", "tracing", "uuid"];
+
+/// A crate of this workspace.
+struct Package {
+    name: String,
+    /// Its place under the repository's root, e.g. `examples/stages/normalize`.
+    place: String,
+    /// What it depends on, tests aside; what only its tests and benches use.
+    normal: BTreeSet<String>,
+    dev: BTreeSet<String>,
+}
+
+fn packages() -> Vec<Package> {
+    let metadata = workspace_metadata();
+    let root = text(&metadata["workspace_root"]);
+    let read = |package: &Value| {
+        let dependencies = package["dependencies"].as_array().expect("packages have dependencies");
+        let of = |dev: bool| {
+            let wanted = move |dependency: &&Value| (dependency["kind"] == "dev") == dev;
+            dependencies
+                .iter()
+                .filter(wanted)
+                .map(|dependency| text(&dependency["name"]).to_owned())
+                .collect()
+        };
+        let manifest = text(&package["manifest_path"]);
+        let place = manifest.strip_prefix(root).and_then(|path| path.strip_suffix("/Cargo.toml"));
+        Package {
+            name: text(&package["name"]).to_owned(),
+            place: place.expect("members lie in the workspace").trim_start_matches('/').to_owned(),
+            normal: of(false),
+            dev: of(true),
+        }
+    };
+    metadata["packages"].as_array().expect("a workspace has packages").iter().map(read).collect()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("a text is wanted: {value}"))
+}
+
+/// The crates of this workspace among `dependencies`.
+fn ours<'a>(dependencies: &'a BTreeSet<String>, packages: &[Package]) -> BTreeSet<&'a str> {
+    let is_ours = |name: &&str| packages.iter().any(|package| package.name == *name);
+    dependencies.iter().map(String::as_str).filter(is_ours).collect()
+}
+
+fn is_stage(package: &Package) -> bool {
+    package.place.starts_with("examples/stages/")
+}
+
+#[test]
+fn crates_depend_on_lower_floors_only() {
+    let packages = packages();
+    let floors = BTreeMap::from(FLOORS);
+    let mut unplaced = Vec::new();
+    for package in &packages {
+        let allowed: BTreeSet<&str> = match floors.get(package.name.as_str()) {
+            Some(allowed) => allowed.iter().copied().collect(),
+            None if is_stage(package) => ["penstock-guest"].into(),
+            None if package.place.starts_with("tests/guests/") => BTreeSet::new(),
+            None if package.place == "tests" => continue,
+            None => {
+                unplaced.push(&package.name);
+                continue;
+            }
+        };
+        let found = ours(&package.normal, &packages);
+        let upwards: Vec<_> = found.difference(&allowed).collect();
+        assert!(upwards.is_empty(), "`{}` may not depend on {upwards:?}, only on {allowed:?}", package.name);
+    }
+    assert!(unplaced.is_empty(), "DESIGN.md and this test know no floor for {unplaced:?}");
+    for (name, _) in FLOORS {
+        assert!(
+            packages.iter().any(|package| package.name == name),
+            "`{name}` is gone; so should its floor be"
+        );
+    }
+}
+
+#[test]
+fn tests_of_a_crate_see_no_higher_floor_either() {
+    let packages = packages();
+    for (name, allowed) in FLOORS {
+        let package = packages.iter().find(|package| package.name == name).unwrap();
+        let own = [name];
+        let upwards: Vec<_> = ours(&package.dev, &packages)
+            .into_iter()
+            .filter(|found| !allowed.contains(found) && !own.contains(found))
+            .collect();
+        assert!(upwards.is_empty(), "tests of `{name}` may not depend on {upwards:?}");
+    }
+}
+
+#[test]
+fn heavy_dependencies_enter_by_one_crate() {
+    for package in packages() {
+        for (heavy, doors) in HEAVY {
+            let is_door = doors.contains(&package.name.as_str());
+            assert!(is_door || !package.normal.contains(heavy), "`{}` depends on `{heavy}`", package.name);
+        }
+    }
+}
+
+#[test]
+fn types_are_pure() {
+    let packages = packages();
+    let types = packages.iter().find(|package| package.name == "penstock-types").unwrap();
+    for impure in NOT_IN_TYPES {
+        assert!(!types.normal.contains(impure), "`penstock-types` depends on `{impure}`");
+    }
+}
+
+#[test]
+fn stages_see_the_sdk_and_nothing_native() {
+    let packages = packages();
+    let stages: Vec<_> = packages.iter().filter(|package| is_stage(package)).collect();
+    assert!(stages.len() >= 3);
+    for stage in stages {
+        assert!(stage.normal.contains("penstock-guest"), "`{}` is no stage without the SDK", stage.name);
+    }
+}

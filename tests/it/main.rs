@@ -1,0 +1,16 @@
+//! Whole runs of the real binary with real modules over real files: what issue and documentation promise to users.
+#![expect(
+    clippy::unwrap_used,
+    reason = "what fails here fails its test; `allow-unwrap-in-tests` misses the helpers"
+)]
+
+mod cli;
+mod examples;
+mod floors;
+mod instances;
+mod interrupt;
+mod memory;
+mod output;
+mod photos;
+mod sandbox;
+mod toys;

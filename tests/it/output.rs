@@ -1,0 +1,151 @@
+//! What a run leaves: the snapshot on standard output, and the files of `--out`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use penstock_tests::{Call, Folder, lines, repository, shown};
+use penstock_types::run::{Disposition, FailureRecord, RunSnapshot, RunState, Window};
+use serde_json::{Value, json};
+
+/// Sleeps of which a fifth fails, the same ones whenever it is run.
+fn failing(on_error: &str) -> Value {
+    json!({
+        "name": "failing", "seed": 3, "threads": 2, "interval_s": 0.05,
+        "source": { "range": { "count": 200 } },
+        "stages": [
+            { "sleep": { "mean_ms": 2, "concurrency": 4, "fail_rate": 0.2, "on_error": on_error, "order": "input" } },
+            { "aggregate": { "size": 8 } }
+        ]
+    })
+}
+
+fn run(document: &Path, out: &Path) -> RunSnapshot {
+    Call::run(document).out(out).argument("--quiet").finish().exits(0).snapshot()
+}
+
+#[test]
+fn with_json_the_snapshot_stands_alone_on_standard_output() {
+    let toy = repository().join("examples/pipelines/toy-baseline.json");
+    let finished = Call::run(&toy).json().finish().exits(0);
+    let snapshot = finished.snapshot();
+    assert_eq!((snapshot.state, snapshot.name.as_str()), (RunState::Completed, "toy-baseline"));
+    let value: Value = serde_json::from_str(&finished.stdout).unwrap();
+    let mut members: Vec<&String> = value.as_object().unwrap().keys().collect();
+    members.sort();
+    shown().bind(|| insta::assert_json_snapshot!(members));
+}
+
+#[test]
+fn the_document_that_ran_is_kept_as_it_ran_and_runs_again() {
+    let folder = Folder::new();
+    let document = folder.document(&failing("skip"));
+    let first = folder.join("first");
+    let call = Call::run(&document).set("/source/range/count=120").threads(3).out(&first).argument("--quiet");
+    let one = call.finish().exits(0).snapshot();
+    let two = run(&first.join("spec.json"), &folder.join("second"));
+    assert_eq!((one.threads, one.ledger.total.made), (3, 120));
+    assert_eq!(one.ledger, two.ledger);
+    assert_ne!(one.id, two.id);
+    let failed = |run: &str| {
+        let errors: Vec<FailureRecord> = lines(&folder.join(run).join("errors.ndjson"));
+        BTreeSet::from_iter(errors.into_iter().map(|error| error.index))
+    };
+    assert_eq!(failed("first"), failed("second"));
+    let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    assert_eq!(text("first/spec.json"), text("second/spec.json"));
+}
+
+#[test]
+fn windows_add_up_to_the_snapshot_and_leave_no_gap() {
+    let folder = Folder::new();
+    let snapshot = run(&folder.document(&failing("skip")), &folder.join("out"));
+    let windows: Vec<Window> = lines(&folder.join("out/windows.ndjson"));
+    assert!(windows.len() >= 2, "{} windows", windows.len());
+    assert_eq!(windows[0].t0_s, 0.0);
+    for pair in windows.windows(2) {
+        assert_eq!(pair[0].t1_s, pair[1].t0_s);
+    }
+    for (at, stage) in snapshot.stages.iter().enumerate() {
+        let records = || windows.iter().map(|window| &window.stages[at]);
+        assert!(records().all(|record| record.id == stage.id));
+        let tasks: u64 = records().map(|record| record.task.num_tasks).sum();
+        let failures: u64 = records().map(|record| record.task.num_failures).sum();
+        let samples: u64 = records().map(|record| record.task.failed_samples).sum();
+        let whole = &stage.task;
+        assert_eq!((tasks, failures, samples), (whole.num_tasks, whole.num_failures, whole.failed_samples));
+    }
+    for (at, queue) in snapshot.queues.iter().enumerate() {
+        let items: u64 = windows.iter().map(|window| window.queues[at].figures.num_items).sum();
+        assert_eq!(items, queue.figures.num_items, "{}", queue.id);
+    }
+}
+
+#[test]
+fn every_failed_sample_is_a_line_of_errors() {
+    let folder = Folder::new();
+    let snapshot = run(&folder.document(&failing("skip")), &folder.join("out"));
+    let errors: Vec<FailureRecord> = lines(&folder.join("out/errors.ndjson"));
+    let skipped = snapshot.ledger.total.skipped;
+    assert!((20..=60).contains(&skipped), "{skipped} of 200 at a rate of 0.2");
+    assert_eq!(errors.len() as u64, skipped);
+    assert_eq!(snapshot.failures.iter().map(|group| group.count).sum::<u64>(), skipped);
+    assert!(errors.iter().all(|error| error.stage == "1:sleep" && error.disposition == Disposition::Skipped));
+    assert!(!folder.join("out/dead_letters.ndjson").exists());
+}
+
+#[test]
+fn dead_letters_keep_the_input_and_the_module_that_refused_it() {
+    let folder = Folder::new();
+    folder.records(["a", "bad", "c"]);
+    let document = folder.document(&json!({
+        "threads": 1,
+        "source": { "records": { "store": "here", "key": "records.ndjson" } },
+        "stages": [{ "wasm": {
+            "module": "guest", "params": { "how": "shape-on-bad" }, "on_error": "dead_letter"
+        } }]
+    }));
+    let call = Call::run(&document).store("here", folder.path()).module("guest", "guest-misbehaving");
+    let snapshot = call.out(&folder.join("out")).finish().exits(0).snapshot();
+    let total = snapshot.ledger.total;
+    assert_eq!((total.delivered, total.dead_lettered, total.skipped), (2, 1, 0));
+    let letters: Vec<Value> = lines(&folder.join("out/dead_letters.ndjson"));
+    shown().bind(|| insta::assert_json_snapshot!(letters));
+}
+
+#[test]
+fn a_folder_that_holds_a_run_is_refused_and_left_alone() {
+    let folder = Folder::new();
+    let document = folder.document(&failing("skip"));
+    let out = folder.join("out");
+    run(&document, &out);
+    let before = fs::read_to_string(out.join("snapshot.json")).unwrap();
+    let refused = Call::run(&document).out(&out).finish().exits(2);
+    shown().bind(|| insta::assert_snapshot!(refused.stderr));
+    assert_eq!(fs::read_to_string(out.join("snapshot.json")).unwrap(), before);
+}
+
+#[test]
+fn too_many_failures_end_the_run_and_what_is_made_is_delivered() {
+    let folder = Folder::new();
+    let document = folder.document(&failing("skip"));
+    let call = Call::run(&document).set("/max_failures={\"count\": 10}").out(&folder.join("out"));
+    let finished = call.argument("--quiet").finish().exits(1);
+    let snapshot = finished.snapshot();
+    let total = &snapshot.ledger.total;
+    assert_eq!(snapshot.state, RunState::Failed);
+    // The eleventh failure ends it; tasks already under way may fail as well.
+    assert!((11..=15).contains(&total.skipped), "{total:?}");
+    assert!(total.made < 200 && total.delivered > 0, "{total:?}");
+    shown().bind(|| insta::assert_snapshot!(finished.stderr));
+}
+
+#[test]
+fn a_failure_limit_of_a_stage_names_the_stage() {
+    let folder = Folder::new();
+    let document = folder.document(&failing("skip"));
+    let call = Call::run(&document).set("/stages/0/sleep/max_failures={\"rate\": 0.05}").json();
+    let finished = call.finish().exits(1);
+    assert_eq!(finished.snapshot().state, RunState::Failed);
+    shown().bind(|| insta::assert_snapshot!(finished.stderr.lines().last().unwrap_or_default().to_owned()));
+}

@@ -1,0 +1,182 @@
+//! Modules that misbehave, in whole runs: each is told by name, the run ends as its policy says, the books balance,
+//! and the samples around the bad one succeed.
+
+use std::path::{Path, PathBuf};
+
+use penstock_tests::{Call, Finished, Folder, lines, shown};
+use penstock_types::run::{Disposition, FailureRecord, RunSnapshot, RunState};
+use serde_json::json;
+
+/// Two samples before the one with which ways that end in `-on-bad` begin, and two behind it.
+const KEYS: [&str; 5] = ["a", "b", "bad", "c", "d"];
+
+/// A folder with the records and a document whose one stage is the misbehaving guest.
+fn prepared(how: &str, on_error: &str) -> (Folder, PathBuf) {
+    let folder = Folder::new();
+    folder.records(KEYS);
+    // Ample for all but the loop: a call's limit by the clock is ten times this, and the machine may be busy.
+    let deadline_ms = if how.starts_with("init") { 50 } else { 500 };
+    let document = folder.document(&json!({
+        "name": "misbehaving",
+        "threads": 1,
+        "source": { "records": { "store": "here", "key": "records.ndjson" } },
+        "stages": [{ "wasm": {
+            "module": "guest", "params": { "how": how }, "deadline_ms": deadline_ms, "on_error": on_error
+        } }]
+    }));
+    (folder, document)
+}
+
+fn run(folder: &Folder, document: &Path) -> Finished {
+    let call = Call::run(document).store("here", folder.path()).module("guest", "guest-misbehaving");
+    call.out(&folder.join("out")).finish()
+}
+
+/// What people are told on standard error, without what the guest logged.
+fn told(finished: &Finished) -> &str {
+    finished.stderr.lines().find(|line| line.starts_with("error: ")).unwrap_or_default()
+}
+
+/// Runs a guest that misbehaves on the third of five samples, once with each policy that needs no folder of its own.
+fn on_one_sample(how: &str) -> String {
+    let how = format!("{how}-on-bad");
+    let (folder, document) = prepared(&how, "skip");
+    let skipping = run(&folder, &document).exits(0);
+    let snapshot = skipping.snapshot();
+    assert_eq!((snapshot.state, delivered(&snapshot)), (RunState::Completed, 4));
+    assert_eq!(snapshot.ledger.total.skipped, 1);
+    // The thread's first instance, and the one that took its place.
+    assert_eq!(snapshot.stages[0].task.instances, 2);
+    let errors: Vec<FailureRecord> = lines(&folder.join("out/errors.ndjson"));
+    assert_eq!((errors.len(), errors[0].key.as_str(), errors[0].index), (1, "bad", 2));
+    assert_eq!(errors[0].disposition, Disposition::Skipped);
+
+    let (folder, document) = prepared(&how, "fail");
+    let failing = run(&folder, &document).exits(1);
+    let snapshot = failing.snapshot();
+    assert_eq!((snapshot.state, delivered(&snapshot)), (RunState::Failed, 2), "what was made is delivered");
+    assert_eq!(failing.section("Failures:"), skipping.section("Failures:"));
+    format!("skip: {}\nfail: {}", skipping.section("Failures:"), told(&failing))
+}
+
+fn delivered(snapshot: &RunSnapshot) -> u64 {
+    snapshot.ledger.total.delivered
+}
+
+macro_rules! on_one_sample {
+    ($($test:ident($how:literal);)*) => {
+        $(
+            #[test]
+            fn $test() {
+                shown().bind(|| insta::assert_snapshot!(on_one_sample($how)));
+            }
+        )*
+    };
+}
+
+on_one_sample! {
+    a_loop_is_ended_at_its_deadline("loop");
+    a_memory_bomb_is_told_its_limit("memory");
+    deep_recursion_exhausts_the_guests_stack_alone("recursion");
+    a_trap_is_told("trap");
+    a_panic_is_told_with_its_message_and_place("panic");
+    too_few_outcomes_break_the_contract("too-few");
+    too_many_outcomes_break_the_contract("too-many");
+    a_tensor_whose_bytes_and_shape_disagree_breaks_the_contract("shape");
+    huge_output_breaks_the_contract("huge");
+    a_bomb_of_children_breaks_the_contract("many-bomb");
+    held_without_stateful_breaks_the_contract("held");
+}
+
+/// Runs a guest that cannot start. Nothing is taken from the source, whatever the policy says.
+fn in_init(how: &str) -> String {
+    let (folder, document) = prepared(how, "skip");
+    let finished = run(&folder, &document).exits(1);
+    let snapshot = finished.snapshot();
+    assert_eq!((snapshot.state, snapshot.ledger.total.made), (RunState::Failed, 0));
+    assert!(snapshot.failures.is_empty(), "{:?}", snapshot.failures);
+    told(&finished).to_owned()
+}
+
+#[test]
+fn a_loop_in_init_ends_the_run_before_anything_is_taken() {
+    shown().bind(|| insta::assert_snapshot!(in_init("init-loop")));
+}
+
+#[test]
+fn a_trap_in_init_ends_the_run_before_anything_is_taken() {
+    shown().bind(|| insta::assert_snapshot!(in_init("init-trap")));
+}
+
+#[test]
+fn what_init_refuses_is_told_without_its_control_characters() {
+    shown().bind(|| insta::assert_snapshot!(in_init("init-error")));
+}
+
+#[test]
+fn a_guest_that_traps_on_every_sample_gets_a_fresh_instance_for_each() {
+    let (folder, document) = prepared("trap", "skip");
+    let finished = run(&folder, &document).exits(0);
+    let snapshot = finished.snapshot();
+    assert_eq!((delivered(&snapshot), snapshot.ledger.total.skipped), (0, 5));
+    assert_eq!(snapshot.stages[0].task.instances, 5);
+    shown().bind(|| insta::assert_snapshot!(finished.section("Failures:")));
+}
+
+#[test]
+fn a_log_flood_costs_no_sample_and_is_cut_off() {
+    let (folder, document) = prepared("log-flood", "skip");
+    let call = Call::run(&document).store("here", folder.path()).module("guest", "guest-misbehaving");
+    let finished = call.set("/stages/0/wasm/deadline_ms=5000").out(&folder.join("out")).finish().exits(0);
+    assert_eq!(delivered(&finished.snapshot()), 5);
+    // 64 KiB a call, and a line counts as 256 bytes at least; the guest wrote 100,000 lines in each call.
+    assert_eq!(finished.stderr.lines().count(), 5 * 256);
+    shown().bind(|| insta::assert_snapshot!(finished.stderr.lines().next().unwrap_or_default()));
+}
+
+/// Runs with a file that is no stage: bad input, and no run at all.
+fn as_module(path: &Path) -> String {
+    let (folder, document) = prepared("good", "skip");
+    let call = Call::run(&document).store("here", folder.path()).module_at("guest", path);
+    let finished = call.out(&folder.join("out")).finish().exits(2);
+    assert!(finished.stdout.is_empty(), "{}", finished.stdout);
+    assert!(!folder.join("out").exists(), "a run that never was leaves nothing");
+    finished.stderr
+}
+
+/// A core module with WIT types and these imports, as text.
+fn made_of(imports: &str) -> (Folder, PathBuf) {
+    let folder = Folder::new();
+    let text = format!(
+        r#"(module (@custom "component-type:stage" "") {imports}
+            (func (export "penstock:stage/transform@0.1.0#process")))"#
+    );
+    let path = folder.write("made.wasm", wat::parse_str(text).unwrap());
+    (folder, path)
+}
+
+#[test]
+fn an_import_that_the_sandbox_does_not_offer_is_named() {
+    let refused = as_module(&penstock_tests::module("guest-extra-import"));
+    shown().bind(|| insta::assert_snapshot!(refused));
+}
+
+#[test]
+fn symbols_that_the_linker_missed_are_named() {
+    let (_folder, path) = made_of(r#"(import "env" "inflate" (func))"#);
+    shown().bind(|| insta::assert_snapshot!(as_module(&path)));
+}
+
+#[test]
+fn a_component_of_another_world_is_named_by_its_exports() {
+    let refused = as_module(&penstock_tests::module("guest-wrong-world"));
+    shown().bind(|| insta::assert_snapshot!(refused));
+}
+
+#[test]
+fn half_a_module_is_told_from_a_module() {
+    let folder = Folder::new();
+    let whole = std::fs::read(penstock_tests::module("guest-batch")).unwrap();
+    let half = folder.write("half.wasm", &whole[..5000]);
+    shown().bind(|| insta::assert_snapshot!(as_module(&half)));
+}

@@ -1,0 +1,64 @@
+//! The three toys of seed 000: the seed's two lines, figures of its size, and its answer.
+
+use penstock_tests::{Call, repository, without_figures};
+use penstock_types::run::RunSnapshot;
+
+/// Fewer items than the seed's hundred: means do not depend on their number.
+const ITEMS: u64 = 20;
+
+/// A toy's lines on standard output, and the two waits of its sink in milliseconds: for data, and for the consumer.
+fn toy(name: &str) -> (String, f64, f64) {
+    let document = repository().join(format!("examples/pipelines/{name}.json"));
+    let folder = penstock_tests::Folder::new();
+    let call = Call::run(&document).set(&format!("/source/range/count={ITEMS}")).out(&folder.join("out"));
+    let finished = call.finish().exits(0);
+    let snapshot: RunSnapshot = finished.snapshot();
+    assert_eq!(snapshot.ledger.total.delivered, ITEMS);
+    let [.., before, sink] = snapshot.queues.as_slice() else { panic!("a sink has a queue on each side") };
+    let ms = |seconds: Option<f64>| seconds.expect("items went through") * 1e3;
+    let waits = (ms(before.figures.ave_get_time_s), ms(sink.figures.ave_put_time_s));
+    let (_, lines) =
+        finished.stdout.split_once("The books balance.\n\n").expect("the report ends with the lines");
+    (lines.to_owned(), waits.0, waits.1)
+}
+
+/// The mean task time of the one stage, in milliseconds, as its line tells it.
+fn task_time(lines: &str) -> f64 {
+    let (_, after) = lines.split_once("Average task time: ").expect("a stage's line tells it");
+    let (number, _) = after.split_once(" [ms]").expect("it is told in milliseconds");
+    number.parse().expect("it is a number")
+}
+
+#[test]
+fn without_a_bottleneck_neither_wait_can_be_felt() {
+    let (lines, upstream, downstream) = toy("toy-baseline");
+    assert!(upstream < 10.0 && downstream < 10.0, "{upstream} {downstream}");
+    let (sink, answer) = lines.split_once('\n').unwrap();
+    without_figures().bind(|| insta::assert_snapshot!(sink));
+    // A machine that is busy with something else may make the sink wait a little; the loader is never the limit for long.
+    assert!(answer.starts_with("Is data loading the bottleneck? "), "{answer}");
+    if upstream.max(downstream) < 1.0 {
+        assert_eq!(
+            answer.trim_end(),
+            "Is data loading the bottleneck? no: nothing waits long enough to be felt."
+        );
+    }
+}
+
+#[test]
+fn a_slow_training_loop_is_seen_downstream() {
+    let (lines, upstream, downstream) = toy("toy-slow-training");
+    assert!(upstream < downstream, "{upstream} {downstream}");
+    // The first items find room; every other one waits for a step of 100 ms.
+    assert!(upstream < 20.0 && (70.0..150.0).contains(&downstream), "{upstream} {downstream}");
+    without_figures().bind(|| insta::assert_snapshot!(lines));
+}
+
+#[test]
+fn slow_loading_is_seen_upstream() {
+    let (lines, upstream, downstream) = toy("toy-slow-loading");
+    assert!(upstream > downstream, "{upstream} {downstream}");
+    assert!(downstream < 20.0 && (90.0..150.0).contains(&upstream), "{upstream} {downstream}");
+    assert!((100.0..150.0).contains(&task_time(&lines)), "{lines}");
+    without_figures().bind(|| insta::assert_snapshot!(lines));
+}

@@ -1,0 +1,89 @@
+//! Where the programs and modules under test lie.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+/// The programs, built once per test process and laid beside each other.
+struct Programs {
+    folder: PathBuf,
+}
+
+/// The binary that users run.
+pub fn penstock() -> PathBuf {
+    Programs::built().path("penstock")
+}
+
+/// The maker of photos and texts.
+pub fn make_data() -> PathBuf {
+    Programs::built().path("make-data")
+}
+
+/// The repository's root.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate lies in the repository").to_owned()
+}
+
+/// The folder into which cargo builds, as seen from this test: `TARGET/PROFILE/deps/it-0123` runs.
+pub fn target() -> PathBuf {
+    own_profile().parent().expect("a profile's folder lies in the target folder").to_owned()
+}
+
+/// A module that `make guests` built, by its crate's name. Fails when it is not there: no test skips silently.
+pub fn module(name: &str) -> PathBuf {
+    let file = format!("{}.wasm", name.replace('-', "_"));
+    let path = target().join("wasm32-unknown-unknown/guest").join(file);
+    assert!(path.is_file(), "`{}` is not there: run `make guests` first", path.display());
+    path
+}
+
+/// What `cargo metadata` says of the packages of this workspace.
+pub fn workspace_metadata() -> Value {
+    let mut cargo = cargo();
+    cargo.args(["metadata", "--format-version=1", "--no-deps", "--locked", "--offline"]);
+    let output = cargo.output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
+}
+
+impl Programs {
+    /// Cargo names the path of a binary (`CARGO_BIN_EXE_`) to tests of the same package only, and builds it for no other.
+    /// So this asks cargo itself, in the profile and the target folder of this test: it does nothing when all is built,
+    /// and a test never runs yesterday's binary.
+    fn built() -> &'static Self {
+        static PROGRAMS: OnceLock<Programs> = OnceLock::new();
+        PROGRAMS.get_or_init(|| {
+            let folder = own_profile();
+            let profile = match folder.file_name().and_then(|name| name.to_str()) {
+                Some("debug") | None => "dev",
+                Some(other) => other,
+            };
+            let built = cargo()
+                .args(["build", "--quiet", "--locked", "--package=penstock", "--package=make-data"])
+                .args(["--profile", profile])
+                .env("CARGO_TARGET_DIR", target())
+                .output()
+                .expect("cargo runs");
+            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+            Self { folder }
+        })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name).with_extension(env::consts::EXE_EXTENSION)
+    }
+}
+
+fn own_profile() -> PathBuf {
+    let test = env::current_exe().expect("a process knows its program");
+    test.ancestors().nth(2).expect("a test lies in TARGET/PROFILE/deps").to_owned()
+}
+
+fn cargo() -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(repository());
+    cargo
+}
