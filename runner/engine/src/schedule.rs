@@ -100,6 +100,9 @@ pub(crate) struct Schedule {
     error: Option<String>,
     consumer_waits: bool,
     over: bool,
+    /// The latest moment anything was told. Whoever brings an event reads the clock before it has the lock, so that
+    /// events may come in a little later than they are; here time never runs backwards.
+    latest: Tick,
     /// Nodes to look at, used only within `settle`.
     dirty: VecDeque<usize>,
 }
@@ -166,6 +169,7 @@ impl Schedule {
             error: None,
             consumer_waits: false,
             over: false,
+            latest: now,
             dirty: VecDeque::new(),
         };
         schedule.prepare();
@@ -175,6 +179,7 @@ impl Schedule {
     /// Takes what the source produced; `None` is the end of the data, an error ends the run as failed once what was
     /// made before is delivered.
     pub(crate) fn offer(&mut self, produced: Result<Option<Produced>, String>, now: Tick) {
+        let now = self.forward_to(now);
         match produced {
             Ok(produced) => self.source.offer(produced),
             Err(message) => {
@@ -192,6 +197,7 @@ impl Schedule {
 
     /// The oldest job that `worker` may do; its task stops waiting for a thread.
     pub(crate) fn take_job(&mut self, worker: usize, now: Tick) -> Option<Job> {
+        let now = self.forward_to(now);
         let job = self.work.take_job(worker)?;
         if !matches!(job.work, Work::Prepare) {
             let stage = &mut self.stages[job.task.stage];
@@ -209,6 +215,7 @@ impl Schedule {
 
     /// The op of a stage was built before the start, or could not be.
     pub(crate) fn prepared(&mut self, stage: usize, outcome: Result<(), Fault>, now: Tick) {
+        let now = self.forward_to(now);
         self.preparing -= 1;
         let core = &mut self.stages[stage].core;
         match outcome {
@@ -224,6 +231,7 @@ impl Schedule {
 
     /// The op of a task is done. What comes in after the end of the run is ignored: its samples count as left.
     pub(crate) fn complete(&mut self, task: Task, outcome: Result<Output, Fault>, op_nanos: u64, now: Tick) {
+        let now = self.forward_to(now);
         if self.over {
             return;
         }
@@ -236,6 +244,7 @@ impl Schedule {
 
     /// What the consumer gets now.
     pub(crate) fn deliver(&mut self, now: Tick) -> Delivery {
+        let now = self.forward_to(now);
         if self.over {
             return Delivery::Over;
         }
@@ -317,6 +326,7 @@ impl Schedule {
 
     /// All sums up to `now`.
     pub(crate) fn read(&mut self, now: Tick) -> Reading {
+        let now = self.forward_to(now);
         Reading {
             at: now,
             stages: self.stages.iter_mut().map(|stage| stage.core.meter.sums(now).clone()).collect(),
@@ -331,6 +341,11 @@ impl Schedule {
             .chain([self.sink.book()])
             .collect();
         Ledger::close(stages, self.queues.iter().map(Queue::book).collect())
+    }
+
+    fn forward_to(&mut self, now: Tick) -> Tick {
+        self.latest = self.latest.max(now);
+        self.latest
     }
 
     fn prepare(&mut self) {

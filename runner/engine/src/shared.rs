@@ -125,20 +125,20 @@ impl Shared {
         &*self.observer
     }
 
-    /// Hands in what a worker did last and waits for its next job; `None` when the run is over.
+    /// Hands in what a worker did last, which ended at `now`, and waits for its next job; `None` when the run is over.
     pub(crate) fn next_job(
         self: &Arc<Self>,
         worker: usize,
         done: Option<(Task, Result<Output, Fault>, u64)>,
+        mut now: Tick,
     ) -> Option<Job> {
         let mut state = self.lock();
         if let Some((task, outcome, op_nanos)) = done {
-            let now = self.clock.now();
             state.schedule.complete(task, outcome, op_nanos, now);
         }
         loop {
             let over = state.schedule.is_over();
-            let job = if over { None } else { state.schedule.take_job(worker, self.clock.now()) };
+            let job = if over { None } else { state.schedule.take_job(worker, now) };
             let calls = self.calls(&mut state);
             if over || job.is_some() {
                 drop(state);
@@ -153,16 +153,19 @@ impl Shared {
                 self.make(calls);
                 state = self.lock();
             }
+            now = self.clock.now();
         }
     }
 
     /// The next item for the consumer; `None` when the run is over.
     pub(crate) fn take_blocking(self: &Arc<Self>) -> Option<Item> {
+        let mut now = self.clock.now();
         let mut state = self.lock();
         loop {
-            let delivery = state.schedule.deliver(self.clock.now());
+            let delivery = state.schedule.deliver(now);
             if let Delivery::Wait = delivery {
                 state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+                now = self.clock.now();
                 continue;
             }
             let calls = self.calls(&mut state);
@@ -203,8 +206,9 @@ impl Shared {
 
     /// Tells the schedule something, and everybody else what follows from it.
     pub(crate) fn event(self: &Arc<Self>, tell: impl FnOnce(&mut Schedule, Tick)) {
+        let now = self.clock.now();
         let mut state = self.lock();
-        tell(&mut state.schedule, self.clock.now());
+        tell(&mut state.schedule, now);
         let calls = self.calls(&mut state);
         drop(state);
         self.make(calls);

@@ -22,16 +22,19 @@ pub(crate) fn run_worker(shared: &Arc<Shared>, factories: &Factories, worker: us
     let mut own = OwnOps { factories, ops: factories.iter().map(|_| None).collect() };
     let stop = shared.stop_flag();
     let mut done = None;
-    while let Some(job) = shared.next_job(worker, done.take()) {
+    let mut now = shared.now();
+    while let Some(job) = shared.next_job(worker, done.take(), now) {
         let stage = job.task.stage;
         if matches!(job.work, Work::Prepare) {
             let built = own.get_or_build(stage, stop).map(|_| ());
             shared.event(|schedule, now| schedule.prepared(stage, built, now));
+            now = shared.now();
             continue;
         }
         let begin = shared.now();
         let outcome = own.run(stage, job.work, stop);
-        done = Some((job.task, outcome, shared.now() - begin));
+        now = shared.now();
+        done = Some((job.task, outcome, now - begin));
     }
 }
 

@@ -15,6 +15,7 @@ pub struct Histogram {
 
 impl Histogram {
     /// Counts one duration.
+    #[inline]
     pub fn record(&mut self, nanos: u64) {
         let bucket = bucket_of(nanos);
         if bucket >= self.counts.len() {

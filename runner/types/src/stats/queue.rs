@@ -59,6 +59,7 @@ impl QueueMeter {
     }
 
     /// A put found the queue full and waits.
+    #[inline]
     pub fn on_put_waits(&mut self, now: Tick) {
         if self.off {
             return;
@@ -68,6 +69,7 @@ impl QueueMeter {
     }
 
     /// A put was accepted; `since` is when it began to wait, if it had to.
+    #[inline]
     pub fn on_put(&mut self, now: Tick, since: Option<Tick>) {
         if self.off {
             return;
@@ -82,6 +84,7 @@ impl QueueMeter {
     }
 
     /// A get found the queue empty and waits.
+    #[inline]
     pub fn on_get_waits(&mut self, now: Tick) {
         if self.off {
             return;
@@ -91,6 +94,7 @@ impl QueueMeter {
     }
 
     /// An item was taken and `left` items are still there; `since` is when the get began to wait, if it had to.
+    #[inline]
     pub fn on_take(&mut self, now: Tick, left: usize, since: Option<Tick>) {
         if self.off {
             return;
@@ -135,6 +139,7 @@ impl QueueMeter {
         &self.sums
     }
 
+    #[inline]
     fn advance(&mut self, now: Tick) {
         let passed = now - self.read_at;
         self.read_at = self.read_at.max(now);

@@ -66,6 +66,7 @@ impl StageMeter {
     }
 
     /// One slot stops doing `from` and starts doing `to`.
+    #[inline]
     pub fn on_slot(&mut self, now: Tick, from: Slot, to: Slot) {
         if self.off {
             return;
@@ -79,6 +80,7 @@ impl StageMeter {
     }
 
     /// A task ended. `op_nanos` is the time of the op alone.
+    #[inline]
     pub fn on_task(&mut self, op_nanos: u64, failed_samples: u64) {
         self.sums.tasks += 1;
         if failed_samples > 0 {
@@ -91,6 +93,7 @@ impl StageMeter {
     }
 
     /// Instances of the op were made.
+    #[inline]
     pub fn on_instances(&mut self, made: u64) {
         if self.off {
             return;
@@ -118,6 +121,7 @@ impl StageMeter {
         &self.sums
     }
 
+    #[inline]
     fn advance(&mut self, now: Tick) {
         let passed = now - self.read_at;
         self.read_at = self.read_at.max(now);

@@ -15,6 +15,7 @@ impl Tick {
     }
 
     /// Nanoseconds since the start.
+    #[inline]
     pub fn nanos(self) -> u64 {
         self.0
     }
@@ -34,6 +35,7 @@ impl Tick {
 impl Sub for Tick {
     type Output = u64;
 
+    #[inline]
     fn sub(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

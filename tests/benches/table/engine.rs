@@ -1,0 +1,238 @@
+//! What the engine costs: a source, one stage that does nothing, a sink and a consumer that drops everything.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use penstock_engine::Failure;
+use penstock_engine::clock::{Clock, ManualClock, MonotonicClock};
+use penstock_engine::consumers::Discard;
+use penstock_engine::graph::{Graph, Node, StageNode, StageWork};
+use penstock_engine::item::{Item, Origin, Sample, Value};
+use penstock_engine::ports::{
+    Consumer, Fault, Output, Produced, Source, SourceFault, StopFlag, ThreadOp, ThreadOpFactory,
+};
+use penstock_engine::running::Observer;
+use penstock_engine::timer::Timer;
+use penstock_types::policy::{Capacity, Concurrency, OnError, Order};
+use penstock_types::run::Window;
+use tokio::runtime::Runtime;
+
+use crate::{Bound, Row, median, take_turns};
+
+const ITEMS: u64 = 100_000;
+const CHUNK: u64 = 256;
+
+pub(crate) fn cost_against_crossbeam() -> Row {
+    let runtime = runtime();
+    let engine = || run(&runtime, ITEMS, &empty_sample(), Arc::new(Identity), true);
+    let (engine_s, crossbeam_s, ratio) = take_turns(engine, || crossbeam(ITEMS));
+    Row {
+        what: "engine, per item, against the same shape in crossbeam channels",
+        must: Bound::AtMost(2.0, "x"),
+        aim: Bound::AtMost(1.0, "x"),
+        found: ratio,
+        from: format!("{:.2} us against {:.2} us", per_item_us(engine_s), per_item_us(crossbeam_s)),
+    }
+}
+
+pub(crate) fn cost_of_statistics() -> Row {
+    let runtime = runtime();
+    let case = |measured: bool| run(&runtime, ITEMS, &empty_sample(), Arc::new(Identity), measured);
+    let (on_s, off_s, ratio) = take_turns(|| case(true), || case(false));
+    Row {
+        what: "statistics on against off, clock included, in that shape",
+        must: Bound::AtMost(5.0, " %"),
+        aim: Bound::AtMost(1.0, " %"),
+        found: (ratio - 1.0) * 100.0,
+        from: format!("{:.2} us against {:.2} us", per_item_us(on_s), per_item_us(off_s)),
+    }
+}
+
+pub(crate) fn last_item_to_end() -> Row {
+    let runtime = runtime();
+    let ends: Vec<f64> = (0..crate::RUNS)
+        .map(|_| {
+            let (last, taken) = std::sync::mpsc::channel();
+            let consumer = NotesLast { last };
+            let running = graph(1000, &empty_sample(), Arc::new(Identity), 12, Box::new(consumer), true)
+                .start(runtime.handle().clone(), Arc::new(MonotonicClock::start()), Arc::new(Nobody))
+                .unwrap();
+            running.wait();
+            let end = Instant::now();
+            (end - taken.into_iter().last().unwrap()).as_secs_f64() * 1e3
+        })
+        .collect();
+    Row {
+        what: "last item to end of run, 12 worker threads joined",
+        must: Bound::AtMost(5.0, " ms"),
+        aim: Bound::AtMost(1.0, " ms"),
+        found: median(ends.clone()),
+        from: format!("{ends:.2?} ms"),
+    }
+}
+
+pub(crate) fn timer_overshoot() -> Row {
+    let timer = Timer::start().unwrap();
+    let runtime = runtime();
+    let late = |micros: u64| {
+        let start = Instant::now();
+        let wanted = Duration::from_micros(micros);
+        runtime.block_on(timer.sleep(wanted));
+        start.elapsed().saturating_sub(wanted).as_secs_f64() * 1e3
+    };
+    let medians: Vec<f64> =
+        (0..crate::RUNS).map(|_| median((0..101).map(|i| late(500 + 20 * i)).collect())).collect();
+    Row {
+        what: "asynchronous sleep of 0.5 to 2.5 ms, too late by",
+        must: Bound::AtMost(0.2, " ms"),
+        aim: Bound::AtMost(0.1, " ms"),
+        found: median(medians.clone()),
+        from: format!("medians of 101 sleeps each: {medians:.3?} ms"),
+    }
+}
+
+/// Time to pass `items` copies of `sample` through one stage, from the start to the end of the run.
+pub(crate) fn run(
+    runtime: &Runtime,
+    items: u64,
+    sample: &Sample,
+    factory: Arc<dyn ThreadOpFactory>,
+    measured: bool,
+) -> Duration {
+    // Without statistics nobody needs the time.
+    let clock: Arc<dyn Clock> =
+        if measured { Arc::new(MonotonicClock::start()) } else { Arc::new(ManualClock::default()) };
+    let graph = graph(items, sample, factory, 1, Box::new(Discard), measured);
+    let start = Instant::now();
+    let view = graph.start(runtime.handle().clone(), clock, Arc::new(Nobody)).unwrap().wait();
+    let elapsed = start.elapsed();
+    assert_eq!(view.ledger.total.delivered, items, "{:?}", view.error);
+    elapsed
+}
+
+pub(crate) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+pub(crate) fn empty_sample() -> Sample {
+    Sample::new("key", Origin::default())
+}
+
+/// A sample with one blob.
+pub(crate) fn sample_of(bytes: usize) -> Sample {
+    let mut sample = empty_sample();
+    sample.set("blob", Value::Blob(vec![7; bytes].into()));
+    sample
+}
+
+pub(crate) struct Identity;
+
+impl ThreadOpFactory for Identity {
+    fn build(&self, _stop: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
+        Ok(Box::new(Self))
+    }
+}
+
+impl ThreadOp for Identity {
+    fn apply(&mut self, item: Item, _stop: &StopFlag) -> Output {
+        Output::one(item)
+    }
+}
+
+/// The same queues and the same number of places where something can be in hand: source, stage, sink, consumer.
+fn crossbeam(items: u64) -> Duration {
+    let (source, from_source) = crossbeam_channel::bounded(2);
+    let (stage, from_stage) = crossbeam_channel::bounded(2);
+    let (sink, from_sink) = crossbeam_channel::bounded(3);
+    let sample = empty_sample();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(move || (0..items).for_each(|_| source.send(Item::Sample(sample.clone())).unwrap()));
+        scope.spawn(move || from_source.into_iter().for_each(|item| stage.send(item).unwrap()));
+        scope.spawn(move || from_stage.into_iter().for_each(|item| sink.send(item).unwrap()));
+        scope.spawn(move || assert_eq!(from_sink.into_iter().count() as u64, items));
+    });
+    start.elapsed()
+}
+
+fn graph(
+    items: u64,
+    sample: &Sample,
+    factory: Arc<dyn ThreadOpFactory>,
+    threads: usize,
+    consumer: Box<dyn Consumer>,
+    measured: bool,
+) -> Graph {
+    let work = StageWork::Threads {
+        factory,
+        concurrency: Concurrency::ONE,
+        order: Order::Completion,
+        stateful: false,
+    };
+    let stage =
+        StageNode { node: node(1, 2), kind: "native", on_error: OnError::Skip, max_failures: None, work };
+    Graph {
+        name: "bench".into(),
+        source: Box::new(Copies { sample: sample.clone(), left: items }),
+        source_node: node(0, 2),
+        stages: vec![stage],
+        sink_node: node(2, 3),
+        consumer,
+        threads,
+        stack_bytes: 2 << 20,
+        buffer_bytes: u64::MAX,
+        max_failures: None,
+        interval: Duration::from_secs(1),
+        measured,
+    }
+}
+
+fn node(id: usize, capacity: u32) -> Node {
+    Node {
+        id: format!("{id}:bench"),
+        name: "bench".into(),
+        label: format!("[{id}:bench]"),
+        queue_id: format!("{id}:bench_queue"),
+        queue_label: format!("[{id}:bench_queue]"),
+        capacity: Capacity::new(capacity).unwrap(),
+    }
+}
+
+fn per_item_us(seconds: f64) -> f64 {
+    seconds * 1e6 / ITEMS as f64
+}
+
+struct Copies {
+    sample: Sample,
+    left: u64,
+}
+
+impl Source for Copies {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
+        let count = self.left.min(CHUNK);
+        self.left -= count;
+        let samples = || (0..count).map(|_| self.sample.clone()).collect();
+        let produced = (count > 0).then(|| Produced::Samples(samples()));
+        futures::future::ready(Ok(produced)).boxed()
+    }
+}
+
+struct NotesLast {
+    last: std::sync::mpsc::Sender<Instant>,
+}
+
+impl Consumer for NotesLast {
+    fn consume(&mut self, _item: Item, _stop: &StopFlag) -> Result<(), Fault> {
+        self.last.send(Instant::now()).unwrap();
+        Ok(())
+    }
+}
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn on_failure(&self, _failure: &Failure) {}
+    fn on_window(&self, _window: &Window) {}
+}

@@ -1,0 +1,127 @@
+//! The figures that the design promises, as ratios measured in one run, medians of several, in one table.
+//! `make bench` prepares what it needs: the guests, the binary, and 2,000 photos in `demo/photos`.
+#![expect(clippy::unwrap_used, reason = "a bench that cannot set up its case should say where")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "it prints a table")]
+#![expect(clippy::disallowed_methods, reason = "it measures from outside, so it needs a clock of its own")]
+
+mod engine;
+mod photos;
+mod sandbox;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Runs of each case; the cases of one row take turns, so that a busy machine slows all of them.
+const RUNS: usize = 7;
+
+/// One line of the table.
+struct Row {
+    what: &'static str,
+    must: Bound,
+    aim: Bound,
+    found: f64,
+    /// The figures that the found one was made of.
+    from: String,
+}
+
+#[derive(Clone, Copy)]
+enum Bound {
+    AtMost(f64, &'static str),
+    AtLeast(f64, &'static str),
+}
+
+fn main() -> ExitCode {
+    let rows: [(&str, fn() -> Row); 9] = [
+        ("engine", engine::cost_against_crossbeam),
+        ("statistics", engine::cost_of_statistics),
+        ("end", engine::last_item_to_end),
+        ("timer", engine::timer_overshoot),
+        ("identity", sandbox::cost_of_identity),
+        ("decode", sandbox::decode_against_native),
+        ("cold-start", sandbox::cold_start),
+        ("photos", photos::rate_against_native_loop),
+        ("memory", photos::peak_memory),
+    ];
+    // `cargo bench -p penstock-tests --bench table -- photos memory` measures those rows only.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
+    println!("{:<62} {:>10} {:>10} {:>10}  ", "what", "must", "aim", "found");
+    let mut missed = 0;
+    for (name, measure) in rows {
+        if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
+            continue;
+        }
+        let row = measure();
+        let verdict = match (row.must.holds(row.found), row.aim.holds(row.found)) {
+            (_, true) => "aim reached",
+            (true, false) => "holds",
+            (false, false) => "MISSED",
+        };
+        missed += usize::from(!row.must.holds(row.found));
+        let (must, aim, found) = (row.must.to_string(), row.aim.to_string(), row.must.with_unit(row.found));
+        println!("{:<62} {must:>10} {aim:>10} {found:>10}  {verdict}\n    {}", row.what, row.from);
+    }
+    if missed > 0 {
+        eprintln!("{missed} bounds missed; on a busy machine measure again before believing it");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+impl Bound {
+    fn holds(self, found: f64) -> bool {
+        match self {
+            Self::AtMost(most, _) => found <= most,
+            Self::AtLeast(least, _) => found >= least,
+        }
+    }
+
+    fn with_unit(self, value: f64) -> String {
+        let (Self::AtMost(_, unit) | Self::AtLeast(_, unit)) = self;
+        format!("{value:.2}{unit}")
+    }
+}
+
+impl std::fmt::Display for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::AtMost(most, unit) => write!(f, "<= {most}{unit}"),
+            Self::AtLeast(least, unit) => write!(f, ">= {least}{unit}"),
+        }
+    }
+}
+
+/// The middle of several measurements.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The medians of two cases that take turns, in seconds, and the median of their ratio (first to second) turn by turn.
+fn take_turns(mut first: impl FnMut() -> Duration, mut second: impl FnMut() -> Duration) -> (f64, f64, f64) {
+    let turns: Vec<(f64, f64)> = (0..RUNS).map(|_| (first().as_secs_f64(), second().as_secs_f64())).collect();
+    let of = |pick: fn(&(f64, f64)) -> f64| median(turns.iter().map(pick).collect());
+    (of(|turn| turn.0), of(|turn| turn.1), of(|turn| turn.0 / turn.1))
+}
+
+fn workspace() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Where cargo builds to.
+fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
+}
+
+fn guest(name: &str) -> Vec<u8> {
+    let path = target_dir().join("wasm32-unknown-unknown/guest").join(name).with_extension("wasm");
+    std::fs::read(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; run `make guests` first", path.display()))
+}
+
+/// The photos of the demo, 500x375 JPEGs of about 60 kB.
+fn photos_dir() -> PathBuf {
+    let dir = workspace().join("demo/photos");
+    assert!(dir.is_dir(), "{} is missing; run `make bench`, which makes it", dir.display());
+    dir
+}

@@ -1,0 +1,155 @@
+//! The photo pipeline as users run it, against a native loop over the same files, and its memory.
+
+use std::fs;
+use std::num::NonZeroU32;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fast_image_resize as fir;
+use penstock_runner::{Modules, Runner, Stores};
+use penstock_types::run::RunState;
+use penstock_types::spec::Spec;
+use penstock_wasm::{Sandbox, SandboxSettings};
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::zune_core::bytestream::ZCursor;
+
+use crate::sandbox::walk;
+use crate::{Bound, Row, guest, median, photos_dir, take_turns, target_dir, workspace};
+
+const THREADS: usize = 2;
+const SIZE: u32 = 224;
+
+pub(crate) fn rate_against_native_loop() -> Row {
+    let files = walk(&photos_dir());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let document = fs::read(workspace().join("examples/pipelines/photos-max.json")).unwrap();
+    let mut spec: serde_json::Value = serde_json::from_slice(&document).unwrap();
+    spec["threads"] = THREADS.into();
+    let spec = Spec::from_value(spec).unwrap();
+    let mut stores = Stores::default();
+    stores.add_folder("photos", photos_dir()).unwrap();
+    let mut modules = Modules::new(Sandbox::new(SandboxSettings::default()).unwrap());
+    modules.add("decode-resize", &guest("decode_resize")).unwrap();
+    modules.add("normalize", &guest("normalize")).unwrap();
+    let runner = Runner::new(runtime.handle().clone(), stores, modules);
+    let plan = runner.check(&spec).unwrap();
+    let pipeline = || {
+        let start = Instant::now();
+        let ended = runtime.block_on(runner.start(&plan, None)).unwrap().wait();
+        let elapsed = start.elapsed();
+        assert_eq!(ended.snapshot.state, RunState::Completed);
+        assert_eq!(ended.snapshot.ledger.total.delivered, files.len() as u64);
+        elapsed
+    };
+    let (pipeline_s, native_s, ratio) = take_turns(pipeline, || native_loop(&files));
+    let rate = |seconds: f64| files.len() as f64 / seconds;
+    Row {
+        what: "photo pipeline, images/s, WASM stages against a native loop",
+        must: Bound::AtLeast(0.55, "x"),
+        aim: Bound::AtLeast(0.75, "x"),
+        found: 1.0 / ratio,
+        from: format!(
+            "{:.0} images/s against {:.0} images/s, {THREADS} threads",
+            rate(pipeline_s),
+            rate(native_s)
+        ),
+    }
+}
+
+pub(crate) fn peak_memory() -> Row {
+    let peaks: Vec<f64> = (0..5).map(|_| peak_mb()).collect();
+    Row {
+        what: "peak memory of the photo pipeline (batch 32, f32 CHW)",
+        must: Bound::AtMost(200.0, " MB"),
+        aim: Bound::AtMost(100.0, " MB"),
+        found: median(peaks.clone()),
+        from: format!("VmHWM {peaks:.0?} MB"),
+    }
+}
+
+/// Threads that read, decode, resize and normalise files into batches of 32, and nothing else: what a hand-written loader
+/// without queues, statistics or a sandbox does.
+fn native_loop(files: &[std::path::PathBuf]) -> Duration {
+    let start = Instant::now();
+    let (give, take) = crossbeam_channel::bounded::<Vec<f32>>(64);
+    let (give_path, take_path) = crossbeam_channel::bounded::<std::path::PathBuf>(64);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let (give, take_path) = (give.clone(), take_path.clone());
+            scope.spawn(move || {
+                let mut resizer = fir::Resizer::new();
+                take_path.into_iter().for_each(|path| give.send(native(&path, &mut resizer)).unwrap());
+            });
+        }
+        drop(give);
+        scope.spawn(move || {
+            let mut batch = Vec::new();
+            for image in take {
+                batch.extend(image);
+                if batch.len() == 32 * (3 * SIZE * SIZE) as usize {
+                    std::hint::black_box(std::mem::take(&mut batch));
+                }
+            }
+        });
+        files.iter().for_each(|path| give_path.send(path.clone()).unwrap());
+        drop(give_path);
+    });
+    start.elapsed()
+}
+
+fn native(path: &std::path::Path, resizer: &mut fir::Resizer) -> Vec<f32> {
+    const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
+    const STD: [f32; 3] = [0.229, 0.224, 0.225];
+    let mut decoder = JpegDecoder::new(ZCursor::new(fs::read(path).unwrap()));
+    let pixels = decoder.decode().unwrap();
+    let (width, height) = decoder.dimensions().unwrap();
+    let size = |side: usize| NonZeroU32::new(side as u32).unwrap().get();
+    let image =
+        fir::images::Image::from_vec_u8(size(width), size(height), pixels, fir::PixelType::U8x3).unwrap();
+    let mut small = fir::images::Image::new(SIZE, SIZE, fir::PixelType::U8x3);
+    let side = width.min(height) as f64;
+    let options = fir::ResizeOptions::new()
+        .crop((width as f64 - side) / 2.0, (height as f64 - side) / 2.0, side, side)
+        .resize_alg(fir::ResizeAlg::Convolution(fir::FilterType::Bilinear));
+    resizer.resize(&image, &mut small, &options).unwrap();
+    let plane = (SIZE * SIZE) as usize;
+    let mut planes = vec![0.0; 3 * plane];
+    let (red, rest) = planes.split_at_mut(plane);
+    let (green, blue) = rest.split_at_mut(plane);
+    let scale: [f32; 3] = std::array::from_fn(|channel| 1.0 / (255.0 * STD[channel]));
+    let shift: [f32; 3] = std::array::from_fn(|channel| MEAN[channel] / STD[channel]);
+    for (((pixel, red), green), blue) in small.buffer().chunks_exact(3).zip(red).zip(green).zip(blue) {
+        *red = f32::from(pixel[0]) * scale[0] - shift[0];
+        *green = f32::from(pixel[1]) * scale[1] - shift[1];
+        *blue = f32::from(pixel[2]) * scale[2] - shift[2];
+    }
+    planes
+}
+
+/// The most memory that a `penstock run` of the pipeline ever held, in MB.
+fn peak_mb() -> f64 {
+    let module = |name: &str, file: &str| {
+        format!("{name}={}", target_dir().join("wasm32-unknown-unknown/guest").join(file).display())
+    };
+    let mut child = Command::new(target_dir().join("release/penstock"))
+        .arg("run")
+        .arg(workspace().join("examples/pipelines/photos-max.json"))
+        .args(["--quiet", "--threads", "2", "--store"])
+        .arg(format!("photos={}", photos_dir().display()))
+        .args(["--module", &module("decode-resize", "decode_resize.wasm")])
+        .args(["--module", &module("normalize", "normalize.wasm")])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The high-water mark only grows, so the last reading is the peak but for the run's very last moment.
+    let mut peak = 0.0_f64;
+    while child.try_wait().unwrap().is_none() {
+        if let Ok(status) = fs::read_to_string(format!("/proc/{}/status", child.id())) {
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+            peak = peak.max(kib.unwrap_or(0.0) * 1024.0 / 1e6);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    peak
+}

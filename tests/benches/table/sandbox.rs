@@ -1,0 +1,146 @@
+//! What the sandbox costs: an identity stage, the image stages against the same code native, and a cold start.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use decode_resize::decode_resize;
+use normalize::normalize;
+use penstock_engine::item::{Item, Origin, Sample, Value};
+use penstock_engine::ports::{Items, StopFlag, ThreadOp, ThreadOpFactory};
+use penstock_guest::Item as GuestItem;
+use penstock_wasm::{Compilation, Sandbox, SandboxSettings, StageFactory, StageSettings};
+use serde_json::json;
+
+use crate::engine::{Identity, run, runtime, sample_of};
+use crate::{Bound, Row, guest, median, photos_dir, take_turns};
+
+/// Photos decoded in one measurement.
+const PHOTOS: usize = 200;
+const ITEMS: u64 = 50_000;
+
+pub(crate) fn cost_of_identity() -> Row {
+    let runtime = runtime();
+    let sandbox = Sandbox::new(SandboxSettings::default()).unwrap();
+    let wasm = stage(&sandbox, "guest_misbehaving", json!({ "how": "good" }));
+    let sample = sample_of(1000);
+    let (wasm_s, native_s, _) = take_turns(
+        || run(&runtime, ITEMS, &sample, Arc::new(wasm.clone()), true),
+        || run(&runtime, ITEMS, &sample, Arc::new(Identity), true),
+    );
+    let us = |seconds: f64| seconds * 1e6 / ITEMS as f64;
+    Row {
+        what: "WASM identity stage, added to a sample of 1 KB in a pipeline",
+        must: Bound::AtMost(3.0, " us"),
+        aim: Bound::AtMost(1.2, " us"),
+        found: us(wasm_s - native_s),
+        from: format!("{:.2} us with it, {:.2} us with a native one", us(wasm_s), us(native_s)),
+    }
+}
+
+pub(crate) fn decode_against_native() -> Row {
+    let photos = photos();
+    let sandbox = Sandbox::new(SandboxSettings::default()).unwrap();
+    let stop = StopFlag::default();
+    let mut decode = stage(&sandbox, "decode_resize", json!({ "size": 224 })).build(&stop).unwrap();
+    let mut scale = stage(&sandbox, "normalize", json!({})).build(&stop).unwrap();
+    let (decode_settings, scale_settings) =
+        (::decode_resize::Settings::default(), ::normalize::Settings::default());
+    let in_wasm = || {
+        timed(&photos, |sample| {
+            let decoded = apply(&mut *decode, sample, &stop);
+            apply(&mut *scale, decoded, &stop);
+        })
+    };
+    let native = || {
+        timed(&photos, |sample| {
+            let Some(Value::Blob(bytes)) = sample.field("bytes") else { panic!("{sample:?}") };
+            let item = GuestItem::new(&*sample.key).with("bytes", bytes.to_vec());
+            let decoded = decode_resize(item, &decode_settings).unwrap();
+            normalize(decoded, &scale_settings).unwrap();
+        })
+    };
+    let (wasm_s, native_s, ratio) = take_turns(in_wasm, native);
+    let ms = |seconds: f64| seconds * 1e3 / PHOTOS as f64;
+    Row {
+        what: "decode + resize + normalise in WASM, same code native, 1 thread",
+        must: Bound::AtMost(1.9, "x"),
+        aim: Bound::AtMost(1.4, "x"),
+        found: ratio,
+        from: format!("{:.2} ms against {:.2} ms a photo", ms(wasm_s), ms(native_s)),
+    }
+}
+
+pub(crate) fn cold_start() -> Row {
+    let cache = tempfile::tempdir().unwrap();
+    let settings =
+        || SandboxSettings { cache_dir: Some(cache.path().to_owned()), ..SandboxSettings::default() };
+    let code = guest("decode_resize");
+    Sandbox::new(settings()).unwrap().load(&code).unwrap();
+    let starts: Vec<f64> = (0..crate::RUNS)
+        .map(|_| {
+            let sandbox = Sandbox::new(settings()).unwrap();
+            let start = Instant::now();
+            let module = sandbox.load(&code).unwrap();
+            let op =
+                module.stage(stage_settings(json!({ "size": 224 }))).build(&StopFlag::default()).unwrap();
+            let elapsed = start.elapsed();
+            drop(op);
+            assert_eq!(module.compilation(), Compilation::Cached);
+            elapsed.as_secs_f64() * 1e3
+        })
+        .collect();
+    Row {
+        what: "cold start of a cached module: load and first instance",
+        must: Bound::AtMost(5.0, " ms"),
+        aim: Bound::AtMost(1.0, " ms"),
+        found: median(starts.clone()),
+        from: format!("decode_resize.wasm, {} kB: {starts:.2?} ms", code.len() / 1000),
+    }
+}
+
+fn stage(sandbox: &Sandbox, module: &str, params: serde_json::Value) -> StageFactory {
+    sandbox.load(&guest(module)).unwrap().stage(stage_settings(params))
+}
+
+fn stage_settings(params: serde_json::Value) -> StageSettings {
+    StageSettings {
+        name: "bench".into(),
+        params,
+        deadline: Duration::from_secs(5),
+        memory_bytes: 256 << 20,
+        assets: Default::default(),
+        document_seed: 7,
+    }
+}
+
+fn apply(op: &mut dyn ThreadOp, sample: Sample, stop: &StopFlag) -> Sample {
+    match op.apply(Item::Sample(sample), stop).items {
+        Items::One(Item::Sample(sample)) => sample,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn timed(photos: &[Sample], mut work: impl FnMut(Sample)) -> Duration {
+    let start = Instant::now();
+    photos.iter().for_each(|photo| work(photo.clone()));
+    start.elapsed()
+}
+
+/// The first photos of the demo, read.
+fn photos() -> Vec<Sample> {
+    let mut files = walk(&photos_dir());
+    files.sort();
+    let read = |path: &std::path::PathBuf| {
+        let mut sample = Sample::new(path.display().to_string(), Origin::default());
+        sample.set("bytes", Value::Blob(std::fs::read(path).unwrap().into()));
+        sample
+    };
+    files.iter().take(PHOTOS).map(read).collect()
+}
+
+/// All JPEGs below a folder.
+pub(crate) fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let below = |path: std::path::PathBuf| if path.is_dir() { walk(&path) } else { vec![path] };
+    entries.flat_map(below).filter(|path| path.extension().is_some_and(|end| end == "jpg")).collect()
+}
