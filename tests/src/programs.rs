@@ -62,7 +62,17 @@ impl Programs {
                 Some(other) => other,
             };
             let built = cargo()
-                .args(["build", "--quiet", "--locked", "--package=penstock", "--package=make-data"])
+                // As `cargo test --workspace` selects it: with fewer packages cargo would build their dependencies again,
+                // with other features.
+                .args([
+                    "build",
+                    "--quiet",
+                    "--locked",
+                    "--workspace",
+                    "--exclude=guest-*",
+                    "--bins",
+                    "--tests",
+                ])
                 .args(["--profile", profile])
                 .env("CARGO_TARGET_DIR", target())
                 .output()

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
 /// Runs data-loading pipelines for ML and tells what limits them.
@@ -87,7 +88,7 @@ pub(crate) struct PipelineArgs {
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<u32>,
     /// Where compiled modules are kept [default: ~/.cache/penstock].
-    #[arg(long, value_name = "DIR", env = "PENSTOCK_CACHE_DIR")]
+    #[arg(long, value_name = "DIR", env = "PENSTOCK_CACHE_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) cache_dir: Option<PathBuf>,
 }
 

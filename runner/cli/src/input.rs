@@ -1,5 +1,6 @@
 //! From the command line to a document, stores and modules; everything that can be wrong there.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fmt;
 use std::fs;
@@ -10,7 +11,7 @@ use anyhow::{Context, Result};
 use penstock_runner::{Modules, Runner, Stores};
 use penstock_types::fault::SpecFault;
 use penstock_types::spec::{self, Spec};
-use penstock_wasm::{Sandbox, SandboxSettings};
+use penstock_wasm::{MAX_MODULE_BYTES, Sandbox, SandboxSettings};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::args::PipelineArgs;
@@ -71,7 +72,7 @@ impl Prepared {
             broken.extend(set.err());
         }
         if !broken.is_empty() {
-            return Err(faults("what `--set` asks for", &broken));
+            return Err(faults("the document with what `--set` changes", &broken));
         }
         if let Some(threads) = args.threads {
             spec::set(&mut document, "/threads", threads.into())
@@ -84,21 +85,20 @@ impl Prepared {
     /// Opens the stores and loads the modules that the command line names.
     pub(crate) fn runner(&self, args: &PipelineArgs, runtime: &Handle) -> Result<Runner> {
         let mut stores = Stores::default();
+        let mut named = BTreeSet::new();
         for given in &args.stores {
             let (name, folder) = pair(given, "--store", "NAME=DIR")?;
-            let opened = stores.add_folder(name, folder);
-            opened.map_err(|error| {
-                bad(format!("the store `{name}` cannot be opened at `{folder}`: {error}"))
-            })?;
+            once(&mut named, name, "--store")?;
+            stores.add_folder(name, folder).map_err(|error| bad(format!("`--store {given}`: {error}")))?;
         }
-        let settings = SandboxSettings {
-            cache_dir: args.cache_dir.clone().or_else(default_cache),
-            instances: Runner::instances(&self.spec).max(1),
-        };
+        let settings =
+            SandboxSettings { cache_dir: cache(args), instances: Runner::instances(&self.spec).max(1) };
         let mut modules = Modules::new(Sandbox::new(settings)?);
+        let mut named = BTreeSet::new();
         for given in &args.modules {
             let (name, path) = pair(given, "--module", "NAME=PATH")?;
-            let code = fs::read(path)
+            once(&mut named, name, "--module")?;
+            let code = module_bytes(Path::new(path))
                 .map_err(|error| bad(format!("the module `{name}` cannot be read at `{path}`: {error}")))?;
             modules
                 .add(name, &code)
@@ -127,8 +127,41 @@ fn bytes(path: &Path) -> Result<Vec<u8>> {
 fn pair<'a>(given: &'a str, flag: &str, form: &str) -> Result<(&'a str, &'a str)> {
     match given.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name, value)),
-        _ => Err(bad(format!("`{flag} {given}`: found no `=`, `{flag}` takes {form}"))),
+        _ => Err(bad(format!("`{flag} {given}` is not a name and what it stands for; write {flag} {form}"))),
     }
+}
+
+fn once<'a>(named: &mut BTreeSet<&'a str>, name: &'a str, flag: &str) -> Result<()> {
+    if named.insert(name) {
+        return Ok(());
+    }
+    Err(bad(format!("`{flag} {name}=...` is given twice; give each name once")))
+}
+
+/// A module's bytes; of a file larger than any module only the beginning.
+pub(crate) fn module_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(MAX_MODULE_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Where compiled modules are kept. The folder that the user names has to work; without the usual one modules are compiled at
+/// every start.
+fn cache(args: &PipelineArgs) -> Option<PathBuf> {
+    if args.modules.is_empty() {
+        return None;
+    }
+    let named = args.cache_dir.clone().filter(|folder| !folder.as_os_str().is_empty());
+    named.or_else(|| {
+        let usual = default_cache()?;
+        match fs::create_dir_all(&usual) {
+            Ok(()) => Some(usual),
+            Err(error) => {
+                tracing::warn!(folder = %usual.display(), %error, "no cache: modules are compiled at every start");
+                None
+            }
+        }
+    })
 }
 
 fn default_cache() -> Option<PathBuf> {

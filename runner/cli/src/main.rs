@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod input;
+mod interrupt;
 mod progress;
 mod report;
 mod text;
@@ -11,6 +12,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::Parser;
+use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command, ModuleCommand};
@@ -29,7 +31,7 @@ const STOPPED: u8 = 130;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    start_logs(args.log_json);
+    let _logs = start_logs(args.log_json);
     let outcome = match &args.command {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::check(args),
@@ -56,13 +58,22 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// What modules say is shown from `info` on, Penstock itself from `warn` on; `PENSTOCK_LOG` changes that.
-fn start_logs(json: bool) {
+/// Lines are written by a thread of their own, so that a terminal that stands still holds nothing up; what it does not take
+/// in time is lost.
+fn start_logs(json: bool) -> WorkerGuard {
+    let (stderr, guard) = tracing_appender::non_blocking(io::stderr());
     let filter = EnvFilter::try_from_env("PENSTOCK_LOG")
         .unwrap_or_else(|_| EnvFilter::new("warn,penstock_wasm::log=info"));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(stderr)
         .with_ansi(io::stderr().is_terminal())
+        .log_internal_errors(false)
         .without_time();
-    if json { logs.json().init() } else { logs.init() }
+    if json {
+        logs.json().init()
+    } else {
+        logs.init()
+    }
+    guard
 }

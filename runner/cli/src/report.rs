@@ -154,13 +154,14 @@ fn lines(snapshot: &RunSnapshot) -> String {
 
 fn stage_line(stage: &StageRecord) -> String {
     let task = &stage.task;
-    let qps = if task.elapsed_s > 0.0 { task.num_tasks as f64 / task.elapsed_s } else { 0.0 };
+    let qps = (task.elapsed_s > 0.0).then(|| task.num_tasks as f64 / task.elapsed_s);
     format!(
-        "[{}] Completed {} tasks ({} failed) in {}. QPS: {qps:.2} (Concurrency: {}). Average task time: {}.",
+        "[{}] Completed {} tasks ({} failed) in {}. QPS: {} (Concurrency: {}). Average task time: {}.",
         stage.name,
         task.num_tasks,
         task.num_failures,
         bracketed(task.elapsed_s),
+        qps.map_or_else(|| "-".to_owned(), |qps| format!("{qps:.2}")),
         stage.concurrency,
         task.ave_time_s.map_or_else(|| "-".to_owned(), bracketed),
     )

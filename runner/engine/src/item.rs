@@ -206,15 +206,6 @@ impl Item {
             Self::Collated(batch) => batch.fields.iter().map(|column| column.values.bytes()).sum(),
         }
     }
-
-    /// The key of its first sample; `None` for an empty batch.
-    pub fn first_key(&self) -> Option<Arc<str>> {
-        match self {
-            Self::Sample(sample) => Some(sample.key.clone()),
-            Self::Batch(samples) => samples.first().map(|sample| sample.key.clone()),
-            Self::Collated(batch) => batch.keys.first().cloned(),
-        }
-    }
 }
 
 impl Stacked {

@@ -17,7 +17,7 @@ use crate::ports::Consumer;
 use crate::record::Recorder;
 use crate::schedule::Failure;
 use crate::shared::Shared;
-use crate::tasks::run_source;
+use crate::tasks::{panicked, run_source};
 use crate::worker::run_worker;
 
 /// Watches a run from outside. Called from the run's threads, so it must not take long.
@@ -179,8 +179,13 @@ impl RunHandle {
     fn keep_time(&self, interval: Duration) {
         // Source and consumer have been at work for a while: what they did belongs to the first window.
         let mut before = self.recorder.nothing();
-        for window in 1.. {
-            let over = self.shared.wait_until(Tick::ZERO.after(interval * window));
+        let mut border = Tick::ZERO;
+        loop {
+            // After a stall the next border is the next one to come, not one of those that were missed.
+            while border <= before.at {
+                border = border.after(interval);
+            }
+            let over = self.shared.wait_until(border);
             let now = self.shared.read();
             if now.at > before.at {
                 self.shared.observer().on_window(&self.recorder.window(&before, &now));
@@ -197,11 +202,12 @@ impl RunHandle {
 const CONSUMER_STACK_BYTES: usize = 2 << 20;
 
 fn run_consumer(shared: &Arc<Shared>, mut consumer: Box<dyn Consumer>) {
+    let _guard = shared.guard();
     while let Some(item) = shared.take_blocking() {
         match catch_unwind(AssertUnwindSafe(|| consumer.consume(item, shared.stop_flag()))) {
             Ok(Ok(())) => {}
-            Ok(Err(fault)) => shared.fail(format!("the consumer cannot go on: {}", fault.message)),
-            Err(_) => shared.fail("the consumer panicked; this is a defect of Penstock".into()),
+            Ok(Err(fault)) => shared.consumer_failed(format!("the consumer cannot go on: {}", fault.message)),
+            Err(panic) => shared.consumer_failed(format!("the consumer {}", panicked(&*panic).message)),
         }
     }
 }

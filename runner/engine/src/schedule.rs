@@ -179,6 +179,9 @@ impl Schedule {
     /// Takes what the source produced; `None` is the end of the data, an error ends the run as failed once what was
     /// made before is delivered.
     pub(crate) fn offer(&mut self, produced: Result<Option<Produced>, String>, now: Tick) {
+        if self.over {
+            return;
+        }
         let now = self.forward_to(now);
         match produced {
             Ok(produced) => self.source.offer(produced),
@@ -215,6 +218,10 @@ impl Schedule {
 
     /// The op of a stage was built before the start, or could not be.
     pub(crate) fn prepared(&mut self, stage: usize, outcome: Result<(), Fault>, now: Tick) {
+        if self.over {
+            // It was stopped while the op was being built, which is no fault of the op.
+            return;
+        }
         let now = self.forward_to(now);
         self.preparing -= 1;
         let core = &mut self.stages[stage].core;
@@ -238,7 +245,11 @@ impl Schedule {
         let stage = &mut self.stages[task.stage];
         let Kind::Pipe(pipe) = &mut stage.kind else { return };
         pipe.complete(task.slot, outcome, op_nanos, &mut stage.core, &mut self.log, now);
-        self.check_limits(task.stage, false);
+        if self.error.is_none()
+            && let Some(message) = self.exceeded(task.stage, false)
+        {
+            self.cut(task.stage, message);
+        }
         self.settle(task.stage + 1, now);
     }
 
@@ -260,9 +271,7 @@ impl Schedule {
                 Delivery::Wait
             }
             Take::EpochEnd | Take::Ended => {
-                for stage in 0..self.stages.len() {
-                    self.check_limits(stage, true);
-                }
+                self.check_all_limits();
                 self.over = true;
                 Delivery::Over
             }
@@ -276,9 +285,22 @@ impl Schedule {
         call
     }
 
-    /// The consumer could not go on: the run ends as failed, and what is inside stays.
+    /// The consumer could not go on: the run ends as failed, and what is inside stays. Nothing, if the run is over.
+    pub(crate) fn consumer_failed(&mut self, message: String) {
+        if !self.over {
+            self.fail(message);
+        }
+    }
+
+    /// Something broke that must not: the run ends as failed, even if it was over, and what is inside stays.
     pub(crate) fn fail(&mut self, message: String) {
         self.error.get_or_insert(message);
+        self.stop();
+    }
+
+    /// The time asked for is over: the run ends here, and rates are looked at as at any end.
+    pub(crate) fn time_is_up(&mut self) {
+        self.check_all_limits();
         self.stop();
     }
 
@@ -330,7 +352,7 @@ impl Schedule {
         Reading {
             at: now,
             stages: self.stages.iter_mut().map(|stage| stage.core.meter.sums(now).clone()).collect(),
-            queues: self.queues.iter_mut().map(|queue| queue.meter().sums(now).clone()).collect(),
+            queues: self.queues.iter_mut().map(|queue| queue.meter().sums(now)).collect(),
         }
     }
 
@@ -367,7 +389,6 @@ impl Schedule {
             return;
         }
         self.dirty.push_back(node);
-        // The consumer made room: the sink's node is its own neighbour.
         while let Some(node) = self.dirty.pop_front() {
             if node < self.first_alive {
                 continue;
@@ -411,31 +432,37 @@ impl Schedule {
         (step.took, step.put)
     }
 
-    /// Fails the run if what failed in `stage`, or everywhere, is too much: that stage takes nothing any more, what stands
-    /// before it stays where it is, what is behind it is delivered.
-    fn check_limits(&mut self, stage: usize, over: bool) {
-        if self.error.is_some() {
-            return;
+    /// Looks at all limits once more: at the end a rate means something however few the tasks were.
+    fn check_all_limits(&mut self) {
+        for stage in 0..self.stages.len() {
+            let exceeded = self.exceeded(stage, true);
+            self.error = self.error.take().or(exceeded);
         }
+    }
+
+    /// Why the run cannot go on after what failed in `stage`, or everywhere, if it cannot.
+    fn exceeded(&self, stage: usize, over: bool) -> Option<String> {
         let failures = self.log.samples();
+        if failures == 0 {
+            return None;
+        }
         let of_run = || {
             let limit = self.max_failures?;
             let made = self.source.made();
             exceeds(limit, failures, made, over)
                 .then(|| too_many("run", limit, failures, &format!("{made} samples")))
         };
-        if failures == 0 {
-            return;
-        }
-        let Some(message) = self.stages[stage].core.exceeded(over).or_else(of_run) else { return };
+        self.stages[stage].core.exceeded(over).or_else(of_run)
+    }
+
+    /// Fails the run at `stage`, where too much failed: it takes nothing any more, what stands before it stays where it is,
+    /// what is behind it is delivered.
+    fn cut(&mut self, stage: usize, message: String) {
         self.error = Some(message);
         self.source.end();
         self.first_alive = stage + 1;
-        let Stage { core, kind } = &mut self.stages[stage];
-        match kind {
-            Kind::Pipe(pipe) => pipe.stop_taking(),
-            Kind::Aggregate(aggregate) => aggregate.stop_taking(core),
-            Kind::Disaggregate(disaggregate) => disaggregate.stop_taking(),
+        if let Kind::Pipe(pipe) = &mut self.stages[stage].kind {
+            pipe.stop_taking();
         }
         self.work.jobs.retain(|job| job.task.stage >= stage);
         self.work.starts.retain(|(task, _)| task.stage >= stage);

@@ -214,6 +214,16 @@ impl Shared {
         self.make(calls);
     }
 
+    /// Fails the run when the thread that holds the guard panics: nobody else would ever hear of what it was doing.
+    pub(crate) fn guard(self: &Arc<Self>) -> PanicGuard {
+        PanicGuard(self.clone())
+    }
+
+    /// Ends the run as failed, unless it is over.
+    pub(crate) fn consumer_failed(self: &Arc<Self>, message: String) {
+        self.event(|schedule, _| schedule.consumer_failed(message));
+    }
+
     /// Ends the run as failed.
     pub(crate) fn fail(self: &Arc<Self>, message: String) {
         self.event(|schedule, _| schedule.fail(message));
@@ -224,7 +234,10 @@ impl Shared {
         let mut state = self.lock();
         if !state.schedule.is_over() {
             state.stopped = Some(reason);
-            state.schedule.stop();
+            match reason {
+                StopReason::Asked => state.schedule.stop(),
+                StopReason::TimeIsUp => state.schedule.time_is_up(),
+            }
         }
         let calls = self.calls(&mut state);
         drop(state);
@@ -335,6 +348,14 @@ impl Shared {
 
     /// Makes the calls, without the lock.
     fn make(self: &Arc<Self>, calls: Calls) {
+        if calls.over_now {
+            self.stop.set();
+            self.cancel.cancel();
+            self.work.notify_all();
+            self.arrived.notify_all();
+            self.ended.notify_all();
+            self.room.notify_one();
+        }
         if calls.consumer {
             self.arrived.notify_one();
         }
@@ -352,13 +373,16 @@ impl Shared {
             }
         }
         calls.failures.iter().for_each(|failure| self.observer.on_failure(failure));
-        if calls.over_now {
-            self.stop.set();
-            self.cancel.cancel();
-            self.work.notify_all();
-            self.arrived.notify_all();
-            self.ended.notify_all();
-            self.room.notify_one();
+    }
+}
+
+/// See [`Shared::guard`].
+pub(crate) struct PanicGuard(Arc<Shared>);
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("a thread of the run panicked; this is a defect of Penstock".into());
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::shared::Shared;
 
 /// Runs one op that waits, and hands its answer in.
 pub(crate) async fn run_task(shared: Arc<Shared>, op: Arc<dyn TaskOp>, task: Task, item: Item) {
+    let _guard = shared.guard();
     let begin = shared.now();
     let answer = AssertUnwindSafe(async move { op.start(item).await }).catch_unwind().await;
     let op_nanos = shared.now() - begin;
@@ -20,6 +21,7 @@ pub(crate) async fn run_task(shared: Arc<Shared>, op: Arc<dyn TaskOp>, task: Tas
 
 /// Lets the source produce until the data ends, one chunk ahead of what is wanted.
 pub(crate) async fn run_source(shared: Arc<Shared>, mut source: Box<dyn Source>) {
+    let _guard = shared.guard();
     loop {
         let produced = match AssertUnwindSafe(source.next()).catch_unwind().await {
             Ok(produced) => produced.map_err(|fault| said(&fault)),

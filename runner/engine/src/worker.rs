@@ -19,6 +19,7 @@ struct OwnOps<'a> {
 /// Runs ops on this thread until the run ends. Never waits for a queue: a finished result goes back into the schedule,
 /// where it holds the task's slot until its put is accepted.
 pub(crate) fn run_worker(shared: &Arc<Shared>, factories: &Factories, worker: usize) {
+    let _guard = shared.guard();
     let mut own = OwnOps { factories, ops: factories.iter().map(|_| None).collect() };
     let stop = shared.stop_flag();
     let mut done = None;
@@ -31,8 +32,10 @@ pub(crate) fn run_worker(shared: &Arc<Shared>, factories: &Factories, worker: us
             now = shared.now();
             continue;
         }
+        // An instance that is still to be made is no part of the op.
+        let built = own.get_or_build(stage, stop).map(|(_, made)| made);
         let begin = shared.now();
-        let outcome = own.run(stage, job.work, stop);
+        let outcome = own.run(stage, job.work, built, stop);
         now = shared.now();
         done = Some((job.task, outcome, now - begin));
     }
@@ -52,12 +55,20 @@ impl OwnOps<'_> {
         Ok((op, made))
     }
 
-    fn run(&mut self, stage: usize, work: Work, stop: &StopFlag) -> Result<Output, Fault> {
-        let (op, made) = match (self.get_or_build(stage, stop), &work) {
-            (Ok(found), _) => found,
+    /// Calls the op of `stage`, of which `built` were made just now, if it could be made.
+    fn run(
+        &mut self,
+        stage: usize,
+        work: Work,
+        built: Result<u64, Fault>,
+        stop: &StopFlag,
+    ) -> Result<Output, Fault> {
+        let made = match (built, &work) {
+            (Ok(made), _) => made,
             (Err(fault), Work::Apply(_)) => return Ok(fail_all(work, &fault)),
             (Err(fault), _) => return Err(fault),
         };
+        let op = self.ops[stage].as_deref_mut().expect("it was built just now");
         let answer = catch_unwind(AssertUnwindSafe(|| match work {
             Work::Apply(item) => op.apply(item, stop),
             Work::Finish => op.finish(stop),

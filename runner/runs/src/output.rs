@@ -19,6 +19,7 @@ const DEAD_LETTERS: &str = "dead_letters.ndjson";
 #[derive(Debug)]
 pub struct OutputFolder {
     folder: PathBuf,
+    document: serde_json::Value,
     windows: Lines,
     errors: Lines,
     dead_letters: Lines,
@@ -51,25 +52,30 @@ struct Lines {
 }
 
 impl OutputFolder {
-    /// Makes the folder and writes the document that will run into it.
-    pub fn create(folder: &Path, document: &serde_json::Value) -> Result<Self, OutputError> {
+    /// A place for a run of `document`; fails if it is taken. Nothing is made before the run starts.
+    pub fn at(folder: &Path, document: serde_json::Value) -> Result<Self, OutputError> {
         let names = [SPEC, WINDOWS, SNAPSHOT, ERRORS, DEAD_LETTERS];
-        if names.iter().any(|name| folder.join(name).exists()) {
+        // A link counts, wherever it leads.
+        if names.iter().any(|name| folder.join(name).symlink_metadata().is_ok()) {
             return Err(OutputError::Taken(folder.to_owned()));
         }
-        fs::create_dir_all(folder).map_err(|error| write_error(folder, error))?;
         let lines = |name: &str| Lines { path: folder.join(name), file: Mutex::default() };
-        let output = Self {
+        Ok(Self {
             folder: folder.to_owned(),
+            document,
             windows: lines(WINDOWS),
             errors: lines(ERRORS),
             dead_letters: lines(DEAD_LETTERS),
             broken: OnceLock::new(),
-        };
-        output.write_whole(SPEC, document)?;
-        output.windows.open()?;
-        output.errors.open()?;
-        Ok(output)
+        })
+    }
+
+    /// Makes the folder and writes the document into it.
+    pub(crate) fn begin(&self) -> Result<(), OutputError> {
+        fs::create_dir_all(&self.folder).map_err(|error| write_error(&self.folder, error))?;
+        self.write_whole(SPEC, &self.document)?;
+        self.windows.open()?;
+        self.errors.open()
     }
 
     pub(crate) fn write_window(&self, window: &Window) {
@@ -87,17 +93,18 @@ impl OutputFolder {
 
     /// Writes the last snapshot and everything still in buffers.
     pub(crate) fn finish(&self, snapshot: &RunSnapshot) -> Result<(), OutputError> {
+        self.note(self.write_whole(SNAPSHOT, snapshot));
         for lines in [&self.windows, &self.errors, &self.dead_letters] {
-            lines.flush()?;
+            self.note(lines.flush());
         }
-        self.write_whole(SNAPSHOT, snapshot)?;
         self.broken.get().cloned().map_or(Ok(()), Err)
     }
 
     fn note(&self, written: Result<(), OutputError>) {
         if let Err(error) = written {
             self.broken.get_or_init(|| {
-                tracing::error!(error = %error, "the run's output is not whole");
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::error!(error = %error, cause, "the run's output is not whole");
                 error
             });
         }

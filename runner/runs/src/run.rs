@@ -143,7 +143,7 @@ impl Watcher {
 impl Observer for Watcher {
     fn on_failure(&self, failure: &Failure) {
         let record = &failure.record;
-        tracing::debug!(
+        tracing::trace!(
             stage = record.stage,
             key = record.key,
             class = record.class.name(),

@@ -1,13 +1,13 @@
-use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 use penstock_engine::clock::MonotonicClock;
 use penstock_engine::ports::Consumer;
+use penstock_storage::{check_key, check_prefix};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::{Known, Plan, StageKind};
 use penstock_types::policy::OnError;
-use penstock_types::spec::{Spec, Stage};
+use penstock_types::spec::{Source, Spec, Stage};
 use tokio::runtime::Handle;
 
 use crate::assemble::{AssembleError, Parts, consumer};
@@ -47,8 +47,7 @@ impl Runner {
 
     /// The threads a document asks for, or the machine's cores.
     pub fn threads(spec: &Spec) -> u32 {
-        let cores = available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX));
-        spec.threads.map_or(cores, |threads| threads.get())
+        spec.threads.map_or_else(cores, |threads| threads.get())
     }
 
     /// The instances a document's modules may need at a time: one for each worker thread and WASM stage.
@@ -65,6 +64,7 @@ impl Runner {
         });
         let modules = self.modules.facts(written);
         let mut faults = check_params(spec, &modules);
+        faults.extend(check_keys(spec));
         let stores = self.stores.names();
         match Plan::check(spec, Known { modules: &modules, stores: Some(&stores) }) {
             Ok(plan) if faults.is_empty() => Ok(plan),
@@ -102,8 +102,7 @@ impl Runner {
         output: Option<OutputFolder>,
         consumer: Box<dyn Consumer>,
     ) -> Result<Run, StartError> {
-        let cores = available_parallelism().map_or(NonZeroU32::MIN.get(), |cores| cores.get() as u32);
-        let threads = plan.threads.unwrap_or(cores).max(1);
+        let threads = plan.threads.unwrap_or_else(cores).max(1);
         let parts = Parts {
             stores: &self.stores,
             modules: &self.modules,
@@ -111,6 +110,9 @@ impl Runner {
             timer: OnceLock::new(),
         };
         let assembled = parts.assemble(plan, consumer).await?;
+        if let Some(output) = &output {
+            output.begin()?;
+        }
         let modules = plan.stages.iter().filter_map(|stage| match &stage.kind {
             StageKind::Wasm(wasm) => Some((stage.id.to_string(), wasm.digest.clone())),
             _ => None,
@@ -124,4 +126,31 @@ impl Runner {
             .map_err(StartError::Thread)?;
         Ok(Run::new(running, facts, watcher))
     }
+}
+
+/// The machine's cores.
+fn cores() -> u32 {
+    available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
+}
+
+/// Checks the keys that a document names: those that no store has.
+fn check_keys(spec: &Spec) -> Vec<SpecFault> {
+    let source = Pointer::ROOT.key("source").key(spec.source.kind());
+    let mut faults = Vec::new();
+    let mut check = |place: Pointer, checked: Result<(), &'static str>| {
+        faults.extend(checked.err().map(|reason| SpecFault::new(place, reason)));
+    };
+    match &spec.source {
+        Source::List(list) => check(source.key("prefix"), check_prefix(&list.prefix)),
+        Source::Records(records) => check(source.key("key"), check_key(records.key.as_str())),
+        Source::Range(_) => {}
+    }
+    for (index, stage) in spec.stages.iter().enumerate() {
+        let Stage::Wasm(wasm) = stage else { continue };
+        let place = Pointer::ROOT.key("stages").index(index).key("wasm").key("assets");
+        for (name, asset) in &wasm.assets {
+            check(place.key(name.as_str()).key("key"), check_key(asset.key.as_str()));
+        }
+    }
+    faults
 }

@@ -5,6 +5,11 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::text::printable;
+
+/// Most bytes of a place that messages show.
+const MAX_SHOWN_POINTER: usize = 300;
+
 /// One reason why a document cannot run as written. All of them are reported at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize, JsonSchema)]
 #[error("{}: {message}", .pointer.in_words())]
@@ -58,8 +63,9 @@ impl Pointer {
         &self.0
     }
 
-    fn in_words(&self) -> &str {
-        if self.0.is_empty() { "the document" } else { &self.0 }
+    /// For people: without control characters, and not longer than a line or two.
+    fn in_words(&self) -> String {
+        if self.0.is_empty() { "the document".to_owned() } else { printable(&self.0, MAX_SHOWN_POINTER) }
     }
 }
 

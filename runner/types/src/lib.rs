@@ -11,4 +11,5 @@ pub mod run;
 pub mod schema;
 pub mod spec;
 pub mod stats;
+pub mod text;
 pub mod traversal;

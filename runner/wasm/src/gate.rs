@@ -7,7 +7,7 @@ use wasmparser::{FunctionBody, Operator, Parser, Payload, TableInit, TypeRef};
 use crate::error::ModuleError;
 
 /// Largest upload, in bytes.
-pub(crate) const MAX_MODULE_BYTES: u64 = 32 << 20;
+pub const MAX_MODULE_BYTES: u64 = 32 << 20;
 /// Most functions, over all core modules of a component.
 pub(crate) const MAX_FUNCTIONS: u64 = 40_000;
 /// Largest body of one function, in bytes.

@@ -29,6 +29,7 @@ mod ticker;
 mod trap;
 
 pub use error::{ModuleError, SandboxError};
+pub use gate::MAX_MODULE_BYTES;
 pub use limits::WORKER_STACK_BYTES;
 pub use log::{LogLevel, LogLine, LogLines};
 pub use module::{Compilation, Module, ModuleKind, ModuleReport};

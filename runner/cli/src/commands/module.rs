@@ -1,18 +1,20 @@
-use std::fs;
-
 use anyhow::Result;
 use penstock_types::manifest::Mode;
+use penstock_types::text::printable;
 use penstock_wasm::{ModuleReport, inspect as look};
 
 use crate::COMPLETED;
 use crate::args::InspectArgs;
-use crate::input::bad;
+use crate::input::{bad, module_bytes};
 use crate::text::say;
+
+/// Most bytes of a line of a module's own description that are shown.
+const MAX_DOC_LINE: usize = 2000;
 
 /// Tells what a module is.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<u8> {
     let path = args.file.display();
-    let bytes = fs::read(&args.file).map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
+    let bytes = module_bytes(&args.file).map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
     let report = look(&bytes).map_err(|error| bad(format!("`{path}`: {error}")))?;
     if args.json {
         say(&serde_json::to_string_pretty(&report)?)?;
@@ -35,6 +37,7 @@ fn in_words(report: &ModuleReport) -> String {
         Some(schema) => format!("{schema:#}"),
         None => "none".to_owned(),
     };
+    let doc: Vec<String> = manifest.doc.lines().map(|line| printable(line, MAX_DOC_LINE)).collect();
     let lines = [
         ("module", format!("{} {}", manifest.name, manifest.version)),
         ("digest", report.digest.clone()),
@@ -45,7 +48,7 @@ fn in_words(report: &ModuleReport) -> String {
         ("counters", list(&manifest.counters)),
         ("imports", list(&report.imports)),
         ("exports", list(&report.exports)),
-        ("doc", manifest.doc.replace('\n', "\n          ")),
+        ("doc", doc.join("\n          ")),
         ("params", params.replace('\n', "\n          ")),
     ];
     lines.map(|(name, value)| format!("{name:<10}{value}")).join("\n")

@@ -8,6 +8,7 @@ use tokio::runtime::Runtime;
 
 use crate::args::RunArgs;
 use crate::input::{Prepared, bad, faults, runtime};
+use crate::interrupt::Interrupts;
 use crate::progress::Progress;
 use crate::report::report;
 use crate::text::{say, warn};
@@ -37,16 +38,12 @@ fn run_on(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
     let output = args
         .out
         .as_deref()
-        .map(|folder| OutputFolder::create(folder, &document))
+        .map(|folder| OutputFolder::at(folder, document))
         .transpose()
         .map_err(|error| bad(error.to_string()))?;
+    let interrupts = Interrupts::listen(runtime)?;
     let run = runtime.block_on(runner.start(&plan, output))?;
-    let handle = run.handle();
-    runtime.spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            handle.stop(StopReason::Asked);
-        }
-    });
+    interrupts.stop(run.handle());
     let Ended { snapshot, output } = watch(run, args);
     if args.json {
         say(&serde_json::to_string_pretty(&snapshot)?)?;
@@ -59,12 +56,16 @@ fn run_on(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
 
 fn watch(run: Run, args: &RunArgs) -> Ended {
     let mut progress = Progress::new(args.quiet);
-    while !run.wait_for(LOOK) {
-        let snapshot = run.snapshot();
-        progress.show(&snapshot);
-        if args.time.is_some_and(|time| snapshot.elapsed_s >= time.as_secs_f64()) {
+    loop {
+        let elapsed = Duration::from_secs_f64(run.snapshot().elapsed_s);
+        let left = args.time.map(|time| time.saturating_sub(elapsed));
+        if left.is_some_and(|left| left.is_zero()) {
             run.stop(StopReason::TimeIsUp);
         }
+        if run.wait_for(left.unwrap_or(LOOK).min(LOOK)) {
+            break;
+        }
+        progress.show(&run.snapshot());
     }
     progress.clear();
     run.wait()

@@ -36,11 +36,6 @@ impl Aggregate {
         }
     }
 
-    /// Takes nothing any more; what is inside is still passed on.
-    pub(crate) fn stop_taking(&mut self, core: &mut Core) {
-        self.flush(Take::Ended, core);
-    }
-
     /// Samples inside.
     pub(crate) fn inside(&self) -> u64 {
         self.collected.len() as u64 + self.batch.as_ref().map_or(0, |(batch, _)| batch.samples())
@@ -48,7 +43,7 @@ impl Aggregate {
 
     fn collect(&mut self, item: Item, core: &mut Core) {
         core.book.taken += item.samples();
-        core.meter.on_task(0, 0);
+        core.meter.on_task(None, 0);
         match item {
             Item::Sample(sample) => self.collected.push(sample),
             Item::Batch(samples) => self.collected.extend(samples),

@@ -2,6 +2,7 @@ use penstock_types::ledger::StageBook;
 use penstock_types::policy::{FailureLimit, OnError};
 use penstock_types::run::Disposition;
 use penstock_types::stats::{StageMeter, Tick};
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use super::failures::{FailureLog, exceeds, too_many};
 use super::queue::{ByteBudget, Queue, Take};
@@ -20,6 +21,8 @@ pub(crate) struct Core {
     /// Whether it has put its last.
     pub(crate) closed: bool,
     failed_samples: u64,
+    /// What failed first: the sample's key and why.
+    first_failure: Option<String>,
 }
 
 /// One look at a stage: the queues on its two sides, and what it wants done.
@@ -50,12 +53,17 @@ impl Core {
             max_failures,
             closed: false,
             failed_samples: 0,
+            first_failure: None,
         }
     }
 
     /// Books a failed sample by the stage's policy.
     pub(crate) fn fail(&mut self, failed: Failed, log: &mut FailureLog) {
         self.failed_samples += 1;
+        if self.first_failure.is_none() {
+            let key = printable(&failed.sample.key, MAX_SHOWN_KEY);
+            self.first_failure = Some(format!("sample `{key}` failed: {}", failed.fault.message));
+        }
         match log.note(&self.id, self.on_error, failed) {
             Disposition::Skipped => self.book.skipped += 1,
             Disposition::DeadLettered => self.book.dead_lettered += 1,
@@ -68,7 +76,8 @@ impl Core {
             return None;
         }
         if self.on_error == OnError::Fail {
-            return Some(format!("stage `{}`: a sample failed, and its `on_error` is `fail`", self.id));
+            let first = self.first_failure.as_deref().unwrap_or_default();
+            return Some(format!("stage `{}`, whose `on_error` is `fail`: {first}", self.id));
         }
         let limit = self.max_failures?;
         let (tasks, failed_tasks) = self.meter.tasks();

@@ -25,7 +25,7 @@ impl Disaggregate {
             match step.take() {
                 Take::Item(item) => {
                     core.book.taken += item.samples();
-                    core.meter.on_task(0, 0);
+                    core.meter.on_task(None, 0);
                     match item {
                         Item::Batch(samples) => self.samples = samples.into_iter(),
                         // The plan lets none through: there is nothing to take apart.
@@ -37,11 +37,6 @@ impl Disaggregate {
                 Take::Ended => self.end = true,
             }
         }
-    }
-
-    /// Takes nothing any more; what is inside is still passed on.
-    pub(crate) fn stop_taking(&mut self) {
-        self.end = true;
     }
 
     /// Samples inside.

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use penstock_types::policy::{FailureLimit, OnError, RATE_NEEDS_TASKS};
 use penstock_types::run::{Disposition, FailureClass, FailureGroup, FailureRecord};
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use crate::item::Sample;
 use crate::ports::{Failed, Fault};
@@ -72,21 +73,20 @@ impl FailureLog {
     }
 
     fn group(&mut self, stage: &str, key: &Arc<str>, fault: &Fault) {
+        let shown = printable(key, MAX_SHOWN_KEY);
         // A message that names the sample would make a group of every sample.
-        let message = match key.len() {
-            0..=2 => fault.message.to_string(),
-            _ => fault.message.replace(&**key, "{key}"),
-        };
+        let message =
+            fault.message.replace(&format!("`{key}`"), "`{key}`").replace(&format!("`{shown}`"), "`{key}`");
         let same = |group: &&mut FailureGroup| {
             group.stage == stage && group.class == fault.class && group.message == message
         };
         if let Some(group) = self.groups.iter_mut().find(same) {
             group.count += 1;
             if group.first_keys.len() < FIRST_KEYS {
-                group.first_keys.push(key.to_string());
+                group.first_keys.push(shown);
             }
         } else if self.groups.len() < MAX_GROUPS {
-            let first_keys = vec![key.to_string()];
+            let first_keys = vec![shown];
             self.groups.push(FailureGroup {
                 stage: stage.to_owned(),
                 class: fault.class,
@@ -114,7 +114,7 @@ pub(crate) fn exceeds(limit: FailureLimit, failures: u64, tasks: u64, over: bool
 pub(crate) fn too_many(who: &str, limit: FailureLimit, failures: u64, of: &str) -> String {
     match limit {
         FailureLimit::Count(most) => {
-            format!("{who}: {failures} samples failed, `max_failures` allows {most}")
+            format!("{who}: {failures} failed samples, `max_failures` allows {most}")
         }
         FailureLimit::Rate(most) => {
             format!("{who}: {failures} of {of} failed, `max_failures` allows a share of {most}")

@@ -98,7 +98,8 @@ impl Pipe {
 
     /// Takes nothing any more; what is inside is still passed on.
     pub(crate) fn stop_taking(&mut self) {
-        self.border = Some(Border { end: End::Data, finished: false });
+        let finished = self.border.is_some_and(|border| border.finished);
+        self.border = Some(Border { end: End::Data, finished });
     }
 
     /// The worker thread `slot`'s task waited for is found.
@@ -132,7 +133,7 @@ impl Pipe {
         if was_task {
             let op_nanos =
                 output.op_time.map_or(op_nanos, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-            core.meter.on_task(op_nanos, output.failed.len() as u64);
+            core.meter.on_task(Some(op_nanos), output.failed.len() as u64);
         }
         for failed in output.failed {
             core.fail(failed, log);
@@ -197,18 +198,18 @@ impl Pipe {
 
     /// Whatever could not be put waits from now on.
     fn note_waiting_puts(&mut self, step: &mut Step<'_>) {
-        let head = match self.order {
-            Order::Completion => None,
-            Order::Input => self.next_to_put(),
-        };
-        // New ones stand at the back.
-        for slot in self.ready.iter().rev().copied().chain(head) {
+        // The one in front may have put one result and wait with the next; new ones stand at the back.
+        let front = self.next_to_put();
+        let mut fresh: usize = 0;
+        for slot in front.into_iter().chain(self.ready.iter().rev().copied()) {
             let task = &mut self.slots[slot];
-            if task.put_waits_since.is_some() {
+            if task.put_waits_since.is_none() {
+                task.put_waits_since = Some(step.now);
+                step.output.on_put_waits(step.now);
+                fresh += 1;
+            } else if Some(slot) != front || fresh > 0 {
                 break;
             }
-            task.put_waits_since = Some(step.now);
-            step.output.on_put_waits(step.now);
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) struct Queue {
     meter: QueueMeter,
     put: u64,
     taken: u64,
-    reader_waits_since: Option<Tick>,
+    reader_waits: bool,
 }
 
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Queue {
             meter,
             put: 0,
             taken: 0,
-            reader_waits_since: None,
+            reader_waits: false,
         }
     }
 
@@ -122,16 +122,18 @@ impl Queue {
         self.meter.on_put_waits(now);
     }
 
-    /// Puts an epoch's end, which needs no room.
+    /// Puts an epoch's end, which needs no room. Of epochs without an item one end is enough.
     pub(crate) fn put_epoch_end(&mut self) {
-        self.entries.push_back(Entry::EpochEnd);
+        if !matches!(self.entries.back(), Some(Entry::EpochEnd)) {
+            self.entries.push_back(Entry::EpochEnd);
+        }
     }
 
     /// The writer has put its last.
     pub(crate) fn close(&mut self, now: Tick) {
         self.closed = true;
         if self.entries.is_empty() {
-            self.give_up_waiting(now);
+            self.give_up_waiting();
             self.meter.on_drained(now);
         }
     }
@@ -143,20 +145,24 @@ impl Queue {
                 self.items -= 1;
                 self.taken += weight.samples;
                 budget.release(weight.bytes);
-                self.meter.on_take(now, self.items, self.reader_waits_since.take());
+                self.reader_waits = false;
+                self.meter.on_take(now, self.items);
                 if self.closed && self.entries.is_empty() {
                     self.meter.on_drained(now);
                 }
                 Take::Item(item)
             }
             Some(Entry::EpochEnd) => {
-                self.give_up_waiting(now);
+                self.give_up_waiting();
+                if self.closed && self.entries.is_empty() {
+                    self.meter.on_drained(now);
+                }
                 Take::EpochEnd
             }
             None if self.closed => Take::Ended,
             None => {
-                if self.reader_waits_since.is_none() {
-                    self.reader_waits_since = Some(now);
+                if !self.reader_waits {
+                    self.reader_waits = true;
                     self.meter.on_get_waits(now);
                 }
                 Take::Empty
@@ -192,9 +198,9 @@ impl Queue {
         QueueBook { id: self.id.clone(), put: self.put, taken: self.taken, left: inside.sum() }
     }
 
-    fn give_up_waiting(&mut self, now: Tick) {
-        if let Some(since) = self.reader_waits_since.take() {
-            self.meter.on_get_given_up(now, since);
+    fn give_up_waiting(&mut self) {
+        if std::mem::take(&mut self.reader_waits) {
+            self.meter.on_get_given_up();
         }
     }
 }

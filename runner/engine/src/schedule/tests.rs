@@ -533,3 +533,63 @@ fn all_kept(count: usize) -> Vec<Sample> {
     let kept = |sample: &Sample| matches!(answer(0, sample), Ok(made) if made.len() == 1);
     samples(0..100_000, 0).into_iter().filter(kept).take(count).collect()
 }
+
+#[test]
+fn a_stop_while_an_op_is_being_built_is_a_stop_and_no_failure() {
+    let stages = vec![stage(1, 2, pipe(1, Order::Completion, RunsOn::AnyThread))];
+    let mut schedule = Schedule::new(shape(stages, 3), Tick::ZERO);
+    let job = schedule.take_job(0, Tick::ZERO).unwrap();
+    schedule.stop();
+    schedule.prepared(job.task.stage, Err(Fault::new(FailureClass::Bug, "interrupted")), Tick::ZERO);
+    schedule.offer(Err("interrupted".into()), Tick::ZERO);
+    schedule.consumer_failed("interrupted".into());
+    assert_eq!(schedule.error(), None);
+}
+
+#[test]
+fn every_put_of_a_fan_out_that_waits_is_measured() {
+    let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
+    let stages = vec![stage(1, 1, pipe(2, Order::Completion, RunsOn::AnyThread))];
+    let shape = Shape { sink: node(2, 1), ..shape(stages, 1) };
+    let mut driver = Driver::new(shape, vec![], 1);
+    driver.schedule.offer(Ok(Some(Produced::Samples(samples(0..2, 0)))), at(0));
+    let jobs = [driver.schedule.take_job(0, at(0)).unwrap(), driver.schedule.take_job(0, at(0)).unwrap()];
+    for job in jobs {
+        let three = samples(0..3, 0).into_iter().map(Item::Sample).collect();
+        let output = Output { items: Items::Many(three), ..Output::default() };
+        driver.schedule.complete(job.task, Ok(output), 0, at(0));
+    }
+    // One is in the sink queue, one in the sink's hand, one in the stage's queue: the fourth waits, and every later one.
+    for ms in [10, 20, 30] {
+        assert!(matches!(driver.schedule.deliver(at(ms)), Delivery::Item(_)));
+    }
+    // The first task's three were put at once; the second task's waited since it was done: 10, then 10 and 10 more.
+    let queue = &driver.schedule.read(at(30)).queues[1];
+    assert_eq!((queue.puts, queue.put_wait), (6, 30_000_000));
+    assert_eq!(queue.put_times.quantile_s(0.5).map(|s| (s * 1e3).round()), Some(0.0));
+    assert_eq!(queue.put_times.longest_s().map(|s| (s * 1e3).round()), Some(10.0));
+}
+
+#[test]
+fn a_rate_is_looked_at_when_the_time_is_up_however_few_the_tasks_were() {
+    let mut stages = vec![stage(1, 2, pipe(1, Order::Completion, RunsOn::AnyThread))];
+    stages[0].max_failures = Some(FailureLimit::Rate(0.5));
+    let mut driver = Driver::new(shape(stages, 3), vec![Produced::Samples(samples(0..1, 0))], 1);
+    driver.step(0, false);
+    let job = driver.schedule.take_job(0, Tick::ZERO).unwrap();
+    driver.schedule.complete(job.task, Err(Fault::new(FailureClass::Bug, "panicked")), 0, Tick::ZERO);
+    assert_eq!(driver.schedule.error(), None);
+    driver.schedule.time_is_up();
+    assert!(driver.schedule.error().is_some_and(|error| error.contains("1 of 1 tasks failed")));
+}
+
+#[test]
+fn a_queue_whose_last_entry_is_an_epochs_end_is_drained_by_taking_it() {
+    let mut budget = ByteBudget::new(u64::MAX);
+    let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
+    let mut queue = Queue::new("q".into(), 2, QueueMeter::starting_at(at(0)));
+    queue.put_epoch_end();
+    queue.close(at(1));
+    assert!(matches!(queue.take(&mut budget, at(2)), Take::EpochEnd));
+    assert_eq!(queue.meter().sums(at(50)).elapsed, 2_000_000);
+}

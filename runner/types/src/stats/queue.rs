@@ -7,10 +7,9 @@ use super::tick::{Tick, nanos_to_seconds};
 pub struct QueueMeter {
     sums: QueueSums,
     read_at: Tick,
-    reported_at: Tick,
     empty: bool,
     puts_waiting: u32,
-    gets_waiting: u32,
+    get_waits_since: Option<Tick>,
     closed: bool,
     off: bool,
 }
@@ -26,10 +25,8 @@ pub struct QueueSums {
     pub gets: u64,
     /// Time puts waited for a free slot; waits of several producers overlap and add up.
     pub put_wait: u64,
-    /// Time gets waited for an item; waits of several readers overlap and add up.
+    /// Time the reader waited for an item. There is one reader, so this is also the time with a get waiting.
     pub get_wait: u64,
-    /// Time with at least one get waiting.
-    pub starved: u64,
     /// Time without an item.
     pub empty: u64,
     /// Waits of accepted puts, those that did not wait included.
@@ -44,10 +41,9 @@ impl QueueMeter {
         Self {
             sums: QueueSums::default(),
             read_at: now,
-            reported_at: now,
             empty: true,
             puts_waiting: 0,
-            gets_waiting: 0,
+            get_waits_since: None,
             closed: false,
             off: false,
         }
@@ -83,44 +79,32 @@ impl QueueMeter {
         self.empty = false;
     }
 
-    /// A get found the queue empty and waits.
+    /// The reader found the queue empty and waits. It counts once it is known to have been for an item.
     #[inline]
     pub fn on_get_waits(&mut self, now: Tick) {
         if self.off {
             return;
         }
-        self.advance(now);
-        self.gets_waiting += 1;
+        self.get_waits_since = Some(now);
     }
 
-    /// An item was taken and `left` items are still there; `since` is when the get began to wait, if it had to.
+    /// An item was taken and `left` items are still there.
     #[inline]
-    pub fn on_take(&mut self, now: Tick, left: usize, since: Option<Tick>) {
+    pub fn on_take(&mut self, now: Tick, left: usize) {
         if self.off {
             return;
         }
         self.advance(now);
-        if since.is_some() {
-            self.gets_waiting -= 1;
-        }
+        let waited = self.get_waits_since.take().map_or(0, |since| now - since);
+        self.sums.get_wait += waited;
         self.sums.gets += 1;
-        self.sums.get_times.record(since.map_or(0, |since| now - since));
+        self.sums.get_times.record(waited);
         self.empty = left == 0;
     }
 
-    /// A get that waited since `since` was given up: only an end was to come. Its wait is taken back as far as nobody has
-    /// read it yet.
-    pub fn on_get_given_up(&mut self, now: Tick, since: Tick) {
-        if self.off {
-            return;
-        }
-        self.advance(now);
-        self.gets_waiting -= 1;
-        let unread = now - since.max(self.reported_at);
-        self.sums.get_wait -= unread;
-        if self.gets_waiting == 0 {
-            self.sums.starved -= unread;
-        }
+    /// A waiting get was given up: only an end was to come, and waiting for that does not count.
+    pub fn on_get_given_up(&mut self) {
+        self.get_waits_since = None;
     }
 
     /// The writer has closed and nothing is left: the clock stops.
@@ -132,11 +116,11 @@ impl QueueMeter {
         self.closed = true;
     }
 
-    /// The sums up to `now`, open stretches included.
-    pub fn sums(&mut self, now: Tick) -> &QueueSums {
+    /// The sums up to `now`, open stretches included. A wait that is open counts as one for an item.
+    pub fn sums(&mut self, now: Tick) -> QueueSums {
         self.advance(now);
-        self.reported_at = self.read_at;
-        &self.sums
+        let open = self.get_waits_since.map_or(0, |since| now - since);
+        QueueSums { get_wait: self.sums.get_wait + open, ..self.sums.clone() }
     }
 
     #[inline]
@@ -148,10 +132,6 @@ impl QueueMeter {
         }
         self.sums.elapsed += passed;
         self.sums.put_wait += passed * u64::from(self.puts_waiting);
-        self.sums.get_wait += passed * u64::from(self.gets_waiting);
-        if self.gets_waiting > 0 {
-            self.sums.starved += passed;
-        }
         if self.empty {
             self.sums.empty += passed;
         }
@@ -166,8 +146,8 @@ impl QueueSums {
             puts: self.puts - earlier.puts,
             gets: self.gets - earlier.gets,
             put_wait: self.put_wait - earlier.put_wait,
-            get_wait: self.get_wait - earlier.get_wait,
-            starved: self.starved - earlier.starved,
+            // A wait that was open at the earlier reading may have turned out to be one for the end.
+            get_wait: self.get_wait.saturating_sub(earlier.get_wait),
             empty: self.empty - earlier.empty,
             put_times: self.put_times.since(&earlier.put_times),
             get_times: self.get_times.since(&earlier.get_times),
@@ -181,7 +161,6 @@ impl QueueSums {
         self.gets += other.gets;
         self.put_wait += other.put_wait;
         self.get_wait += other.get_wait;
-        self.starved += other.starved;
         self.empty += other.empty;
         self.put_times.merge(&other.put_times);
         self.get_times.merge(&other.get_times);
@@ -201,7 +180,7 @@ impl QueueSums {
             p90_get_time_s: self.get_times.quantile_s(0.90),
             p99_get_time_s: self.get_times.quantile_s(0.99),
             readiness: share(self.elapsed - self.empty, self.elapsed),
-            starved: share(self.starved, self.elapsed),
+            starved: share(self.get_wait.min(self.elapsed), self.elapsed),
         }
     }
 }
@@ -223,7 +202,7 @@ mod tests {
     fn readiness_is_the_share_of_time_the_queue_held_something() {
         let mut meter = QueueMeter::starting_at(Tick::ZERO);
         meter.on_put(at(2), None);
-        meter.on_take(at(4), 0, None);
+        meter.on_take(at(4), 0);
         assert_eq!(figures(&mut meter, at(8)).readiness, Some(0.25));
     }
 
@@ -240,7 +219,7 @@ mod tests {
     #[test]
     fn a_window_without_a_put_in_an_empty_queue_is_not_ready() {
         let mut meter = QueueMeter::starting_at(Tick::ZERO);
-        let before = meter.sums(at(8)).clone();
+        let before = meter.sums(at(8));
         let window = meter.sums(at(16)).since(&before);
         assert_eq!(window.figures(2).readiness, Some(0.0));
         assert_eq!(window.figures(2).starved, Some(0.0), "nobody asked for an item");
@@ -250,9 +229,9 @@ mod tests {
     fn a_wait_across_a_border_is_split_between_both_windows() {
         let mut meter = QueueMeter::starting_at(Tick::ZERO);
         meter.on_get_waits(at(4));
-        let first = meter.sums(at(8)).clone();
+        let first = meter.sums(at(8));
         meter.on_put(at(12), None);
-        meter.on_take(at(12), 0, Some(at(4)));
+        meter.on_take(at(12), 0);
         let second = meter.sums(at(16)).since(&first);
         assert_eq!(first.figures(2).starved, Some(0.5));
         assert_eq!(first.figures(2).ave_get_time_s, None, "no get ended in it");
@@ -268,9 +247,9 @@ mod tests {
         meter.on_put(at(0), None);
         meter.on_put_waits(at(0));
         meter.on_put_waits(at(2));
-        meter.on_take(at(4), 0, None);
+        meter.on_take(at(4), 0);
         meter.on_put(at(4), Some(at(0)));
-        meter.on_take(at(8), 0, None);
+        meter.on_take(at(8), 0);
         meter.on_put(at(8), Some(at(2)));
         let figures = figures(&mut meter, at(8));
         // 0, 4/8 s and 6/8 s over three calls.
@@ -282,27 +261,26 @@ mod tests {
     fn the_clock_stops_when_the_queue_is_drained() {
         let mut meter = QueueMeter::starting_at(Tick::ZERO);
         meter.on_put(at(0), None);
-        meter.on_take(at(8), 0, None);
+        meter.on_take(at(8), 0);
         meter.on_drained(at(8));
         let figures = figures(&mut meter, at(80));
         assert_eq!((figures.elapsed_s, figures.readiness, figures.qps), (1.0, Some(1.0), Some(1.0)));
     }
 
     #[test]
-    fn waiting_for_the_end_is_taken_back_as_far_as_nobody_has_read_it() {
+    fn waiting_for_the_end_does_not_count_whoever_looks_meanwhile() {
         let mut meter = QueueMeter::starting_at(Tick::ZERO);
         meter.on_get_waits(at(2));
-        let first = meter.sums(at(4)).clone();
-        meter.on_get_given_up(at(7), at(2));
+        let first = meter.sums(at(4));
+        meter.on_get_given_up();
         meter.on_drained(at(7));
-        let whole = meter.sums(at(9)).clone();
-        assert_eq!((first.get_wait, first.starved), (250_000_000, 250_000_000));
+        let whole = meter.sums(at(9));
+        assert_eq!((first.get_wait, whole.get_wait), (250_000_000, 0));
         assert_eq!(whole.since(&first).get_wait, 0);
-        assert_eq!(whole.starved, first.starved);
     }
 
     #[test]
-    fn laps_add_up_to_the_whole() {
+    fn stretches_add_up_to_the_whole() {
         let mut meter = QueueMeter::starting_at(Tick::ZERO);
         let mut added = QueueSums::default();
         let mut last = QueueSums::default();
@@ -312,8 +290,8 @@ mod tests {
                 meter.on_get_waits(at(step * 4));
             }
             meter.on_put(at(step * 4 + 1), None);
-            meter.on_take(at(step * 4 + 2), 0, waits.then(|| at(step * 4)));
-            let now = meter.sums(at(step * 4 + 3)).clone();
+            meter.on_take(at(step * 4 + 2), 0);
+            let now = meter.sums(at(step * 4 + 3));
             added.merge(&now.since(&last));
             last = now;
         }

@@ -79,14 +79,14 @@ impl StageMeter {
         }
     }
 
-    /// A task ended. `op_nanos` is the time of the op alone.
+    /// A task ended. `op_nanos` is the time of the op alone; `None` where there is no op to measure.
     #[inline]
-    pub fn on_task(&mut self, op_nanos: u64, failed_samples: u64) {
+    pub fn on_task(&mut self, op_nanos: Option<u64>, failed_samples: u64) {
         self.sums.tasks += 1;
         if failed_samples > 0 {
             self.sums.failures += 1;
             self.sums.failed_samples += failed_samples;
-        } else if !self.off {
+        } else if let Some(op_nanos) = op_nanos.filter(|_| !self.off) {
             self.sums.op_time += op_nanos;
             self.sums.op_times.record(op_nanos);
         }
@@ -174,7 +174,7 @@ impl TaskSums {
             num_failures: self.failures,
             failed_samples: self.failed_samples,
             elapsed_s: nanos_to_seconds(self.elapsed),
-            ave_time_s: mean_s(self.op_time, self.tasks - self.failures),
+            ave_time_s: mean_s(self.op_time, self.op_times.count()),
             p50_time_s: self.op_times.quantile_s(0.50),
             p90_time_s: self.op_times.quantile_s(0.90),
             p99_time_s: self.op_times.quantile_s(0.99),
@@ -220,8 +220,8 @@ mod tests {
         meter.on_slot(at(0), Slot::Idle, Slot::ThreadWait);
         meter.on_slot(at(4), Slot::ThreadWait, Slot::Busy);
         meter.on_slot(at(8), Slot::Busy, Slot::Idle);
-        meter.on_task(500_000_000, 0);
-        meter.on_task(9_000_000_000, 2);
+        meter.on_task(Some(500_000_000), 0);
+        meter.on_task(Some(9_000_000_000), 2);
         let figures = meter.sums(at(8)).figures();
         assert_eq!((figures.num_tasks, figures.num_failures, figures.failed_samples), (2, 1, 2));
         assert_eq!(figures.ave_time_s, Some(0.5));
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_stage_that_failed_every_task_has_no_average_time() {
         let mut meter = StageMeter::starting_at(Tick::ZERO, 1);
-        meter.on_task(1, 1);
+        meter.on_task(Some(1), 1);
         let figures = meter.sums(at(1)).figures();
         assert_eq!((figures.ave_time_s, figures.max_time_s), (None, None));
     }
