@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use wasmtime::Engine;
 
+use crate::limits::monotonic;
+
 /// How often a running guest looks at its deadline and at the stop flag.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
@@ -30,6 +32,12 @@ struct Shared {
 struct State {
     guests: usize,
     closed: bool,
+}
+
+/// When the next tick is due. Kept over wake-ups, which must not put it off.
+#[derive(Debug, Default)]
+struct Beat {
+    due: Option<Duration>,
 }
 
 impl Ticker {
@@ -67,32 +75,51 @@ impl Drop for Ticking {
 }
 
 impl Shared {
+    /// Wakes the ticker only when it has to begin or to end: what starts and ends in between cannot disturb it.
     fn change(&self, change: impl FnOnce(&mut State)) {
         // The counts stay sound whatever panicked while holding the lock.
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
-        self.changed.notify_all();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_idle = state.guests == 0;
+        change(&mut state);
+        if state.closed || (was_idle && state.guests > 0) {
+            self.changed.notify_all();
+        }
     }
 
     fn run(&self, tick: impl Fn()) {
+        let mut beat = Beat::default();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.closed {
             state = if state.guests == 0 {
+                beat = Beat::default();
                 self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
             } else {
-                let (state, waited) =
-                    self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner);
-                if waited.timed_out() {
+                let (is_due, wait) = beat.at(monotonic());
+                if is_due {
                     tick();
                 }
-                state
+                self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
             };
         }
+    }
+}
+
+impl Beat {
+    /// Whether a tick is due, and how long it is to the next one. Missed ticks are not made up for.
+    fn at(&mut self, now: Duration) -> (bool, Duration) {
+        let due = *self.due.get_or_insert(now + TICK);
+        if now < due {
+            return (false, due - now);
+        }
+        self.due = Some(now + TICK);
+        (true, TICK)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
 
     #[test]
@@ -107,6 +134,42 @@ mod tests {
             ticked.recv().unwrap();
             ticked.recv().unwrap();
             shared.change(|state| state.closed = true);
+        });
+    }
+
+    #[test]
+    fn a_wake_up_does_not_put_the_next_tick_off() {
+        let micros = Duration::from_micros;
+        let mut beat = Beat::default();
+        assert_eq!(beat.at(micros(0)), (false, micros(1000)));
+        assert_eq!(beat.at(micros(999)), (false, micros(1)));
+        assert_eq!(beat.at(micros(1500)), (true, TICK));
+        assert_eq!(beat.at(micros(2400)), (false, micros(100)));
+        assert_eq!(beat.at(micros(9000)), (true, TICK), "late once, and no burst after it");
+        assert_eq!(beat.at(micros(9001)), (false, micros(999)));
+    }
+
+    #[test]
+    fn it_ticks_however_fast_instances_come_and_go() {
+        let shared = Arc::new(Shared::default());
+        let (ticks, ticked) = mpsc::channel();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let own = shared.clone();
+            scope.spawn(move || own.run(|| ticks.send(()).unwrap_or_default()));
+            shared.change(|state| state.guests += 1); // the one that loops
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    shared.change(|state| state.guests += 1);
+                    drop(Ticking(shared.clone()));
+                    // Often enough to wake it long before a tick, seldom enough for it to get the lock.
+                    (0..10_000).for_each(|number| _ = std::hint::black_box(number));
+                }
+            });
+            let count = (0..20).take_while(|_| ticked.recv_timeout(Duration::from_secs(2)).is_ok()).count();
+            is_over.store(true, Ordering::Relaxed);
+            shared.change(|state| state.closed = true);
+            assert_eq!(count, 20);
         });
     }
 }
