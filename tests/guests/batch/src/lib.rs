@@ -8,7 +8,7 @@ mod bindings {
 use bindings::exports::penstock::stage::transform::{Guest, Item, Outcome};
 use bindings::penstock::stage::types::{Dtype, Field, Tensor, Value};
 
-const MANIFEST: &str = r#"{ "name": "batch", "version": "0.1.0", "mode": "batch", "makes": ["sum"] }"#;
+const MANIFEST: &str = r#"{ "name": "batch", "version": "0.1.0", "mode": "batch", "wants": ["x"], "makes": ["sum"] }"#;
 
 #[used]
 #[cfg_attr(target_arch = "wasm32", unsafe(link_section = "penstock.manifest"))]
@@ -36,6 +36,10 @@ impl Guest for Batch {
 }
 
 fn outcome(mut item: Item, sum: i64) -> Outcome {
+    if item.key.starts_with("burst") {
+        let child = |number: u32| Item { key: number.to_string(), seed: item.seed, fields: Vec::new() };
+        return Outcome::Many((0..65_536).map(child).collect());
+    }
     let mut made = Field { name: "sum".into(), value: Value::Int(sum) };
     match item.key.as_str() {
         "drop" => return Outcome::Drop,
@@ -45,6 +49,7 @@ fn outcome(mut item: Item, sum: i64) -> Outcome {
         "shape" => {
             made.value = Value::Tensor(Tensor { dtype: Dtype::Int64, shape: vec![2], data: vec![0; 8] });
         }
+        "huge" => made.value = Value::Blob(vec![0; 129 << 20]),
         "two" => {
             let second = Item { key: "two/b".into(), seed: item.seed, fields: Vec::new() };
             return Outcome::Many(vec![item, second]);

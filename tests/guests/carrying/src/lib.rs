@@ -48,6 +48,10 @@ fn outcome(mut item: Item) -> Outcome {
             };
             return Outcome::Many((0..2).map(child).collect());
         }
+        "burst" => {
+            let child = |number: u32| Item { key: number.to_string(), seed: item.seed, fields: Vec::new() };
+            return Outcome::Many((0..65_536).map(child).collect());
+        }
         "override" => item.fields.insert(0, text("label", "mine")),
         "forget" => item.fields.clear(),
         _ => {}

@@ -39,6 +39,9 @@ impl Guest for Misbehaving {
                 &format!("panic: {message} at {}:{}:{}", at.file(), at.line(), at.column()),
             );
         }));
+        if params_json.contains("slow-start") {
+            (0..50_000_000_u64).for_each(|number| _ = std::hint::black_box(number));
+        }
         let how = params_json.split('"').nth(3).unwrap_or("good").to_owned();
         match how.as_str() {
             "init-error" => return Err("no `size` given;\n\u{1b}[31mit is needed".into()),

@@ -1,5 +1,6 @@
 //! A guest of mode `stateful`. With params `"pack"` it packs texts of three samples into one; with `"swap"` it is a buffer
-//! of two samples that gives out the oldest; a key that contains `trap`, `drop` or `shape` does that.
+//! of two samples that gives out the oldest; a key that contains `trap`, `drop`, `burst` or `shape` does that, one with `hide`
+//! is kept although the guest answers that it is dropped, and one with `late` traps in `finish`.
 #![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
 #![expect(clippy::unwrap_used, reason = "a panic is a trap, which tests look for")]
 
@@ -51,6 +52,14 @@ fn outcome(mut item: Item) -> Outcome {
     }
     if item.key.contains("drop") {
         return Outcome::Drop;
+    }
+    if item.key.contains("hide") {
+        inside.push(item);
+        return Outcome::Drop;
+    }
+    if item.key.contains("burst") {
+        let child = |number: u32| Item { key: number.to_string(), seed: item.seed, fields: Vec::new() };
+        return Outcome::Many((0..65_536).map(child).collect());
     }
     if item.key.contains("refuse") {
         return Outcome::Failed("refused".into());
