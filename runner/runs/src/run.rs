@@ -23,6 +23,8 @@ pub struct Run {
 pub struct Ended {
     /// Its last snapshot.
     pub snapshot: RunSnapshot,
+    /// The last lines that each module logged, by stage id.
+    pub logs: BTreeMap<String, LogLines>,
     /// Why its output is not whole, if it is not.
     pub output: Result<(), OutputError>,
 }
@@ -77,17 +79,18 @@ impl Run {
 
     /// The last lines that each module logged, by stage id.
     pub fn logs(&self) -> BTreeMap<String, LogLines> {
-        self.facts.guests.iter().map(|(stage, guest)| (stage.clone(), guest.logs())).collect()
+        self.facts.logs()
     }
 
     /// Waits until it is over and its output is written.
     pub fn wait(self) -> Ended {
         let snapshot = self.facts.snapshot(self.running.wait());
+        let logs = self.facts.logs();
         let output = match &self.watcher.output {
             Some(output) => output.finish(&snapshot),
             None => Ok(()),
         };
-        Ended { snapshot, output }
+        Ended { snapshot, logs, output }
     }
 }
 
@@ -110,6 +113,10 @@ impl Facts {
 
     pub(crate) fn modules(&self) -> &BTreeMap<String, String> {
         &self.modules
+    }
+
+    fn logs(&self) -> BTreeMap<String, LogLines> {
+        self.guests.iter().map(|(stage, guest)| (stage.clone(), guest.logs())).collect()
     }
 
     fn snapshot(&self, view: RunView) -> RunSnapshot {

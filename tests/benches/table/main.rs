@@ -25,6 +25,8 @@ struct Row {
     from: String,
 }
 
+type Measure = fn() -> Row;
+
 #[derive(Clone, Copy)]
 enum Bound {
     AtMost(f64, &'static str),
@@ -32,7 +34,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, fn() -> Row); 9] = [
+    let rows: [(&str, Measure); 9] = [
         ("engine", engine::cost_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
         ("end", engine::last_item_to_end),

@@ -11,7 +11,7 @@ use crate::input::{Prepared, bad, faults, runtime};
 use crate::interrupt::Interrupts;
 use crate::progress::Progress;
 use crate::report::report;
-use crate::text::{say, warn};
+use crate::text::{count, say, warn};
 use crate::{COMPLETED, FAILED, STOPPED};
 
 /// How often progress is looked at.
@@ -44,11 +44,14 @@ fn run_on(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
     let interrupts = Interrupts::listen(runtime)?;
     let run = runtime.block_on(runner.start(&plan, output))?;
     interrupts.stop(run.handle());
-    let Ended { snapshot, output } = watch(run, args);
+    let Ended { snapshot, logs, output } = watch(run, args);
     if args.json {
         say(&serde_json::to_string_pretty(&snapshot)?)?;
     } else if !args.quiet {
         say(&report(&snapshot))?;
+    }
+    for (stage, logs) in logs.iter().filter(|(_, logs)| logs.dropped > 0) {
+        warn(&format!("[{stage}] logged too much at a time: {} lines were left out", count(logs.dropped)));
     }
     output.context("the run's output is not whole")?;
     Ok(exit_code(&snapshot))
