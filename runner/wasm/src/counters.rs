@@ -9,7 +9,7 @@ use crate::text::printable;
 /// Longest counter name repeated in a message, in bytes.
 const SHOWN_NAME: usize = 64;
 
-/// One sum per declared name.
+/// One sum per declared name; always finite.
 #[derive(Debug)]
 pub(crate) struct Counters(Vec<(String, AtomicU64)>);
 
@@ -26,7 +26,9 @@ impl Counters {
         if !delta.is_finite() {
             return Err(Kill::CounterValue { name: name.into(), delta });
         }
-        sum.update(Ordering::Relaxed, Ordering::Relaxed, |bits| (f64::from_bits(bits) + delta).to_bits());
+        // An infinite sum could not be written as JSON.
+        let added = |bits| (f64::from_bits(bits) + delta).clamp(f64::MIN, f64::MAX).to_bits();
+        sum.update(Ordering::Relaxed, Ordering::Relaxed, added);
         Ok(())
     }
 
@@ -48,6 +50,19 @@ mod tests {
             }
         });
         assert_eq!(counters.snapshot()["seen"], 2000.0);
+    }
+
+    #[test]
+    fn a_sum_stops_at_the_largest_number_instead_of_infinity() {
+        let counters = Counters::new(&["up".into(), "down".into()]);
+        for _ in 0..3 {
+            counters.add("up", f64::MAX).unwrap();
+            counters.add("down", f64::MIN).unwrap();
+        }
+        assert_eq!(counters.snapshot()["up"], f64::MAX);
+        assert_eq!(counters.snapshot()["down"], f64::MIN);
+        counters.add("up", f64::MIN).unwrap();
+        assert_eq!(counters.snapshot()["up"], 0.0);
     }
 
     #[test]
