@@ -18,7 +18,7 @@ use crate::linker::{Guest, HostSide};
 use crate::stage::StageParts;
 use crate::text::printable;
 use crate::ticker::Ticking;
-use crate::trap::CallEnd;
+use crate::trap::{CallEnd, CallFacts};
 
 /// A guest that has been started. After any error of a call it must be dropped.
 pub(crate) struct Instance {
@@ -26,8 +26,8 @@ pub(crate) struct Instance {
     stage: Stage,
     deadline: Duration,
     instances: u32,
-    /// Samples that the store's output limit is set for.
-    limited_for: u32,
+    /// Bytes that a call may give back, as set in the store.
+    output_limit: u64,
     _ticking: Ticking,
 }
 
@@ -47,13 +47,15 @@ impl Instance {
         store.limiter(|guest| &mut guest.memory);
         store.epoch_deadline_callback(|mut context| Ok(context.data_mut().clock.on_tick()?));
         store.set_epoch_deadline(1);
-        store.set_hostcall_fuel(output_limit(1));
+        let output_limit = output_limit(1);
+        store.set_hostcall_fuel(fuel(output_limit));
         let instances = module.sandbox.instances;
         let stage = module.pre.instantiate(&mut store).map_err(|error| {
-            within("could not start", CallEnd::of(&error, store.data().host.panic(), instances))
+            let facts = CallFacts { panic: store.data().host.panic(), instances, output_limit };
+            within("could not start", CallEnd::of(&error, &facts))
         })?;
         let mut this =
-            Self { store, stage, deadline: parts.deadline, instances, limited_for: 1, _ticking: ticking };
+            Self { store, stage, deadline: parts.deadline, instances, output_limit, _ticking: ticking };
         let answer = this.stage.penstock_stage_transform().call_init(&mut this.store, &parts.params);
         match answer {
             Ok(Ok(())) => Ok(this),
@@ -83,21 +85,28 @@ impl Instance {
         let guest = self.store.data_mut();
         guest.clock.begin(Allowed { per_sample: self.deadline, samples });
         guest.host.begin();
-        if self.limited_for != samples {
-            self.limited_for = samples;
-            self.store.set_hostcall_fuel(output_limit(samples));
+        let output_limit = output_limit(samples);
+        if self.output_limit != output_limit {
+            self.output_limit = output_limit;
+            self.store.set_hostcall_fuel(fuel(output_limit));
         }
     }
 
     fn end(&self, error: &wasmtime::Error) -> CallEnd {
-        CallEnd::of(error, self.store.data().host.panic(), self.instances)
+        let panic = self.store.data().host.panic();
+        let facts = CallFacts { panic, instances: self.instances, output_limit: self.output_limit };
+        CallEnd::of(error, &facts)
     }
 }
 
 /// Bytes that a call with that many samples may give back.
-fn output_limit(samples: u32) -> usize {
-    let bytes = MAX_OUTPUT_BYTES.saturating_mul(u64::from(samples)).min(MAX_CALL_OUTPUT_BYTES);
-    usize::try_from(bytes).unwrap_or(usize::MAX)
+fn output_limit(samples: u32) -> u64 {
+    MAX_OUTPUT_BYTES.saturating_mul(u64::from(samples)).min(MAX_CALL_OUTPUT_BYTES)
+}
+
+/// The limit as the store takes it: a unit for every byte that it copies out of the guest.
+fn fuel(output_limit: u64) -> usize {
+    usize::try_from(output_limit).unwrap_or(usize::MAX)
 }
 
 /// The same end, saying when it was.

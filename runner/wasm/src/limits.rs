@@ -67,8 +67,15 @@ pub(crate) enum Kill {
     Stopped,
     #[error("asked for {} MiB of memory, limit is {} MiB (`memory_mib`)", mib(*.asked), mib(*.limit))]
     Memory { asked: u64, limit: u64 },
+    #[error(
+        "asked for {} MiB of memory, but the module itself declares a maximum of {} MiB; build it with a larger one",
+        mib(*.asked), mib(*.maximum)
+    )]
+    OwnMemory { asked: u64, maximum: u64 },
     #[error("asked for a table of {asked} entries, limit is {TABLE_ENTRIES}")]
     Table { asked: u64 },
+    #[error("asked for a table of {asked} entries, but the module itself declares a maximum of {maximum}")]
+    OwnTable { asked: u64, maximum: u64 },
     #[error("counted `{name}`, which its manifest does not declare under `counters`")]
     UndeclaredCounter { name: String },
     #[error("added {delta} to counter `{name}`, which is not a finite number")]
@@ -78,9 +85,12 @@ pub(crate) enum Kill {
 fn time_allowed(per_sample: Duration, samples: u32) -> String {
     let millis = per_sample.as_millis();
     match samples {
-        0 => format!("{millis} ms CPU time"),
-        1 => format!("{millis} ms CPU time per sample"),
-        _ => format!("{millis} ms CPU time per sample, for {samples} samples"),
+        0 => format!(
+            "{millis} ms CPU time ({INIT_FACTOR} x `deadline_ms`, but at least {} ms)",
+            MIN_INIT.as_millis()
+        ),
+        1 => format!("{millis} ms CPU time per sample (`deadline_ms`)"),
+        _ => format!("{millis} ms CPU time per sample (`deadline_ms`), for {samples} samples"),
     }
 }
 
@@ -93,11 +103,15 @@ pub(crate) struct MemoryLimit {
 
 impl ResourceLimiter for MemoryLimit {
     fn memory_growing(&mut self, _: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
-        let asked = desired as u64;
-        if asked > self.bytes || maximum.is_some_and(|maximum| desired > maximum) {
-            return Err(Kill::Memory { asked, limit: self.bytes }.into());
+        let (asked, limit) = (desired as u64, self.bytes);
+        match maximum.map(|maximum| maximum as u64) {
+            // The smaller of the two is the one to name: raising the other would change nothing.
+            Some(maximum) if asked > maximum && maximum < limit => {
+                Err(Kill::OwnMemory { asked, maximum }.into())
+            }
+            _ if asked > limit => Err(Kill::Memory { asked, limit }.into()),
+            _ => Ok(true),
         }
-        Ok(true)
     }
 
     fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
@@ -105,10 +119,14 @@ impl ResourceLimiter for MemoryLimit {
     }
 
     fn table_growing(&mut self, _: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
-        if desired > TABLE_ENTRIES || maximum.is_some_and(|maximum| desired > maximum) {
-            return Err(Kill::Table { asked: desired as u64 }.into());
+        let asked = desired as u64;
+        match maximum {
+            Some(maximum) if desired > maximum && maximum < TABLE_ENTRIES => {
+                Err(Kill::OwnTable { asked, maximum: maximum as u64 }.into())
+            }
+            _ if desired > TABLE_ENTRIES => Err(Kill::Table { asked }.into()),
+            _ => Ok(true),
         }
-        Ok(true)
     }
 
     fn table_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
@@ -227,7 +245,7 @@ mod tests {
         assert_eq!(clock.on_time(at(500, 500)), Ok(()));
         assert_eq!(clock.on_time(at(599, 600)), Ok(()));
         let kill = clock.on_time(at(600, 601)).unwrap_err();
-        assert_eq!(kill.to_string(), "exceeded its deadline of 100 ms CPU time per sample");
+        assert_eq!(kill.to_string(), "exceeded its deadline of 100 ms CPU time per sample (`deadline_ms`)");
     }
 
     #[test]
@@ -246,7 +264,10 @@ mod tests {
         clock.on_time(at(0, 0)).unwrap();
         assert_eq!(clock.on_time(at(799, 799)), Ok(()));
         let kill = clock.on_time(at(800, 800)).unwrap_err();
-        assert_eq!(kill.to_string(), "exceeded its deadline of 100 ms CPU time per sample, for 8 samples");
+        assert_eq!(
+            kill.to_string(),
+            "exceeded its deadline of 100 ms CPU time per sample (`deadline_ms`), for 8 samples"
+        );
     }
 
     #[test]
@@ -256,6 +277,36 @@ mod tests {
         assert_eq!(clock.on_time(at(10, 999)), Ok(()));
         let kill = clock.on_time(at(11, 1000)).unwrap_err();
         assert!(matches!(kill, Kill::WallClock { .. }), "{kill}");
+    }
+
+    #[test]
+    fn memory_names_the_smaller_of_the_stages_limit_and_the_modules_own_maximum() {
+        let mut limit = MemoryLimit { bytes: 256 << 20 };
+        let mut grow = |mib: usize, maximum: Option<usize>| {
+            let grown = limit.memory_growing(0, mib << 20, maximum.map(|mib| mib << 20));
+            grown.map_err(|error| error.to_string())
+        };
+        assert_eq!(grow(256, None), Ok(true));
+        assert_eq!(grow(64, Some(64)), Ok(true));
+        let own = "asked for 300 MiB of memory, but the module itself declares a maximum of 64 MiB; build it with a \
+                   larger one";
+        assert_eq!(grow(300, Some(64)), Err(own.into()));
+        let ours = "asked for 300 MiB of memory, limit is 256 MiB (`memory_mib`)";
+        for maximum in [None, Some(256), Some(280), Some(4096)] {
+            assert_eq!(grow(300, maximum), Err(ours.into()));
+        }
+    }
+
+    #[test]
+    fn a_table_names_the_smaller_of_the_limit_and_the_modules_own_maximum() {
+        let mut limit = MemoryLimit { bytes: 1 };
+        let mut grow =
+            |entries, maximum| limit.table_growing(0, entries, maximum).map_err(|error| error.to_string());
+        assert_eq!(grow(20_000, None), Ok(true));
+        let ours = "asked for a table of 20001 entries, limit is 20000";
+        assert_eq!(grow(20_001, Some(20_000)), Err(ours.into()));
+        let own = "asked for a table of 12 entries, but the module itself declares a maximum of 9";
+        assert_eq!(grow(12, Some(9)), Err(own.into()));
     }
 
     #[test]

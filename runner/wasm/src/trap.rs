@@ -8,7 +8,7 @@ use penstock_types::run::FailureClass;
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 
 use crate::limits::{Kill, MAX_REASON_BYTES};
-use crate::text::printable;
+use crate::text::{mib, printable};
 
 /// Most frames named in a message.
 const SHOWN_FRAMES: usize = 6;
@@ -27,23 +27,35 @@ pub(crate) enum CallEnd {
     Fault(Fault),
 }
 
+/// What is known of a call that failed, beside its error.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallFacts<'a> {
+    /// What the guest's panic hook logged during the call.
+    pub(crate) panic: Option<&'a str>,
+    /// Instances that the process has room for.
+    pub(crate) instances: u32,
+    /// Bytes that the call could give back.
+    pub(crate) output_limit: u64,
+}
+
 impl CallEnd {
-    /// Reads what the engine says of a failed call. `panic` is what the guest's panic hook logged.
-    pub(crate) fn of(error: &wasmtime::Error, panic: Option<&str>, instances: u32) -> Self {
+    /// Reads what the engine says of a failed call.
+    pub(crate) fn of(error: &wasmtime::Error, call: &CallFacts<'_>) -> Self {
         if let Some(kill) = error.downcast_ref::<Kill>() {
             return Self::of_kill(kill);
         }
         let bug = |message: String| Self::Fault(Fault::new(FailureClass::Bug, message));
         if error.is::<PoolConcurrencyLimitError>() {
             return bug(format!(
-                "no room for another instance: all {instances} of this process are in use; run fewer threads or \
-                 stages, or allow more instances"
+                "no room for another instance: all {} of this process are in use; run fewer threads or \
+                 stages, or allow more instances",
+                call.instances
             ));
         }
         let frames = error.downcast_ref::<WasmBacktrace>().map(names).unwrap_or_default();
         match error.downcast_ref::<Trap>() {
-            Some(trap) => bug(format!("{}{}", describe(*trap, panic, &frames), called(&frames))),
-            None => Self::of_misuse(&format!("{error:#}")),
+            Some(trap) => bug(format!("{}{}", describe(*trap, call.panic, &frames), called(&frames))),
+            None => Self::of_misuse(&format!("{error:#}"), call.output_limit),
         }
     }
 
@@ -51,22 +63,22 @@ impl CallEnd {
         let class = match kill {
             Kill::Stopped => return Self::Stopped,
             Kill::UndeclaredCounter { .. } | Kill::CounterValue { .. } => FailureClass::Contract,
-            Kill::Deadline { .. } | Kill::WallClock { .. } | Kill::Memory { .. } | Kill::Table { .. } => {
-                FailureClass::Bug
-            }
+            Kill::Deadline { .. }
+            | Kill::WallClock { .. }
+            | Kill::Memory { .. }
+            | Kill::OwnMemory { .. }
+            | Kill::Table { .. }
+            | Kill::OwnTable { .. } => FailureClass::Bug,
         };
         Self::Fault(Fault::new(class, kill.to_string()))
     }
 
     /// Errors that are neither a trap nor ours come from reading what the guest gave: wrong pointers, invalid UTF-8,
     /// too much of it.
-    fn of_misuse(said: &str) -> Self {
+    fn of_misuse(said: &str, output_limit: u64) -> Self {
         // The engine keeps this error's type to itself.
         let message = if said.contains("too much data is being copied") {
-            format!(
-                "gave back more than {} MiB in one call",
-                crate::text::mib(crate::limits::MAX_OUTPUT_BYTES)
-            )
+            format!("gave back more than {} MiB in one call", mib(output_limit))
         } else {
             format!("gave back what cannot be read: {}", printable(said, MAX_REASON_BYTES))
         };
