@@ -34,11 +34,20 @@ pub(crate) struct Converter {
 
 /// What became of one sample.
 #[derive(Debug)]
-pub(crate) enum Checked {
+pub(crate) enum Turned {
     Keep(Sample),
     Drop,
     Many(Vec<Sample>),
     Failed(Failed),
+}
+
+/// What the children of one sample start from: the sample, with nothing left in the fields that the guest was given, so
+/// that a sample cut into its parts is not copied once for each of them.
+#[derive(Debug)]
+pub(crate) struct Template {
+    sample: Sample,
+    /// For each field, whether the guest was given it. An empty field only keeps its place, for a new value of its name.
+    wanted: Vec<bool>,
 }
 
 impl Converter {
@@ -57,40 +66,94 @@ impl Converter {
         ItemParam { key: &sample.key, seed: self.seed.item(&sample.origin), fields }
     }
 
-    /// What the guest's answer makes of a sample, where nothing may be held.
-    pub(crate) fn check(&mut self, outcome: Outcome, input: Sample) -> Checked {
+    /// Whether the guest's answer for a sample keeps the contract, where nothing may be held. What comes back is how many
+    /// bytes of the sample will be copied to its children.
+    pub(crate) fn check(&self, outcome: &Outcome, input: &Sample) -> Result<u64, String> {
         match outcome {
-            Outcome::Keep(item) => match check_items(std::slice::from_ref(&item), Some(&input.key)) {
-                Ok(()) => Checked::Keep(self.sample(item, input)),
-                Err(reason) => broken(input, reason),
-            },
-            Outcome::Drop => Checked::Drop,
-            Outcome::Many(items) => match check_children(&items, &input.key) {
-                Ok(()) if items.is_empty() => Checked::Drop,
-                Ok(()) => Checked::Many(self.children(items, &input)),
-                Err(reason) => broken(input, reason),
-            },
-            Outcome::Held => {
-                broken(input, "answered `held`, but its manifest does not say `mode: stateful`".into())
+            Outcome::Keep(item) => check_items(std::slice::from_ref(item), Some(&input.key)).map(|()| 0),
+            Outcome::Many(items) => {
+                check_children(items, &input.key)?;
+                self.check_copies(input, items.len())
             }
-            Outcome::Failed(reason) => failed(input, &reason),
+            Outcome::Held => Err("answered `held`, but its manifest does not say `mode: stateful`".into()),
+            Outcome::Drop | Outcome::Failed(_) => Ok(0),
         }
+    }
+
+    /// What an answer that was checked makes of a sample. `held` makes nothing.
+    pub(crate) fn turn(&mut self, outcome: Outcome, input: Sample) -> Turned {
+        match outcome {
+            Outcome::Keep(item) => Turned::Keep(self.sample(item, input)),
+            Outcome::Many(items) if !items.is_empty() => Turned::Many(self.children(items, input)),
+            Outcome::Many(_) | Outcome::Drop | Outcome::Held => Turned::Drop,
+            Outcome::Failed(reason) => Turned::Failed(failed(input, &reason)),
+        }
+    }
+
+    /// Whether a sample may have so many children, each with a copy of what is carried past the guest: texts are copied,
+    /// all other bytes are shared. What comes back is how many bytes the copies take.
+    pub(crate) fn check_copies(&self, parent: &Sample, children: usize) -> Result<u64, String> {
+        let carried = parent.fields.iter().filter(|field| !self.is_wanted(&field.name));
+        let each: u64 = carried.map(|field| copied_bytes(&field.value)).sum();
+        // The sample itself is one of them.
+        let bytes = each.saturating_mul(children.saturating_sub(1) as u64);
+        if bytes > MAX_OUTPUT_BYTES {
+            return Err(format!(
+                "made {children} samples of one, for which copies of the fields carried past it would take {} MiB, limit \
+                 is {} MiB; a field named under `wants` is not carried",
+                mib(bytes),
+                mib(MAX_OUTPUT_BYTES)
+            ));
+        }
+        Ok(bytes)
     }
 
     /// The sample made of an item that was checked: in `input`'s place, with the fields that were carried past.
     /// Fields stay in the order in which they were made.
     pub(crate) fn sample(&mut self, item: ItemResult, input: Sample) -> Sample {
+        self.place(item, input, |this, _, field| this.is_wanted(&field.name))
+    }
+
+    /// The children made of items that were checked.
+    pub(crate) fn children(&mut self, items: Vec<ItemResult>, parent: Sample) -> Vec<Sample> {
+        let template = self.template(parent);
+        items.into_iter().zip(0_u64..).map(|(item, number)| self.child(item, &template, number)).collect()
+    }
+
+    /// What children of the sample start from.
+    pub(crate) fn template(&self, mut parent: Sample) -> Template {
+        let wanted: Vec<bool> = parent.fields.iter().map(|field| self.is_wanted(&field.name)).collect();
+        for (field, _) in parent.fields.iter_mut().zip(&wanted).filter(|(_, wanted)| **wanted) {
+            field.value = Value::Int(0);
+        }
+        Template { sample: parent, wanted }
+    }
+
+    /// Child number `number` of a template's sample, made of an item that was checked.
+    pub(crate) fn child(&mut self, item: ItemResult, template: &Template, number: u64) -> Sample {
+        let mut child = self.place(item, template.sample.clone(), |_, field, _| template.wanted[field]);
+        child.origin = child_of(template.sample.origin, number);
+        child
+    }
+
+    /// The item in `input`'s place. A field that `is_wanted`, given its number and itself, goes unless the item has it.
+    fn place(
+        &mut self,
+        item: ItemResult,
+        input: Sample,
+        is_wanted: impl Fn(&Self, usize, &Field) -> bool,
+    ) -> Sample {
         let key = if *item.key == *input.key { input.key } else { item.key.into() };
         let mut given: Vec<Option<wit::FieldResult>> = item.fields.into_iter().map(Some).collect();
         let mut fields = Vec::with_capacity(given.len().max(input.fields.len()));
-        for mut field in input.fields {
+        for (number, mut field) in input.fields.into_iter().enumerate() {
             let same = |slot: &Option<wit::FieldResult>| {
                 slot.as_ref().is_some_and(|given| *given.name == *field.name)
             };
             if let Some(replaced) = given.iter_mut().find(|slot| same(slot)).and_then(Option::take) {
                 field.value = value(replaced.value);
                 fields.push(field);
-            } else if !self.is_wanted(&field.name) {
+            } else if !is_wanted(self, number, &field) {
                 fields.push(field);
             }
         }
@@ -98,19 +161,6 @@ impl Converter {
             fields.push(Field { name: self.name(&made.name), value: value(made.value) });
         }
         Sample { key, origin: input.origin, fields }
-    }
-
-    /// The children made of items that were checked.
-    pub(crate) fn children(&mut self, items: Vec<ItemResult>, parent: &Sample) -> Vec<Sample> {
-        items
-            .into_iter()
-            .zip(0_u64..)
-            .map(|(item, number)| {
-                let mut child = self.sample(item, parent.clone());
-                child.origin = child_of(parent.origin, number);
-                child
-            })
-            .collect()
     }
 
     fn is_wanted(&self, name: &str) -> bool {
@@ -135,14 +185,8 @@ pub(crate) fn child_of(parent: Origin, number: u64) -> Origin {
 }
 
 /// The sample failed because the stage refused it.
-pub(crate) fn failed(sample: Sample, reason: &str) -> Checked {
-    let fault = Fault::new(FailureClass::Data, printable(reason, MAX_REASON_BYTES));
-    Checked::Failed(Failed { sample, fault })
-}
-
-/// The sample failed because the stage broke the contract.
-pub(crate) fn broken(sample: Sample, reason: String) -> Checked {
-    Checked::Failed(Failed { sample, fault: Fault::new(FailureClass::Contract, reason) })
+pub(crate) fn failed(sample: Sample, reason: &str) -> Failed {
+    Failed { sample, fault: Fault::new(FailureClass::Data, printable(reason, MAX_REASON_BYTES)) }
 }
 
 /// Whether the children of `many` keep the contract.
@@ -233,6 +277,16 @@ fn size(value: &wit::ValueResult) -> u64 {
         wit::ValueResult::Int(_) | wit::ValueResult::Real(_) => 8,
         wit::ValueResult::Tensor(tensor) => tensor.data.len() as u64,
     }
+}
+
+/// Bytes that a copy of a field with this value takes beside those it shares.
+fn copied_bytes(value: &Value) -> u64 {
+    let owned = match value {
+        Value::Text(text) => text.len(),
+        Value::Tensor(tensor) => std::mem::size_of_val(tensor.shape.as_slice()),
+        Value::Blob(_) | Value::Int(_) | Value::Real(_) => 0,
+    };
+    (owned + size_of::<Field>()) as u64
 }
 
 /// A value that was checked. The bytes move, they are not copied.

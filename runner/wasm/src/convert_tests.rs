@@ -74,3 +74,49 @@ fn every_element_type_goes_in_and_comes_out_the_same() {
         assert_eq!(super::dtype(wit_dtype(dtype)), dtype);
     }
 }
+
+fn converter(wants: Option<&[&str]>) -> Converter {
+    let manifest = serde_json::json!({ "name": "split", "version": "0.1.0", "wants": wants });
+    Converter::new(&serde_json::from_value(manifest).unwrap(), StageSeed::new(7, "split"))
+}
+
+fn parent(label: &str) -> Sample {
+    let mut parent = Sample::new("k", Origin::default());
+    parent.set("text", Value::Text("a long text".into()));
+    parent.set("label", Value::Text(label.into()));
+    parent.set("image", Value::Blob(Bytes::from_static(&[1; 1000])));
+    parent
+}
+
+#[test]
+fn children_start_without_the_values_that_the_guest_was_given() {
+    assert_eq!(converter(None).template(parent("cat")).sample.bytes(), 3 * 8);
+    let template = converter(Some(&["text", "image"])).template(parent("cat"));
+    assert_eq!(template.sample.field("label"), Some(&Value::Text("cat".into())));
+    assert_eq!(template.sample.bytes(), 3 + 2 * 8);
+}
+
+#[test]
+fn a_childs_fields_keep_the_places_of_its_parents() {
+    let text = wit::FieldResult { name: "text".into(), value: wit::ValueResult::Text("part".into()) };
+    let item = ItemResult { key: "k/0".into(), seed: 0, fields: vec![int("new"), text] };
+    let children = converter(Some(&["text", "image"])).children(vec![item], parent("cat"));
+    let mut wanted = Sample::new("k/0", child_of(Origin::default(), 0));
+    wanted.set("text", Value::Text("part".into()));
+    wanted.set("label", Value::Text("cat".into()));
+    wanted.set("new", Value::Int(1));
+    assert_eq!(children, [wanted]);
+}
+
+#[test]
+fn copies_of_texts_count_for_every_child_but_one_and_shared_bytes_do_not() {
+    let converter = converter(Some(&["text"]));
+    let mebibyte = "x".repeat(1 << 20);
+    let overhead = 2 * size_of::<Field>() as u64;
+    assert_eq!(converter.check_copies(&parent(&mebibyte), 1), Ok(0));
+    assert_eq!(converter.check_copies(&parent(&mebibyte), 3), Ok(2 * ((1 << 20) + overhead)));
+    assert!(
+        converter.check_copies(&parent(&mebibyte), 130).unwrap_err().contains("130 MiB, limit is 128 MiB")
+    );
+    assert_eq!(converter.check_copies(&parent(""), MAX_CHILDREN), Ok((MAX_CHILDREN as u64 - 1) * overhead));
+}

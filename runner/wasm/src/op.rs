@@ -8,12 +8,16 @@ use penstock_types::manifest::Mode;
 use penstock_types::run::FailureClass;
 
 use crate::bindings::exports::penstock::stage::transform::{ItemResult, Outcome};
-use crate::convert::{Checked, Converter, check_children, check_items, child_of, failed};
+use crate::convert::{Converter, Turned, check_children, check_items, child_of, failed};
 use crate::held::Held;
 use crate::instance::Instance;
-use crate::limits::MAX_CHILDREN;
+use crate::limits::{MAX_CALL_OUTPUT_BYTES, MAX_CHILDREN};
 use crate::stage::StageParts;
+use crate::text::{mib, printable};
 use crate::trap::CallEnd;
+
+/// Longest key that is repeated in a fault, in bytes.
+const SHOWN_KEY: usize = 64;
 
 /// One stage on one thread.
 pub(crate) struct GuestOp {
@@ -53,12 +57,15 @@ impl GuestOp {
             Ok(mut outcomes) => outcomes.pop().expect("one outcome per sample, as `call` checks"),
             Err(end) => return self.failed_call(end, vec![sample]),
         };
+        if let Err(reason) = self.converter.check(&outcome, &sample) {
+            return self.charge_all(broken_fault(reason), vec![sample]);
+        }
         let mut output = Output::default();
-        match self.converter.check(outcome, sample) {
-            Checked::Keep(sample) => output.items = Items::One(Item::Sample(sample)),
-            Checked::Drop => output.dropped = 1,
-            Checked::Many(samples) => output.items = several(samples),
-            Checked::Failed(failed) => self.fail(&mut output, failed),
+        match self.converter.turn(outcome, sample) {
+            Turned::Keep(sample) => output.items = Items::One(Item::Sample(sample)),
+            Turned::Drop => output.dropped = 1,
+            Turned::Many(samples) => output.items = several(samples),
+            Turned::Failed(failed) => output.failed.push(failed),
         }
         self.done(output)
     }
@@ -71,20 +78,44 @@ impl GuestOp {
             Ok(outcomes) => outcomes,
             Err(end) => return self.failed_call(end, batch),
         };
+        // Before any sample is given away: a guest that was wrong about one may have been about its neighbours.
+        if let Err(reason) = self.check_batch(&outcomes, &batch) {
+            return self.charge_all(broken_fault(reason), batch);
+        }
         let mut output = Output::default();
         let mut survivors = Vec::with_capacity(batch.len());
         for (outcome, sample) in outcomes.into_iter().zip(batch) {
-            match self.converter.check(outcome, sample) {
-                Checked::Keep(sample) => survivors.push(sample),
-                Checked::Drop => output.dropped += 1,
-                Checked::Many(samples) => survivors.extend(samples),
-                Checked::Failed(failed) => self.fail(&mut output, failed),
+            match self.converter.turn(outcome, sample) {
+                Turned::Keep(sample) => survivors.push(sample),
+                Turned::Drop => output.dropped += 1,
+                Turned::Many(samples) => survivors.extend(samples),
+                Turned::Failed(failed) => output.failed.push(failed),
             }
         }
         if !survivors.is_empty() {
             output.items = Items::One(Item::Batch(survivors));
         }
         self.done(output)
+    }
+
+    /// Whether all outcomes of a batch keep the contract; if not, the first that does not is named.
+    fn check_batch(&self, outcomes: &[Outcome], batch: &[Sample]) -> Result<(), String> {
+        let mut copied = 0_u64;
+        for (outcome, sample) in outcomes.iter().zip(batch) {
+            let bytes = self.converter.check(outcome, sample).map_err(|reason| {
+                format!("sample `{}` of the batch: {reason}", printable(&sample.key, SHOWN_KEY))
+            })?;
+            copied = copied.saturating_add(bytes);
+        }
+        if copied > MAX_CALL_OUTPUT_BYTES {
+            let limit = mib(MAX_CALL_OUTPUT_BYTES);
+            return Err(format!(
+                "made so many samples that copies of the fields carried past it would take {} MiB in one call, limit is \
+                 {limit} MiB; a field named under `wants` is not carried",
+                mib(copied)
+            ));
+        }
+        Ok(())
     }
 
     fn apply_stateful(&mut self, sample: Sample) -> Output {
@@ -98,19 +129,15 @@ impl GuestOp {
             Outcome::Held => output.dropped += self.held.push(sample),
             Outcome::Drop => output.dropped += 1,
             Outcome::Keep(item) => match check_items(std::slice::from_ref(&item), Some(&sample.key)) {
-                Ok(()) => self.release(vec![item], sample, |origin, _| origin, &mut output),
+                Ok(()) => return self.release(vec![item], sample, |origin, _| origin),
                 Err(reason) => return self.charge_all(broken_fault(reason), vec![sample]),
             },
             Outcome::Many(items) => match check_children(&items, &sample.key) {
                 Ok(()) if items.is_empty() => output.dropped += 1,
-                Ok(()) => self.release(items, sample, child_of, &mut output),
+                Ok(()) => return self.release(items, sample, child_of),
                 Err(reason) => return self.charge_all(broken_fault(reason), vec![sample]),
             },
-            Outcome::Failed(reason) => {
-                if let Checked::Failed(failed) = failed(sample, &reason) {
-                    output.failed.push(failed);
-                }
-            }
+            Outcome::Failed(reason) => output.failed.push(failed(sample, &reason)),
         }
         self.done(output)
     }
@@ -123,26 +150,41 @@ impl GuestOp {
         items: Vec<ItemResult>,
         current: Sample,
         origin: fn(Origin, u64) -> Origin,
-        output: &mut Output,
-    ) {
-        let mut is_current_out = false;
+    ) -> Output {
+        let earlier: Vec<Option<Sample>> = items
+            .iter()
+            .map(|item| if *item.key == *current.key { None } else { self.held.take(&item.key) })
+            .collect();
+        let made_of_current = earlier.iter().filter(|earlier| earlier.is_none()).count();
+        if let Err(reason) = self.converter.check_copies(&current, made_of_current) {
+            for sample in earlier.into_iter().flatten() {
+                self.held.push(sample); // to be charged with the others
+            }
+            return self.charge_all(broken_fault(reason), vec![current]);
+        }
+        let mut output = Output::default();
+        let from = current.origin;
+        let template = if made_of_current == 0 {
+            output.dropped += self.held.push(current);
+            None
+        } else {
+            Some(self.converter.template(current))
+        };
         let mut samples = Vec::with_capacity(items.len());
-        for (item, number) in items.into_iter().zip(0_u64..) {
-            let earlier = if *item.key == *current.key { None } else { self.held.take(&item.key) };
-            samples.push(match earlier {
+        for ((item, earlier), number) in items.into_iter().zip(earlier).zip(0_u64..) {
+            let sample = match earlier {
                 Some(earlier) => self.converter.sample(item, earlier),
                 None => {
-                    is_current_out = true;
-                    let mut sample = self.converter.sample(item, current.clone());
-                    sample.origin = origin(current.origin, number);
+                    let template = template.as_ref().expect("made because there are such items");
+                    let mut sample = self.converter.child(item, template, number);
+                    sample.origin = origin(from, number);
                     sample
                 }
-            });
-        }
-        if !is_current_out {
-            output.dropped += self.held.push(current);
+            };
+            samples.push(sample);
         }
         output.items = several(samples);
+        self.done(output)
     }
 
     /// Calls `process` on the samples, with an instance made for it if there is none; as many outcomes as samples.
@@ -205,13 +247,6 @@ impl GuestOp {
             output.failed.extend(held.into_iter().map(|sample| Failed { sample, fault: fault.clone() }));
         }
         self.done(output)
-    }
-
-    fn fail(&mut self, output: &mut Output, failed: Failed) {
-        if failed.fault.class == FailureClass::Contract {
-            self.instance = None;
-        }
-        output.failed.push(failed);
     }
 
     fn done(&mut self, mut output: Output) -> Output {

@@ -1,8 +1,11 @@
 //! The three modes, fan-out, and what a broken instance costs in each.
 
+use std::time::Duration;
+
 use penstock_engine::item::{Collated, Item, Origin, Sample, Value};
 use penstock_engine::ports::{Items, Output, StopFlag, ThreadOp};
 use penstock_types::run::FailureClass;
+use penstock_wasm::StageSettings;
 use penstock_wasm::seed::{child_path, item_seed};
 use serde_json::json;
 
@@ -120,13 +123,32 @@ fn a_missing_outcome_charges_the_whole_batch() {
 }
 
 #[test]
-fn a_bad_tensor_or_held_charges_only_its_own_sample() {
-    let mut output = batch(&["a", "shape", "held"]);
-    let failed: Vec<_> = output.failed.drain(..).collect();
-    let keys_failed: Vec<&str> = failed.iter().map(|failed| &*failed.sample.key).collect();
-    assert_eq!(keys_failed, ["shape", "held"]);
-    assert!(failed.iter().all(|failed| failed.fault.class == FailureClass::Contract));
-    assert_eq!(keys(&samples(output)), ["a"]);
+fn an_outcome_that_breaks_the_contract_charges_the_whole_batch() {
+    for (bad, says) in [("shape", "has 16 bytes, but 8 were given"), ("held", "answered `held`")] {
+        let mut op = build(&module("batch").stage(settings(json!({}))));
+        let output = apply_batch(&mut *op, &["a", bad, "drop"]);
+        let failed: Vec<&str> = output.failed.iter().map(|failed| &*failed.sample.key).collect();
+        assert_eq!(failed, ["a", bad, "drop"]);
+        assert_eq!(output.failed[0].sample, number("a", 0, 1));
+        for failed in &output.failed {
+            let message = &failed.fault.message;
+            assert_eq!(failed.fault.class, FailureClass::Contract);
+            assert!(message.contains(&format!("sample `{bad}`")) && message.contains(says), "{message}");
+        }
+        assert_eq!(output.dropped, 0);
+        assert!(matches!(output.items, Items::None));
+        assert_eq!(apply_batch(&mut *op, &["b"]).instances, 1);
+    }
+}
+
+#[test]
+fn a_batch_that_gives_too_much_is_told_its_own_limit() {
+    let roomy =
+        StageSettings { memory_bytes: 1 << 30, deadline: Duration::from_secs(10), ..settings(json!({})) };
+    let mut op = build(&module("batch").stage(roomy));
+    let output = apply_batch(&mut *op, &["huge", "huge"]);
+    assert_eq!(output.failed.len(), 2);
+    insta::assert_snapshot!(output.failed[0].fault, @"gave back more than 256 MiB in one call");
 }
 
 #[test]
