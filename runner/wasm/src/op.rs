@@ -245,6 +245,9 @@ impl GuestOp {
             let message = format!("held by an instance that ended {when}: {}", fault.message);
             let fault = Fault::new(fault.class, message);
             output.failed.extend(held.into_iter().map(|sample| Failed { sample, fault: fault.clone() }));
+        } else if output.failed.is_empty() {
+            // A `finish` with nothing to lose failed all the same, and must be seen to.
+            output.failed.push(Failed { sample: Sample::new("finish", self.last), fault });
         }
         self.done(output)
     }

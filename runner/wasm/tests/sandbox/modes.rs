@@ -238,6 +238,21 @@ fn a_trap_in_finish_charges_what_was_held() {
 }
 
 #[test]
+fn a_trap_in_finish_is_a_failure_even_when_nothing_was_held() {
+    let mut op = stateful("pack");
+    let hidden = text("hide-late", 3, "a");
+    assert_eq!(apply(&mut *op, hidden.clone()).dropped, 1);
+    let output = finish(&mut *op);
+    assert_eq!((output.held, output.dropped), (0, 0));
+    let failed = only_failure(output);
+    assert_eq!(
+        (failed.fault.class, failed.sample),
+        (FailureClass::Bug, Sample::new("finish", hidden.origin))
+    );
+    assert_eq!(apply(&mut *op, text("b", 1, "b")).instances, 1);
+}
+
+#[test]
 fn an_epoch_without_samples_finishes_with_nothing() {
     let output = finish(&mut *stateful("pack"));
     assert_eq!((output.held, output.dropped), (0, 0));
