@@ -1,6 +1,7 @@
 //! A stage's op on one worker thread: calls the guest in its mode, and replaces it when it broke.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use penstock_engine::item::{Item, Origin, Sample};
 use penstock_engine::ports::{Failed, Fault, Items, Output, StopFlag, ThreadOp};
@@ -11,7 +12,7 @@ use crate::bindings::exports::penstock::stage::transform::{ItemResult, Outcome};
 use crate::convert::{Converter, Turned, check_children, check_items, child_of, failed};
 use crate::held::Held;
 use crate::instance::Instance;
-use crate::limits::{MAX_CALL_OUTPUT_BYTES, MAX_CHILDREN};
+use crate::limits::{MAX_CALL_OUTPUT_BYTES, MAX_CHILDREN, monotonic};
 use crate::stage::StageParts;
 use crate::text::{mib, printable};
 use crate::trap::CallEnd;
@@ -27,6 +28,8 @@ pub(crate) struct GuestOp {
     instance: Option<Instance>,
     /// Instances made since the last output, to replace broken ones.
     made: u64,
+    /// When the current call had its new instance, by the monotonic clock; `None` while the old one serves.
+    renewed: Option<Duration>,
     converter: Converter,
     held: Held,
     /// Where the last sample came from; what `finish` makes anew comes from there.
@@ -43,6 +46,7 @@ impl GuestOp {
             instance: Some(instance),
             stop: stop.clone(),
             made: 0,
+            renewed: None,
             last: Origin::default(),
             parts,
         })
@@ -190,7 +194,9 @@ impl GuestOp {
     /// Calls `process` on the samples, with an instance made for it if there is none; as many outcomes as samples.
     fn call(&mut self, samples: &[Sample]) -> Result<Vec<Outcome>, CallEnd> {
         if self.instance.is_none() {
-            self.instance = Some(Instance::start(&self.parts, self.stop.shared())?);
+            let started = Instance::start(&self.parts, self.stop.shared());
+            self.renewed = Some(monotonic());
+            self.instance = Some(started?);
             self.made += 1;
         }
         let instance = self.instance.as_mut().expect("made above");
@@ -229,6 +235,7 @@ impl GuestOp {
             CallEnd::Stopped => {
                 // The engine counts what is inside at a stop; nothing here is failed or passed on.
                 self.instance = None;
+                self.renewed = None;
                 Output { held: self.held.len() as u64, ..Output::default() }
             }
         }
@@ -255,6 +262,8 @@ impl GuestOp {
     fn done(&mut self, mut output: Output) -> Output {
         output.held = self.held.len() as u64;
         output.instances = std::mem::take(&mut self.made);
+        // Making an instance is no work on a sample, so the time of the call runs from its end.
+        output.op_time = self.renewed.take().map(|renewed| monotonic().saturating_sub(renewed));
         output
     }
 }

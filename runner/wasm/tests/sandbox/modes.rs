@@ -1,6 +1,6 @@
 //! The three modes, fan-out, and what a broken instance costs in each.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use penstock_engine::item::{Collated, Item, Origin, Sample, Value};
 use penstock_engine::ports::{Items, Output, StopFlag, ThreadOp};
@@ -31,6 +31,12 @@ fn apply_batch(op: &mut dyn ThreadOp, keys: &[&str]) -> Output {
 
 fn stateful(how: &str) -> Box<dyn ThreadOp> {
     build(&module("stateful").stage(settings(json!(how))))
+}
+
+#[expect(clippy::disallowed_methods, reason = "to compare with the time that the op tells")]
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let begin = Instant::now();
+    (work(), begin.elapsed())
 }
 
 fn finish(op: &mut dyn ThreadOp) -> Output {
@@ -250,6 +256,19 @@ fn a_trap_in_finish_is_a_failure_even_when_nothing_was_held() {
         (FailureClass::Bug, Sample::new("finish", hidden.origin))
     );
     assert_eq!(apply(&mut *op, text("b", 1, "b")).instances, 1);
+}
+
+#[test]
+fn making_an_instance_is_no_time_of_the_op() {
+    let slow = settings(json!({ "how": "trap-on-bad", "start": "slow-start" }));
+    let mut op = build(&module("misbehaving").stage(slow));
+    assert_eq!(apply(&mut *op, sample("a", 0)).op_time, None);
+    assert_eq!(apply(&mut *op, sample("bad", 1)).op_time, None);
+    let (output, took) = timed(|| apply(&mut *op, sample("b", 2)));
+    let op_time = output.op_time.expect("an instance was made");
+    assert_eq!(output.instances, 1);
+    assert!(op_time * 2 < took, "{op_time:?} of {took:?}, most of which went into `init`");
+    assert_eq!(apply(&mut *op, sample("c", 3)).op_time, None);
 }
 
 #[test]
