@@ -1,53 +1,8 @@
-//! Guest text made fit for people: bounded in length, without control characters that could move a cursor.
+//! Guest text made fit for people, and numbers for messages.
 
-use std::fmt::Write;
-
-/// The text with control characters (line feeds, ANSI escapes, bidirectional overrides) written as escapes, cut after
-/// `limit` bytes at a character's border.
-pub(crate) fn printable(text: &str, limit: usize) -> String {
-    let mut shown = String::with_capacity(text.len().min(limit));
-    for character in text.chars() {
-        let before = shown.len();
-        match character {
-            '\t' => shown.push(' '),
-            '\n' => shown.push_str("\\n"),
-            '\r' => shown.push_str("\\r"),
-            other if other.is_control() || reorders(other) => {
-                write!(shown, "\\u{{{:x}}}", u32::from(other)).expect("a string takes any text");
-            }
-            other => shown.push(other),
-        }
-        if shown.len() > limit {
-            shown.truncate(before);
-            shown.push('…');
-            break;
-        }
-    }
-    shown
-}
-
-/// Whether the character changes the direction of what follows, or hides it.
-fn reorders(character: char) -> bool {
-    matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-}
+pub(crate) use penstock_types::text::printable;
 
 /// A number of bytes in MiB, rounded up, for messages.
 pub(crate) fn mib(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_characters_are_shown_and_do_not_act() {
-        assert_eq!(printable("a\x1b[31mb\nc\u{202e}d\0", 100), "a\\u{1b}[31mb\\nc\\u{202e}d\\u{0}");
-    }
-
-    #[test]
-    fn long_text_is_cut_at_a_characters_border() {
-        assert_eq!(printable("ääää", 5), "ää…");
-        assert_eq!(printable("abc", 3), "abc");
-    }
 }

@@ -8,7 +8,8 @@ mod bindings {
 use bindings::exports::penstock::stage::transform::{Guest, Item, Outcome};
 use bindings::penstock::stage::types::{Dtype, Field, Tensor, Value};
 
-const MANIFEST: &str = r#"{ "name": "batch", "version": "0.1.0", "mode": "batch", "wants": ["x"], "makes": ["sum"] }"#;
+const MANIFEST: &str =
+    r#"{ "name": "batch", "version": "0.1.0", "mode": "batch", "wants": ["x"], "makes": ["sum"] }"#;
 
 #[used]
 #[cfg_attr(target_arch = "wasm32", unsafe(link_section = "penstock.manifest"))]
