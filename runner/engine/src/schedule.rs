@@ -326,14 +326,9 @@ impl Schedule {
         self.error.as_deref()
     }
 
-    /// Jobs that wait for a worker thread.
-    pub(crate) fn jobs(&self) -> usize {
-        self.work.jobs.len()
-    }
-
-    /// Whether one of them can be done by one worker only.
-    pub(crate) fn has_pinned_jobs(&self) -> bool {
-        self.work.jobs.iter().any(|job| job.worker.is_some())
+    /// For each job that waits for a worker thread the only worker that may do it, if it matters; oldest first.
+    pub(crate) fn wanted_workers(&self) -> impl Iterator<Item = Option<usize>> {
+        self.work.jobs.iter().map(|job| job.worker)
     }
 
     /// Failures since the last call.

@@ -22,8 +22,8 @@ use crate::tasks::run_task;
 /// What the threads and tasks of one run share: the schedule behind its lock, and the ways to wake each other.
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// Workers wait here for jobs.
-    work: Condvar,
+    /// Each worker waits here for jobs.
+    work: Vec<Condvar>,
     /// The consumer waits here for items.
     arrived: Condvar,
     /// The owner waits here for the end.
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
 struct State {
     schedule: Schedule,
     /// Workers that wait and have not been called.
-    idle_workers: usize,
+    idle_workers: Vec<usize>,
     /// Whether the source waits and has not been called.
     source_waits: bool,
     /// How many samples the source makes in all, once it knows.
@@ -55,8 +55,7 @@ struct State {
 /// Who is to be called after a move.
 struct Calls {
     consumer: bool,
-    workers: usize,
-    all_workers: bool,
+    workers: Vec<usize>,
     source: bool,
     starts: Vec<(Task, Item)>,
     failures: Vec<Failure>,
@@ -93,13 +92,13 @@ impl Shared {
         Self {
             state: Mutex::new(State {
                 schedule,
-                idle_workers: 0,
+                idle_workers: Vec::with_capacity(graph.threads),
                 source_waits: false,
                 expected: None,
                 stopped: None,
                 ended_at: None,
             }),
-            work: Condvar::new(),
+            work: (0..graph.threads).map(|_| Condvar::new()).collect(),
             arrived: Condvar::new(),
             ended: Condvar::new(),
             room: Notify::new(),
@@ -135,24 +134,28 @@ impl Shared {
         let mut state = self.lock();
         if let Some((task, outcome, op_nanos)) = done {
             state.schedule.complete(task, outcome, op_nanos, now);
-        }
-        loop {
+            // This worker takes the next job itself; only for what is left others are called.
             let over = state.schedule.is_over();
             let job = if over { None } else { state.schedule.take_job(worker, now) };
             let calls = self.calls(&mut state);
+            drop(state);
+            self.make(calls);
             if over || job.is_some() {
-                drop(state);
-                self.make(calls);
                 return job;
             }
-            if calls.is_empty() {
-                state.idle_workers += 1;
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-            } else {
-                drop(state);
-                self.make(calls);
-                state = self.lock();
+            state = self.lock();
+        }
+        loop {
+            if state.schedule.is_over() {
+                return None;
             }
+            if let Some(job) = state.schedule.take_job(worker, now) {
+                return Some(job);
+            }
+            state.idle_workers.push(worker);
+            state = self.work[worker].wait(state).unwrap_or_else(PoisonError::into_inner);
+            // Woken without a call, it would be called later for a job that another one could do.
+            state.idle_workers.retain(|idle| *idle != worker);
             now = self.clock.now();
         }
     }
@@ -320,25 +323,12 @@ impl Shared {
         if over_now {
             state.ended_at = Some(self.clock.now());
         }
-        let jobs = state.schedule.jobs();
-        let workers = match state.idle_workers {
-            idle if jobs >= idle || state.schedule.has_pinned_jobs() => {
-                if jobs > 0 {
-                    idle
-                } else {
-                    0
-                }
-            }
-            _ => jobs,
-        };
-        let all_workers = workers == state.idle_workers;
-        state.idle_workers -= workers;
+        let workers = pick(&mut state.idle_workers, state.schedule.wanted_workers());
         let source = state.source_waits && state.schedule.wants_more();
         state.source_waits &= !source;
         Calls {
             consumer: state.schedule.call_consumer(),
             workers,
-            all_workers,
             source,
             starts: state.schedule.take_starts(),
             failures: state.schedule.take_failures(),
@@ -351,7 +341,7 @@ impl Shared {
         if calls.over_now {
             self.stop.set();
             self.cancel.cancel();
-            self.work.notify_all();
+            self.work.iter().for_each(Condvar::notify_one);
             self.arrived.notify_all();
             self.ended.notify_all();
             self.room.notify_one();
@@ -359,11 +349,7 @@ impl Shared {
         if calls.consumer {
             self.arrived.notify_one();
         }
-        match calls.workers {
-            0 => {}
-            _ if calls.all_workers => self.work.notify_all(),
-            workers => (0..workers).for_each(|_| self.work.notify_one()),
-        }
+        calls.workers.iter().for_each(|worker| self.work[*worker].notify_one());
         if calls.source {
             self.room.notify_one();
         }
@@ -387,14 +373,23 @@ impl Drop for PanicGuard {
     }
 }
 
-impl Calls {
-    /// Whether there is nobody to call.
-    fn is_empty(&self) -> bool {
-        !(self.consumer || self.source || self.over_now)
-            && self.workers == 0
-            && self.starts.is_empty()
-            && self.failures.is_empty()
+/// Takes out of `idle` a worker for each job in `wanted`: the only one that may do it, or any.
+fn pick(idle: &mut Vec<usize>, wanted: impl Iterator<Item = Option<usize>>) -> Vec<usize> {
+    let mut picked = Vec::new();
+    for only in wanted {
+        if idle.is_empty() {
+            break;
+        }
+        // A job for a busy worker is nobody else's business.
+        let Some(only) = only else {
+            picked.extend(idle.pop());
+            continue;
+        };
+        if let Some(position) = idle.iter().position(|worker| *worker == only) {
+            picked.push(idle.swap_remove(position));
+        }
     }
+    picked
 }
 
 impl State {
@@ -413,5 +408,18 @@ impl State {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("schedule", &self.lock().schedule).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pick;
+
+    #[test]
+    fn a_job_that_only_a_busy_worker_may_do_calls_nobody() {
+        let mut idle = vec![1, 2];
+        assert!(pick(&mut idle, [Some(0)].into_iter()).is_empty());
+        assert_eq!(pick(&mut idle, [Some(0), Some(1), None, None].into_iter()), [1, 2]);
+        assert!(idle.is_empty());
     }
 }

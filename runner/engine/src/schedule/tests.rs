@@ -201,7 +201,7 @@ impl Driver {
         if self.schedule.wants_more() {
             can.push(0);
         }
-        if self.schedule.jobs() > 0 && threads_busy < self.workers {
+        if self.schedule.wanted_workers().next().is_some() && threads_busy < self.workers {
             can.push(1);
         }
         can.extend((0..self.running.len()).map(|running| running + 3));
