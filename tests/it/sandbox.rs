@@ -130,7 +130,9 @@ fn a_log_flood_costs_no_sample_and_is_cut_off() {
     let finished = call.set("/stages/0/wasm/deadline_ms=5000").out(&folder.join("out")).finish().exits(0);
     assert_eq!(delivered(&finished.snapshot()), 5);
     // 64 KiB a call, and a line counts as 256 bytes at least; the guest wrote 100,000 lines in each call.
-    assert_eq!(finished.stderr.lines().count(), 5 * 256);
+    assert_eq!(finished.stderr.lines().count(), 5 * 256 + 1);
+    let last = finished.stderr.lines().last();
+    assert_eq!(last, Some("[1:guest] logged too much at a time: 498,720 lines were left out"));
     shown().bind(|| insta::assert_snapshot!(finished.stderr.lines().next().unwrap_or_default()));
 }
 
