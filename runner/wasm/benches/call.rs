@@ -14,8 +14,9 @@ use penstock_wasm::{Compilation, Sandbox, SandboxSettings, StageSettings};
 use serde_json::json;
 
 fn guest() -> Vec<u8> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../target/wasm32-unknown-unknown/guest/guest_misbehaving.wasm");
+    let built = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from);
+    let path = built.join("wasm32-unknown-unknown/guest/guest_misbehaving.wasm");
     std::fs::read(&path)
         .unwrap_or_else(|error| panic!("{}: {error}; run `make guests` first", path.display()))
 }
