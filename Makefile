@@ -47,7 +47,7 @@ test: guests ## Run all tests, and check format, lints and dependencies
 .PHONY: bench
 bench: guests build ## Measure what the design promises, as ratios in one run, and print the table
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
-	cargo bench --locked -p penstock-engine -p penstock-wasm
+	cargo bench --locked -p penstock-wasm --bench call
 	cargo bench --locked -p penstock-tests --bench table
 
 .PHONY: deny

@@ -1,6 +1,5 @@
 //! Guests, sandboxes and samples for tests.
 
-use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -12,8 +11,9 @@ use serde_json::json;
 
 /// The bytes of a guest of this workspace.
 pub(crate) fn guest(name: &str) -> Vec<u8> {
-    let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let path = target.join("wasm32-unknown-unknown/guest").join(format!("guest_{name}.wasm"));
+    // `TARGET/PROFILE/deps/sandbox-0123` runs, wherever cargo was told to build.
+    let program = std::env::current_exe().unwrap();
+    let path = program.ancestors().nth(3).unwrap().join("wasm32-unknown-unknown/guest").join(format!("guest_{name}.wasm"));
     std::fs::read(&path)
         .unwrap_or_else(|error| panic!("{}: {error}; run `make guests` first", path.display()))
 }
