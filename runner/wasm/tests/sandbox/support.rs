@@ -13,7 +13,12 @@ use serde_json::json;
 pub(crate) fn guest(name: &str) -> Vec<u8> {
     // `TARGET/PROFILE/deps/sandbox-0123` runs, wherever cargo was told to build.
     let program = std::env::current_exe().unwrap();
-    let path = program.ancestors().nth(3).unwrap().join("wasm32-unknown-unknown/guest").join(format!("guest_{name}.wasm"));
+    let path = program
+        .ancestors()
+        .nth(3)
+        .unwrap()
+        .join("wasm32-unknown-unknown/guest")
+        .join(format!("guest_{name}.wasm"));
     std::fs::read(&path)
         .unwrap_or_else(|error| panic!("{}: {error}; run `make guests` first", path.display()))
 }
