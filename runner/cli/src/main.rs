@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod heaps;
 mod input;
 mod interrupt;
 mod progress;
@@ -30,6 +31,7 @@ const BAD_INPUT: u8 = 2;
 const STOPPED: u8 = 130;
 
 fn main() -> ExitCode {
+    heaps::bound();
     let args = Args::parse();
     let _logs = start_logs(args.log_json);
     let outcome = match &args.command {

@@ -1,0 +1,17 @@
+//! How much memory the allocator keeps for itself.
+
+/// Lets glibc keep one heap for each core. Left alone it makes up to eight for each, and samples that one thread allocates and
+/// another one frees leave holes in all of them: the photo pipeline then grew by 16 % from 1,000 samples to 100,000. Other
+/// allocators need no such word. Called before there are other threads.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[expect(unsafe_code, reason = "there is no safe way to set an option of the allocator")]
+pub(crate) fn bound() {
+    let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
+    let heaps = libc::c_int::try_from(cores).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the option and its value are valid, and no other thread runs yet. A refusal changes nothing.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, heaps) };
+}
+
+/// Nothing to bound here.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn bound() {}
