@@ -143,13 +143,17 @@ fn peak_mb() -> f64 {
         .unwrap();
     // The high-water mark only grows, so the last reading is the peak but for the run's very last moment.
     let mut peak = 0.0_f64;
-    while child.try_wait().unwrap().is_none() {
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
         if let Ok(status) = fs::read_to_string(format!("/proc/{}/status", child.id())) {
             let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
             let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
             peak = peak.max(kib.unwrap_or(0.0) * 1024.0 / 1e6);
         }
         std::thread::sleep(Duration::from_millis(5));
-    }
+    };
+    assert!(status.success() && peak > 0.0, "{status}, {peak} MB");
     peak
 }
