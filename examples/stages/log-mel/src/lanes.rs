@@ -1,0 +1,113 @@
+//! Several real numbers that go through the same steps side by side.
+
+use std::ops::{Add, Mul, Sub};
+
+/// How many transforms run side by side: two registers of 128 bits. The steps on them are straight code, without a
+/// loop whose every turn would check the deadline.
+pub(crate) const LANES: usize = 8;
+
+/// One number of each transform.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(align(32))]
+pub(crate) struct Lanes(pub(crate) [f32; LANES]);
+
+/// One complex number of each transform.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Complex {
+    pub(crate) re: Lanes,
+    pub(crate) im: Lanes,
+}
+
+/// A complex number that all transforms have in common.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Factor {
+    pub(crate) re: f32,
+    pub(crate) im: f32,
+}
+
+impl Lanes {
+    pub(crate) const ZERO: Self = Self([0.0; LANES]);
+
+    #[inline(always)]
+    fn zip(self, other: Self, f: impl Fn(f32, f32) -> f32) -> Self {
+        Self(std::array::from_fn(|lane| f(self.0[lane], other.0[lane])))
+    }
+
+    #[inline(always)]
+    pub(crate) fn squared(self) -> Self {
+        self.zip(self, |a, b| a * b)
+    }
+}
+
+impl Add for Lanes {
+    type Output = Self;
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self.zip(other, |a, b| a + b)
+    }
+}
+
+impl Sub for Lanes {
+    type Output = Self;
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        self.zip(other, |a, b| a - b)
+    }
+}
+
+impl Mul<f32> for Lanes {
+    type Output = Self;
+
+    #[inline(always)]
+    fn mul(self, factor: f32) -> Self {
+        Self(self.0.map(|value| value * factor))
+    }
+}
+
+impl Complex {
+    pub(crate) const ZERO: Self = Self { re: Lanes::ZERO, im: Lanes::ZERO };
+
+    /// This number times -i.
+    #[inline(always)]
+    pub(crate) fn turned(self) -> Self {
+        Self { re: self.im, im: self.re * -1.0 }
+    }
+}
+
+impl Add for Complex {
+    type Output = Self;
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        Self { re: self.re + other.re, im: self.im + other.im }
+    }
+}
+
+impl Sub for Complex {
+    type Output = Self;
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        Self { re: self.re - other.re, im: self.im - other.im }
+    }
+}
+
+impl Mul<f32> for Complex {
+    type Output = Self;
+
+    #[inline(always)]
+    fn mul(self, factor: f32) -> Self {
+        Self { re: self.re * factor, im: self.im * factor }
+    }
+}
+
+impl Mul<Factor> for Complex {
+    type Output = Self;
+
+    #[inline(always)]
+    fn mul(self, factor: Factor) -> Self {
+        Self { re: self.re * factor.re - self.im * factor.im, im: self.re * factor.im + self.im * factor.re }
+    }
+}

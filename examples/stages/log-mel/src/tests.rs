@@ -1,0 +1,362 @@
+use std::f64::consts::TAU;
+
+use penstock_guest::Rng;
+use penstock_guest::testing::{Instance, manifest};
+
+use super::*;
+
+/// What a file says of itself, true or not.
+#[derive(Clone, Copy)]
+struct Header {
+    tag: u16,
+    channels: u16,
+    rate: u32,
+    block: u16,
+    bits: u16,
+}
+
+impl Header {
+    fn pcm(channels: u16, bits: u16) -> Self {
+        Self { tag: 1, channels, rate: 16_000, block: channels * bits / 8, bits }
+    }
+
+    fn chunk(self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend(self.tag.to_le_bytes());
+        bytes.extend(self.channels.to_le_bytes());
+        bytes.extend(self.rate.to_le_bytes());
+        bytes.extend((self.rate.wrapping_mul(self.block.into())).to_le_bytes());
+        bytes.extend(self.block.to_le_bytes());
+        bytes.extend(self.bits.to_le_bytes());
+        chunk(b"fmt ", &bytes)
+    }
+
+    fn file(self, data: &[u8]) -> Vec<u8> {
+        riff(&[self.chunk(), chunk(b"data", data)])
+    }
+}
+
+fn chunk(name: &[u8; 4], body: &[u8]) -> Vec<u8> {
+    let mut bytes = [&name[..], &(body.len() as u32).to_le_bytes(), body].concat();
+    bytes.resize(bytes.len().next_multiple_of(2), 0);
+    bytes
+}
+
+fn riff(chunks: &[Vec<u8>]) -> Vec<u8> {
+    let body = chunks.concat();
+    [b"RIFF", &(body.len() as u32 + 4).to_le_bytes()[..], b"WAVE", &body].concat()
+}
+
+fn pcm16(samples: &[i16]) -> Vec<u8> {
+    let data: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    Header::pcm(1, 16).file(&data)
+}
+
+fn refusal(file: &[u8]) -> String {
+    wav::read(file).unwrap_err().message().to_owned()
+}
+
+fn spectrogram(file: &[u8], params: &str) -> Result<(Vec<u32>, Vec<f32>)> {
+    let item = log_mel(Item::new("a.wav").with("bytes", file), &Settings::from_json(params).unwrap())?;
+    assert!(item.get("bytes").is_none());
+    let mel = item.tensor::<f32>("mel")?;
+    Ok((mel.shape().to_vec(), mel.as_slice().to_vec()))
+}
+
+#[test]
+fn samples_of_every_width_are_read_to_the_same_scale() {
+    let read = |header: Header, data: &[u8]| wav::read(&header.file(data)).unwrap().samples;
+    assert_eq!(read(Header::pcm(1, 8), &[0, 128, 255, 64]), [-1.0, 0.0, 127.0 / 128.0, -0.5]);
+    assert_eq!(read(Header::pcm(1, 16), &[0, 0x80, 0xff, 0x7f]), [-1.0, 32_767.0 / 32_768.0]);
+    assert_eq!(
+        read(Header::pcm(1, 24), &[0, 0, 0x80, 0, 0, 0x40, 0xff, 0xff, 0xff]),
+        [-1.0, 0.5, -1.0 / 8_388_608.0]
+    );
+    assert_eq!(read(Header::pcm(1, 32), &[0, 0, 0, 0x80, 0, 0, 0, 0x20]), [-1.0, 0.25]);
+    let float = Header { tag: 3, ..Header::pcm(1, 32) };
+    assert_eq!(read(float, &[0.25_f32.to_le_bytes(), (-1.5_f32).to_le_bytes()].concat()), [0.25, -1.5]);
+}
+
+#[test]
+fn channels_are_averaged() {
+    let data: Vec<u8> =
+        [16_384_i16, -16_384, 8192, 24_576].iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    assert_eq!(wav::read(&Header::pcm(2, 16).file(&data)).unwrap().samples, [0.0, 0.5]);
+    assert_eq!(wav::read(&Header::pcm(4, 16).file(&data)).unwrap().samples, [0.25]);
+}
+
+#[test]
+fn other_chunks_are_passed_over_and_the_extended_format_is_read() {
+    let plain = Header { tag: 0xfffe, ..Header::pcm(1, 16) }.chunk();
+    let extension =
+        [&[22, 0, 16, 0, 4, 0, 0, 0, 1, 0][..], b"\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"].concat();
+    let format = chunk(b"fmt ", &[&plain[8..], &extension].concat());
+    // Of odd length, so filled up; and something behind the samples.
+    let file = riff(&[chunk(b"LIST", b"abc"), format, chunk(b"data", &[0, 0x40]), chunk(b"id3 ", b"x")]);
+    assert_eq!(wav::read(&file).unwrap(), wav::Clip { rate: 16_000, samples: vec![0.5] });
+}
+
+#[test]
+fn a_damaged_file_is_refused_with_what_was_found() {
+    let good = pcm16(&[1, 2, 3]);
+    let header = Header::pcm(1, 16);
+    let lies = |length: u32| [&good[..40], &length.to_le_bytes(), &good[44..]].concat();
+    for (file, message) in [
+        (vec![], "0 bytes are no WAV file"),
+        (good[..11].to_vec(), "11 bytes are no WAV file"),
+        (b"\x89PNG\r\n\x1a\n....".to_vec(), "this is no WAV file: it does not start with `RIFF` and `WAVE`"),
+        ([b"RF64", &good[4..]].concat(), "RF64 and RIFX files are not read, only RIFF"),
+        (good[..12].to_vec(), "there is no `data` chunk"),
+        (good[..17].to_vec(), "the last 5 bytes are too few for a chunk"),
+        (good[..30].to_vec(), "the chunk `fmt ` should have 16 bytes, the file ends after 10"),
+        (good[..36].to_vec(), "there is no `data` chunk"),
+        (good[..47].to_vec(), "the chunk `data` should have 6 bytes, the file ends after 3"),
+        (lies(u32::MAX), "the chunk `data` should have 4294967295 bytes, the file ends after 6"),
+        (lies(5), "5 bytes of samples are not whole frames of 2 bytes"),
+        (riff(&[chunk(b"data", &[0, 0]), header.chunk()]), "the `data` chunk comes before any `fmt ` chunk"),
+        (riff(&[header.chunk(), header.chunk()]), "there are two `fmt ` chunks"),
+        (riff(&[chunk(b"fmt ", &[1, 0])]), "the `fmt ` chunk has 2 bytes, 16 are needed"),
+        (Header { channels: 0, ..header }.file(&[0, 0]), "the file has no channels"),
+        (Header::pcm(65, 8).file(&[0; 65]), "the file has 65 channels, at most 64 are read"),
+        (Header { rate: 0, ..header }.file(&[0, 0]), "the sample rate is 0"),
+        (
+            Header { block: 3, ..header }.file(&[0, 0, 0]),
+            "a frame should take 3 bytes, but 1 channels of 16 bits take 2",
+        ),
+        (
+            Header { block: 0, ..header }.file(&[0, 0]),
+            "a frame should take 0 bytes, but 1 channels of 16 bits take 2",
+        ),
+        (Header::pcm(1, 12).file(&[0, 0]), "samples have 12 bits; PCM of 8, 16, 24 or 32 is read"),
+        (Header { tag: 3, ..Header::pcm(1, 64) }.file(&[0; 8]), "float samples have 64 bits; 32 is read"),
+        (
+            Header { tag: 2, ..header }.file(&[0, 0]),
+            "the coding has the number 2; 1 (PCM) and 3 (float) are read",
+        ),
+        (
+            Header { tag: 3, ..Header::pcm(1, 32) }
+                .file(&[0.5_f32.to_le_bytes(), f32::NAN.to_le_bytes()].concat()),
+            "the sample at 1 is NaN, not a finite number",
+        ),
+    ] {
+        assert_eq!(refusal(&file), message);
+    }
+    let message = refusal(&Header { tag: 0xfffe, ..header }.file(&[0, 0]));
+    assert_eq!(message, "reading the extended format: the `fmt ` chunk has 16 bytes, 16 are needed");
+}
+
+#[test]
+fn no_damage_makes_it_panic() {
+    let file = Header::pcm(2, 16).file(&(0..=255).collect::<Vec<u8>>());
+    let settings = Settings::from_json(r#"{"n_fft": 16, "hop": 4, "n_mels": 3}"#).unwrap();
+    let mut rng = Rng::from_seed(5);
+    let mut refused = 0;
+    for _ in 0..20_000 {
+        let mut damaged = file.clone();
+        for _ in 0..=rng.index(3) {
+            let at = rng.index(48.min(damaged.len()));
+            damaged[at] = [0, 1, 255, rng.u64() as u8][rng.index(4)];
+        }
+        if rng.chance(0.3) {
+            damaged.truncate(rng.index(damaged.len()));
+        }
+        refused += usize::from(log_mel(Item::new("a").with("bytes", damaged), &settings).is_err());
+    }
+    assert!((5_000..20_000).contains(&refused), "{refused}");
+}
+
+/// Two tones and noise, to be made again elsewhere.
+fn tones() -> Vec<i16> {
+    let mut state = 1_u64;
+    let tone = |at: i64, hertz: f64| (TAU * hertz * at as f64 / 16_000.0).sin();
+    (0..4000)
+        .map(|at| {
+            state = (state * 1_103_515_245 + 12_345) % (1 << 31);
+            let noise = (state >> 16) as i64 % 2001 - 1000;
+            ((8000.0 * tone(at, 440.0) + 4000.0 * tone(at, 3000.0)).round() as i64 + noise) as i16
+        })
+        .collect()
+}
+
+/// By the definition, in double precision: a sum over all samples for each frequency, all filters over all frequencies.
+fn reference(samples: &[i16], settings: &Settings) -> Vec<f64> {
+    let (length, hop) = (settings.n_fft as usize, settings.hop as usize);
+    let mut signal: Vec<f64> = samples.iter().map(|&sample| f64::from(sample) / 32_768.0).collect();
+    if settings.edges == Edges::Reflect {
+        let edge = length / 2;
+        let last = signal.len() as i64 - 1;
+        let mirrored = |at: i64| (last - (last - at.abs()).abs()) as usize;
+        signal = (-(edge as i64)..=last + edge as i64).map(|at| signal[mirrored(at)]).collect();
+    }
+    let scale = settings.mel_scale;
+    let high = f64::from(settings.f_max.unwrap_or(8000.0));
+    let (low, high) = (scale.mel(settings.f_min.into()), scale.mel(high));
+    let corner = |at: u32| scale.hertz(low + (high - low) * f64::from(at) / f64::from(settings.n_mels + 1));
+    let mut out = Vec::new();
+    for start in (0..=signal.len() - length).step_by(hop) {
+        let power: Vec<f64> = (0..=length / 2)
+            .map(|bin| {
+                let (re, im) =
+                    signal[start..][..length].iter().enumerate().fold((0.0, 0.0), |(re, im), (at, x)| {
+                        let x = x * (0.5 - 0.5 * (TAU * at as f64 / length as f64).cos());
+                        let angle = TAU * (bin * at % length) as f64 / length as f64;
+                        (re + x * angle.cos(), im - x * angle.sin())
+                    });
+                re * re + im * im
+            })
+            .collect();
+        for mel in 0..settings.n_mels {
+            let (left, top, right) = (corner(mel), corner(mel + 1), corner(mel + 2));
+            let height = if settings.filter_height == Height::Area { 2.0 / (right - left) } else { 1.0 };
+            let energy: f64 = power
+                .iter()
+                .enumerate()
+                .map(|(bin, power)| {
+                    let hertz = bin as f64 * 16_000.0 / length as f64;
+                    power
+                        * height
+                        * ((hertz - left) / (top - left)).min((right - hertz) / (right - top)).max(0.0)
+                })
+                .sum();
+            let energy = energy.max(settings.floor.into());
+            out.push(match settings.log {
+                Logarithm::Natural => energy.ln(),
+                Logarithm::Log10 => energy.log10(),
+                Logarithm::Decibel => 10.0 * energy.log10(),
+            });
+        }
+    }
+    out
+}
+
+#[test]
+fn the_spectrogram_is_that_of_the_definition() {
+    for params in [
+        "{}",
+        r#"{"n_fft": 512, "hop": 200, "n_mels": 40, "mel_scale": "htk", "filter_height": "one", "log": "natural"}"#,
+        r#"{"n_fft": 441, "hop": 441, "n_mels": 23, "f_min": 60, "f_max": 7000, "log": "decibel", "edges": "none"}"#,
+        r#"{"n_fft": 256, "hop": 3999, "n_mels": 16, "floor": 0.001}"#,
+        r#"{"n_fft": 4, "hop": 1000, "n_mels": 1, "filter_height": "one"}"#,
+    ] {
+        let settings = Settings::from_json(params).unwrap();
+        let expected = reference(&tones(), &settings);
+        let (shape, found) = spectrogram(&pcm16(&tones()), params).unwrap();
+        assert_eq!(shape, [(expected.len() / settings.n_mels as usize) as u32, settings.n_mels], "{params}");
+        for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let apart = (f64::from(*found) - expected).abs();
+            assert!(apart < 2e-3, "{params}: {found} instead of {expected} at {at}");
+        }
+    }
+}
+
+/// The figures are numpy's (2.x, double precision), of the same samples: `numpy.pad(mode="reflect")`, frames by
+/// `sliding_window_view`, `abs(rfft(frames * hann)) ** 2`, triangles by `minimum` and `maximum` of the two slopes.
+#[test]
+fn the_spectrogram_is_that_of_numpy() {
+    let samples = tones();
+    assert_eq!(samples.iter().map(|&sample| i64::from(sample)).sum::<i64>(), -35_029);
+    assert_eq!(samples[..8], [-170, 5827, 4646, 2940, 1135, 5178, 9713, 11_595]);
+    let slaney = [
+        ((0, 0), -0.654_996),
+        ((0, 79), -2.524_625),
+        ((1, 13), -2.576_051),
+        ((12, 11), 1.134_893),
+        ((13, 47), -3.838_651),
+        ((25, 40), -2.592_165),
+        ((25, 79), -2.769_397),
+    ];
+    let htk = [
+        ((0, 0), -2.606_955),
+        ((0, 39), 0.234_863),
+        ((7, 8), 3.743_26),
+        ((11, 27), 4.644_494),
+        ((22, 20), -1.539_316),
+    ];
+    let as_torchaudio = r#"{"n_mels": 40, "f_min": 20, "f_max": 7600, "mel_scale": "htk", "filter_height": "one",
+        "log": "natural", "edges": "none"}"#;
+    for (params, shape, mean, figures) in
+        [("{}", [26, 80], -2.719_128, &slaney[..]), (as_torchaudio, [23, 40], -1.037_884, &htk[..])]
+    {
+        let (found_shape, found) = spectrogram(&pcm16(&samples), params).unwrap();
+        assert_eq!(found_shape, shape);
+        for ((frame, mel), expected) in figures {
+            let found = found[frame * shape[1] as usize + mel];
+            assert!((found - expected).abs() < 1e-4, "{found} instead of {expected} at {frame}, {mel}");
+        }
+        let found = found.iter().map(|&value| f64::from(value)).sum::<f64>() / found.len() as f64;
+        assert!((found - mean).abs() < 1e-5, "{found} instead of {mean}");
+    }
+}
+
+#[test]
+fn silence_is_the_logarithm_of_the_floor() {
+    let (shape, values) = spectrogram(&pcm16(&[0; 1000]), "{}").unwrap();
+    assert_eq!(shape, [7, 80]);
+    assert!(values.iter().all(|value| (value + 10.0).abs() < 1e-5), "{values:?}");
+}
+
+#[test]
+fn seconds_cut_and_fill_up() {
+    let clip = pcm16(&tones());
+    for (seconds, frames) in [(0.1, 11), (0.25, 26), (2.0, 201)] {
+        let (shape, values) = spectrogram(&clip, &format!(r#"{{"seconds": {seconds}}}"#)).unwrap();
+        assert_eq!(shape, [frames, 80]);
+        if seconds > 1.0 {
+            assert!(values[100 * 80..].iter().all(|value| (value + 10.0).abs() < 1e-5));
+        }
+    }
+    // An empty clip is a clip of silence, if its length is given.
+    assert_eq!(spectrogram(&pcm16(&[]), r#"{"seconds": 0.1}"#).unwrap().0, [11, 80]);
+}
+
+#[test]
+fn clips_that_do_not_fit_the_settings_are_refused() {
+    let refusal = |file: &[u8], params: &str| spectrogram(file, params).unwrap_err().message().to_owned();
+    assert_eq!(
+        refusal(&pcm16(&[0; 500]), r#"{"sample_rate": 22050}"#),
+        "the sample rate is 16000 Hz, `sample_rate` is 22050"
+    );
+    assert_eq!(
+        refusal(&pcm16(&[0; 200]), "{}"),
+        "the clip has 200 samples, 201 are needed; the param `seconds` would fill it up"
+    );
+    assert!(spectrogram(&pcm16(&[0; 201]), "{}").is_ok());
+    assert_eq!(
+        refusal(&pcm16(&[0; 399]), r#"{"edges": "none"}"#),
+        "the clip has 399 samples, 400 are needed; the param `seconds` would fill it up"
+    );
+    assert_eq!(
+        refusal(
+            &pcm16(&[0; 40_000]),
+            r#"{"n_fft": 4096, "hop": 1, "n_mels": 600, "filter_height": "one", "f_min": 4000}"#
+        ),
+        "the clip is too long: 40001 frames of 600 are more than 16777216 numbers"
+    );
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused_by_name() {
+    let refusal = |params: &str| spectrogram(&pcm16(&[0; 999]), params).unwrap_err().message().to_owned();
+    assert_eq!(
+        refusal(r#"{"f_min": 5000, "f_max": 4000}"#),
+        "`f_min` is 5000 and `f_max` 4000 Hz; 0 <= f_min < f_max <= 8000 is wanted"
+    );
+    assert_eq!(
+        refusal(r#"{"f_max": 9000}"#),
+        "`f_min` is 0 and `f_max` 9000 Hz; 0 <= f_min < f_max <= 8000 is wanted"
+    );
+    assert_eq!(refusal(r#"{"floor": 0}"#), "`floor` is 0: it must be above 0, or silence has no logarithm");
+    assert_eq!(
+        refusal(r#"{"n_fft": 401}"#),
+        "`n_fft`: 401 is 1 x 401: a length whose only prime factors are 2, 3, 5 and 7 is wanted"
+    );
+    let narrow = refusal(r#"{"n_fft": 128, "n_mels": 128}"#);
+    assert!(narrow.contains("of 128 filters fall between the frequencies of a spectrum of 128"), "{narrow}");
+    let error = Instance::<log_mel>::new(r#"{"mel_scale": "bark", "hop": 0}"#).unwrap_err();
+    assert_eq!(error, "`hop`: 0 is less than 1; `mel_scale`: `bark` is none of `slaney`, `htk`");
+}
+
+#[test]
+fn the_manifest_names_the_fields() {
+    assert!(manifest::<log_mel>().contains(r#""wants":["bytes"],"makes":["mel"]"#));
+}

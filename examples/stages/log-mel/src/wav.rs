@@ -1,0 +1,202 @@
+//! Reads WAV files: RIFF, WAVE, PCM or 32-bit float. Whatever the file says is checked before it is used.
+
+use penstock_guest::prelude::*;
+
+/// Most channels a file may have; more is a damaged header.
+const MOST_CHANNELS: u16 = 64;
+
+/// A clip with its channels averaged into one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clip {
+    /// Samples per second; never 0.
+    pub rate: u32,
+    /// From -1 to 1, by the usual reading of whole numbers; float files may go beyond.
+    pub samples: Vec<f32>,
+}
+
+/// How samples are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coding {
+    Pcm8,
+    Pcm16,
+    Pcm24,
+    Pcm32,
+    Float32,
+}
+
+/// What the chunk `fmt ` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Format {
+    coding: Coding,
+    channels: u16,
+    rate: u32,
+}
+
+/// Reads a WAV file. Fails on anything but whole frames of PCM (8, 16, 24, 32 bits) or 32-bit float samples.
+pub fn read(file: &[u8]) -> Result<Clip> {
+    let chunks = match (file.get(0..4), file.get(8..12)) {
+        (Some(b"RIFF"), Some(b"WAVE")) => Chunks { rest: &file[12..] },
+        (Some(b"RF64" | b"RIFX"), _) => bail!("RF64 and RIFX files are not read, only RIFF"),
+        (Some(_), Some(_)) => bail!("this is no WAV file: it does not start with `RIFF` and `WAVE`"),
+        _ => bail!("{} bytes are no WAV file", file.len()),
+    };
+    let mut format = None;
+    for chunk in chunks {
+        let chunk = chunk?;
+        match &chunk.name {
+            b"fmt " if format.is_some() => bail!("there are two `fmt ` chunks"),
+            b"fmt " => format = Some(Format::read(chunk.whole()?)?),
+            b"data" => {
+                let format = format.context("the `data` chunk comes before any `fmt ` chunk")?;
+                return Ok(Clip { rate: format.rate, samples: format.mono(chunk.whole()?)? });
+            }
+            _ => {}
+        }
+    }
+    bail!("there is no `data` chunk")
+}
+
+/// A chunk as its header announces it.
+struct Chunk<'a> {
+    name: [u8; 4],
+    length: u32,
+    /// What there is of it: `length` bytes, or fewer where the file ends before.
+    bytes: &'a [u8],
+}
+
+impl<'a> Chunk<'a> {
+    fn whole(&self) -> Result<&'a [u8]> {
+        let (name, found) = (String::from_utf8_lossy(&self.name), self.bytes.len());
+        ensure!(
+            found == self.length as usize,
+            "the chunk `{name}` should have {} bytes, the file ends after {found}",
+            self.length
+        );
+        Ok(self.bytes)
+    }
+}
+
+struct Chunks<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Chunks<'a> {
+    type Item = Result<Chunk<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // One byte may be left: that which fills up a chunk of odd length.
+        if self.rest.len() <= 1 {
+            return None;
+        }
+        let Some((&[a, b, c, d, l0, l1, l2, l3], body)) = self.rest.split_first_chunk::<8>() else {
+            let left = self.rest.len();
+            self.rest = &[];
+            return Some(Err(Error::new(format_args!("the last {left} bytes are too few for a chunk"))));
+        };
+        let length = u32::from_le_bytes([l0, l1, l2, l3]);
+        let (bytes, rest) = body.split_at((length as usize).min(body.len()));
+        self.rest = rest.get(length as usize % 2..).unwrap_or_default();
+        Some(Ok(Chunk { name: [a, b, c, d], length, bytes }))
+    }
+}
+
+impl Format {
+    fn read(chunk: &[u8]) -> Result<Self> {
+        /// Tag of the form whose true tag stands further back, at the start of an identifier of 16 bytes.
+        const EXTENSIBLE: u16 = 0xfffe;
+        const PCM: u16 = 1;
+        const FLOAT: u16 = 3;
+        let short = || Error::new(format_args!("the `fmt ` chunk has {} bytes, 16 are needed", chunk.len()));
+        let at = |at: usize| {
+            let bytes = chunk.get(at..at + 2).ok_or_else(short)?;
+            Ok::<_, Error>(u16::from_le_bytes([bytes[0], bytes[1]]))
+        };
+        let (written, channels, block, bits) = (at(0)?, at(2)?, at(12)?, at(14)?);
+        let rate = u32::from(at(4)?) | u32::from(at(6)?) << 16;
+        let tag = match written {
+            EXTENSIBLE => at(24).context("reading the extended format")?,
+            other => other,
+        };
+        let coding = match (tag, bits) {
+            (PCM, 8) => Coding::Pcm8,
+            (PCM, 16) => Coding::Pcm16,
+            (PCM, 24) => Coding::Pcm24,
+            (PCM, 32) => Coding::Pcm32,
+            (FLOAT, 32) => Coding::Float32,
+            (PCM, _) => bail!("samples have {bits} bits; PCM of 8, 16, 24 or 32 is read"),
+            (FLOAT, _) => bail!("float samples have {bits} bits; 32 is read"),
+            _ => bail!("the coding has the number {tag}; 1 (PCM) and 3 (float) are read"),
+        };
+        ensure!(channels > 0, "the file has no channels");
+        ensure!(
+            channels <= MOST_CHANNELS,
+            "the file has {channels} channels, at most {MOST_CHANNELS} are read"
+        );
+        ensure!(rate > 0, "the sample rate is 0");
+        let format = Self { coding, channels, rate };
+        ensure!(
+            usize::from(block) == format.frame_bytes(),
+            "a frame should take {block} bytes, but {channels} channels of {bits} bits take {}",
+            format.frame_bytes()
+        );
+        Ok(format)
+    }
+
+    fn frame_bytes(self) -> usize {
+        usize::from(self.channels) * self.coding.bytes()
+    }
+
+    /// The samples with the channels of every frame averaged.
+    fn mono(self, data: &[u8]) -> Result<Vec<f32>> {
+        ensure!(
+            data.len().is_multiple_of(self.frame_bytes()),
+            "{} bytes of samples are not whole frames of {} bytes",
+            data.len(),
+            self.frame_bytes()
+        );
+        let samples = match self.coding {
+            Coding::Pcm8 => self.averaged::<1>(data, |[byte]| (f32::from(byte) - 128.0) / 128.0),
+            Coding::Pcm16 => {
+                self.averaged::<2>(data, |bytes| f32::from(i16::from_le_bytes(bytes)) / 32_768.0)
+            }
+            Coding::Pcm24 => self.averaged::<3>(data, |[low, middle, high]| {
+                (i32::from_le_bytes([0, low, middle, high]) >> 8) as f32 / 8_388_608.0
+            }),
+            Coding::Pcm32 => {
+                self.averaged::<4>(data, |bytes| i32::from_le_bytes(bytes) as f32 / 2_147_483_648.0)
+            }
+            Coding::Float32 => self.averaged::<4>(data, f32::from_le_bytes),
+        };
+        // One such sample would spoil every frame it is in, and the loss of the batch with it.
+        match samples.iter().position(|sample| !sample.is_finite()) {
+            Some(at) => bail!("the sample at {at} is {}, not a finite number", samples[at]),
+            None => Ok(samples),
+        }
+    }
+
+    fn averaged<const BYTES: usize>(self, data: &[u8], sample: impl Fn([u8; BYTES]) -> f32) -> Vec<f32> {
+        let (written, _) = data.as_chunks::<BYTES>();
+        let mut samples = vec![0.0; written.len() / usize::from(self.channels)];
+        match self.channels {
+            1 => penstock_guest::map_chunks::<64, _, _>(written, &mut samples, sample),
+            channels => {
+                let share = 1.0 / f32::from(channels);
+                for (frame, out) in written.chunks_exact(channels.into()).zip(&mut samples) {
+                    *out = frame.iter().map(|&bytes| sample(bytes)).sum::<f32>() * share;
+                }
+            }
+        }
+        samples
+    }
+}
+
+impl Coding {
+    fn bytes(self) -> usize {
+        match self {
+            Self::Pcm8 => 1,
+            Self::Pcm16 => 2,
+            Self::Pcm24 => 3,
+            Self::Pcm32 | Self::Float32 => 4,
+        }
+    }
+}
