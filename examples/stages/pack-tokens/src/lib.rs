@@ -1,0 +1,149 @@
+//! Turns texts into token sequences of one length.
+
+mod vocabulary;
+
+use penstock_guest::prelude::*;
+
+pub use vocabulary::{Cut, Vocabulary};
+
+/// What a pipeline may set.
+#[derive(Clone, Debug, Params)]
+pub struct Settings {
+    /// Tokens in a sequence.
+    #[param(default = 512, min = 2, max = 1048576)]
+    pub length: u32,
+    /// The special token behind each document.
+    #[param(default = "<eos>")]
+    pub separator: String,
+    /// What happens at the end of an epoch to a sequence that is not full: `pad` fills it up, `drop` leaves it out.
+    #[param(default = "pad")]
+    pub last: Last,
+    /// The special token that fills up; needed with `last: pad` only.
+    #[param(default = "<pad>")]
+    pub pad: String,
+}
+
+/// What happens to a sequence that is not full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
+pub enum Last {
+    /// It is filled up.
+    Pad,
+    /// It is left out.
+    Drop,
+}
+
+/// Cuts every `text` into tokens and packs them, one document behind the other, into sequences of `length`.
+///
+/// The vocabulary is the asset `vocabulary`, one token to a line. A sequence has `tokens`, `documents` (which document of the
+/// sequence a token belongs to: 1, 2, ..., and 0 for padding) and `positions` (of a token within its document's part of the
+/// sequence, from 0), each int32, [length]. Its key is that of the document that filled it, with a number.
+#[derive(Debug)]
+pub struct PackTokens {
+    vocabulary: Vocabulary,
+    length: usize,
+    separator: i32,
+    /// What fills up; without it a sequence that is not full is left out.
+    pad: Option<i32>,
+    open: Sequence,
+    /// The document that wrote last, and how many sequences it has filled: what the next one is named after.
+    last: Option<(Item, usize)>,
+}
+
+/// A sequence that is being filled.
+#[derive(Debug, Default)]
+struct Sequence {
+    tokens: Vec<i32>,
+    documents: Vec<i32>,
+    positions: Vec<i32>,
+}
+
+#[stage(
+    wants("text"),
+    makes("tokens", "documents", "positions"),
+    counters("tokens", "fallback", "padding", "discarded")
+)]
+impl StatefulStage for PackTokens {
+    type Params = Settings;
+
+    fn new(settings: &Settings) -> Result<Self> {
+        let file = asset("vocabulary").context("the stage needs `assets: {\"vocabulary\": ...}`")?;
+        let vocabulary = Vocabulary::read(&file)?;
+        let pad = match settings.last {
+            Last::Pad => Some(vocabulary.special(&settings.pad).context("`pad`")?),
+            Last::Drop => None,
+        };
+        Ok(Self {
+            length: settings.length as usize,
+            separator: vocabulary.special(&settings.separator).context("`separator`")?,
+            vocabulary,
+            pad,
+            open: Sequence::default(),
+            last: None,
+        })
+    }
+
+    /// Held until its tokens fill a sequence. A text without letters is dropped.
+    fn process(&mut self, mut item: Item) -> Result<Outcome> {
+        let mut cut = self.vocabulary.cut(&item.take_text("text")?);
+        if cut.tokens.is_empty() {
+            return Ok(Outcome::Drop);
+        }
+        cut.tokens.push(self.separator);
+        count("tokens", cut.tokens.len() as f64);
+        count("fallback", cut.fallback as f64);
+        let mut full = Vec::new();
+        let mut rest = &cut.tokens[..];
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(self.length - self.open.tokens.len()));
+            self.open.push_document(now);
+            rest = later;
+            if self.open.tokens.len() == self.length {
+                let sequence = item.child(full.len());
+                full.push(std::mem::take(&mut self.open).put_into(sequence)?);
+            }
+        }
+        self.last = Some((item, full.len()));
+        Ok(if full.is_empty() { Outcome::Held } else { Outcome::Many(full) })
+    }
+
+    fn finish(&mut self) -> Vec<Item> {
+        let mut open = std::mem::take(&mut self.open);
+        let Some((document, filled)) = self.last.take().filter(|_| !open.tokens.is_empty()) else {
+            return Vec::new();
+        };
+        let Some(pad) = self.pad else {
+            count("discarded", open.tokens.len() as f64);
+            return Vec::new();
+        };
+        count("padding", (self.length - open.tokens.len()) as f64);
+        open.fill_up(self.length, pad);
+        open.put_into(document.child(filled)).into_iter().collect()
+    }
+}
+
+impl Sequence {
+    /// Adds a document, or a part of one.
+    fn push_document(&mut self, tokens: &[i32]) {
+        let number = self.documents.last().map_or(1, |last| last + 1);
+        self.tokens.extend_from_slice(tokens);
+        self.documents.resize(self.tokens.len(), number);
+        self.positions.extend(0..tokens.len() as i32);
+    }
+
+    fn fill_up(&mut self, length: usize, pad: i32) {
+        self.tokens.resize(length, pad);
+        self.documents.resize(length, 0);
+        self.positions.resize(length, 0);
+    }
+
+    fn put_into(self, item: Item) -> Result<Item> {
+        let tensor = |numbers: Vec<i32>| Tensor::new([numbers.len() as u32], numbers);
+        Ok(item
+            .with("tokens", tensor(self.tokens)?)
+            .with("documents", tensor(self.documents)?)
+            .with("positions", tensor(self.positions)?))
+    }
+}
+
+#[cfg(test)]
+mod tests;
