@@ -8,12 +8,13 @@ use crate::Settings;
 use crate::fft::Fft;
 use crate::lanes::{Complex, LANES, Lanes};
 use crate::mel::Filters;
+use crate::wav::MOST_SAMPLES;
 use crate::{Edges, Logarithm};
 
 /// Frames that are transformed at a time: two real signals make one complex one.
 const GROUP: usize = 2 * LANES;
 /// Most numbers a spectrogram may have.
-const MOST_NUMBERS: usize = 16 << 20;
+const MOST_NUMBERS: usize = 8 << 20;
 
 /// All that can be worked out from the settings before the first clip, and room to work in.
 #[derive(Debug)]
@@ -111,7 +112,12 @@ impl Spectrogram {
     /// The samples that frames are cut from: of the length that the settings ask for, with edges that they say.
     fn signal(&self, mut samples: Vec<f32>) -> Result<Vec<f32>> {
         if let Some(seconds) = self.settings.seconds {
-            samples.resize((f64::from(seconds) * f64::from(self.settings.sample_rate)).round() as usize, 0.0);
+            let count = (f64::from(seconds) * f64::from(self.settings.sample_rate)).round() as usize;
+            ensure!(
+                count <= MOST_SAMPLES,
+                "`seconds` makes {count} samples, at most {MOST_SAMPLES} are held"
+            );
+            samples.resize(count, 0.0);
         }
         let length = self.window.len();
         let least = match self.settings.edges {

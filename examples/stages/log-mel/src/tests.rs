@@ -330,8 +330,16 @@ fn clips_that_do_not_fit_the_settings_are_refused() {
             &pcm16(&[0; 40_000]),
             r#"{"n_fft": 4096, "hop": 1, "n_mels": 600, "filter_height": "one", "f_min": 4000}"#
         ),
-        "the clip is too long: 40001 frames of 600 are more than 16777216 numbers"
+        "the clip is too long: 40001 frames of 600 are more than 8388608 numbers"
     );
+}
+
+#[test]
+fn clips_that_would_not_fit_into_memory_are_refused() {
+    let long = Header::pcm(1, 8).file(&vec![128; 8_388_609]);
+    assert_eq!(refusal(&long), "the clip has 8388609 samples, at most 8388608 are read");
+    let error = spectrogram(&pcm16(&[0]), r#"{"seconds": 3600}"#).unwrap_err();
+    assert_eq!(error.message(), "`seconds` makes 57600000 samples, at most 8388608 are held");
 }
 
 #[test]

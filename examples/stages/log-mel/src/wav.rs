@@ -4,6 +4,8 @@ use penstock_guest::prelude::*;
 
 /// Most channels a file may have; more is a damaged header.
 const MOST_CHANNELS: u16 = 64;
+/// Most samples a clip may have, channels averaged: with all that is made of them they fit into an instance's memory.
+pub(crate) const MOST_SAMPLES: usize = 8 << 20;
 
 /// A clip with its channels averaged into one.
 #[derive(Clone, Debug, PartialEq)]
@@ -154,6 +156,8 @@ impl Format {
             data.len(),
             self.frame_bytes()
         );
+        let frames = data.len() / self.frame_bytes();
+        ensure!(frames <= MOST_SAMPLES, "the clip has {frames} samples, at most {MOST_SAMPLES} are read");
         let samples = match self.coding {
             Coding::Pcm8 => self.averaged::<1>(data, |[byte]| (f32::from(byte) - 128.0) / 128.0),
             Coding::Pcm16 => {

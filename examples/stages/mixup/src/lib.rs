@@ -14,7 +14,7 @@ pub struct Settings {
     #[param(default = 0.2, min = 0, max = 1000)]
     pub alpha: f64,
     /// How many classes there are, where `label` is a whole number: the label becomes a vector of this length.
-    #[param(min = 1, max = 1000000)]
+    #[param(min = 1, max = 65536)]
     pub classes: Option<u32>,
     /// Probability that a sample is mixed at all.
     #[param(default = 1.0, min = 0, max = 1)]
