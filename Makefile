@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 GUEST_DIR  := $(TARGET_DIR)/wasm32-unknown-unknown/guest
-STAGES     := decode-resize normalize text-filter
+STAGES     := decode-resize log-mel mixup normalize pack-tokens text-filter
 TEST_GUESTS := $(patsubst tests/guests/%/Cargo.toml,guest-%,$(wildcard tests/guests/*/Cargo.toml))
 PENSTOCK   := $(TARGET_DIR)/release/penstock
 DEMO       := demo
@@ -16,12 +16,19 @@ help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 .PHONY: stages
-stages: ## Build the example stages as WebAssembly modules
+stages: rust-stages c-stages ## Build the example stages as WebAssembly modules
+
+.PHONY: rust-stages
+rust-stages:
 	@cargo=$$(guest-sdk/setup-target.sh --quiet); \
 	$$cargo build --locked --profile guest --target wasm32-unknown-unknown $(addprefix -p ,$(STAGES))
 
+.PHONY: c-stages
+c-stages:
+	@examples/stages/mu-law/build.sh $(GUEST_DIR)/mu_law.wasm
+
 .PHONY: guests
-guests: ## Build the example stages and the misbehaving modules of the tests
+guests: c-stages ## Build the example stages and the misbehaving modules of the tests
 	@cargo=$$(guest-sdk/setup-target.sh --quiet); \
 	$$cargo build --locked --profile guest --target wasm32-unknown-unknown $(addprefix -p ,$(STAGES) $(TEST_GUESTS))
 
@@ -34,7 +41,7 @@ photos: build
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
 
 .PHONY: demo
-demo: stages photos ## Make photos, decode and resize them in a sandbox, batch them, and see what limits it
+demo: rust-stages photos ## Make photos, decode and resize them in a sandbox, batch them, and see what limits it
 	$(PENSTOCK) run examples/pipelines/photos.json --store photos=$(DEMO)/photos \
 	  --module decode-resize=$(GUEST_DIR)/decode_resize.wasm
 

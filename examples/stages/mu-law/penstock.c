@@ -1,0 +1,114 @@
+/* The boundary: exports, imports, memory, and the two custom sections without which the runner takes no module. Another stage in C
+ * uses this file as it is, with a manifest.json of its own. */
+#include "penstock.h"
+
+__asm__(".section \".custom_section.component-type:penstock\",\"\",@\n"
+        ".incbin \"component-type.bin\"\n"
+        ".section .custom_section.penstock.manifest,\"\",@\n"
+        ".incbin \"manifest.json\"\n"
+        ".text\n");
+
+#define HOST(name) __attribute__((import_module("penstock:stage/host@0.1.0"), import_name(name)))
+#define TRANSFORM(name) __attribute__((export_name("penstock:stage/transform@0.1.0#" name)))
+#define AFTER(name) __attribute__((export_name("cabi_post_penstock:stage/transform@0.1.0#" name)))
+
+HOST("log") void host_log(int32_t level, const char *bytes, size_t length);
+
+void write_log(enum level level, struct text line) {
+    host_log(level, line.bytes, line.length);
+}
+
+/* The arena: from the end of the program's own data up. Set by the linker. */
+extern unsigned char __heap_base;
+static uintptr_t used_to;
+
+static void empty_arena(void) {
+    used_to = (uintptr_t)&__heap_base;
+}
+
+void *allocate(size_t bytes) {
+    const uint64_t page = 65536;
+    if (used_to == 0) empty_arena();
+    uint64_t start = ((uint64_t)used_to + 7) & ~(uint64_t)7;
+    uint64_t end = start + bytes;
+    uint64_t have = __builtin_wasm_memory_size(0) * page;
+    if (end > UINT32_MAX) __builtin_trap();
+    if (end > have && __builtin_wasm_memory_grow(0, (end - have + page - 1) / page) == SIZE_MAX) __builtin_trap();
+    used_to = end;
+    return (void *)(uintptr_t)start;
+}
+
+/* How the runner gets room for what it hands over. */
+__attribute__((export_name("cabi_realloc"))) void *cabi_realloc(void *old, size_t old_bytes, size_t align, size_t bytes) {
+    (void)align; /* nothing in the contract needs more than 8 */
+    if (bytes <= old_bytes) return old;
+    void *grown = allocate(bytes);
+    if (old_bytes > 0) __builtin_memcpy(grown, old, old_bytes);
+    return grown;
+}
+
+struct refusal { uint8_t is_refused; struct text reason; };
+
+TRANSFORM("init") struct refusal *init(const char *bytes, size_t length) {
+    struct refusal *answer = allocate(sizeof *answer);
+    answer->reason = set_up((struct text){bytes, length});
+    answer->is_refused = answer->reason.length > 0;
+    return answer;
+}
+
+struct outcomes { struct outcome *first; size_t count; };
+
+TRANSFORM("process") struct outcomes *process_all(const struct item *first, size_t count) {
+    struct outcomes *answer = allocate(sizeof *answer);
+    *answer = (struct outcomes){allocate(count * sizeof(struct outcome)), count};
+    for (size_t at = 0; at < count; at++) answer->first[at] = process(first[at]);
+    return answer;
+}
+
+TRANSFORM("finish") struct items *finish(void) {
+    struct items *answer = allocate(sizeof *answer);
+    *answer = (struct items){NULL, 0};
+    return answer;
+}
+
+/* Called when the runner has taken what a call gave. */
+AFTER("init") void after_init(struct refusal *answer) { (void)answer; empty_arena(); }
+AFTER("process") void after_process(struct outcomes *answer) { (void)answer; empty_arena(); }
+AFTER("finish") void after_finish(struct items *answer) { (void)answer; empty_arena(); }
+
+struct text text_of(const char *zero_terminated) {
+    size_t length = 0;
+    while (zero_terminated[length] != 0) length++;
+    return (struct text){zero_terminated, length};
+}
+
+const struct value *find(const struct item *item, const char *name, enum value_type type) {
+    struct text wanted = text_of(name);
+    for (size_t at = 0; at < item->fields.count; at++) {
+        const struct field *field = &item->fields.first[at];
+        if (field->name.length != wanted.length || field->value.type != type) continue;
+        size_t same = 0;
+        while (same < wanted.length && field->name.bytes[same] == wanted.bytes[same]) same++;
+        if (same == wanted.length) return &field->value;
+    }
+    return NULL;
+}
+
+static char *put_number(char *to, uint32_t number) {
+    uint32_t unit = 1;
+    while (number / unit >= 10) unit *= 10;
+    for (; unit > 0; unit /= 10) *to++ = '0' + number / unit % 10;
+    return to;
+}
+
+struct text message(const char *pattern, uint32_t first, uint32_t second) {
+    const size_t digits = 10;
+    char *start = allocate(text_of(pattern).length + 2 * digits), *to = start;
+    const uint32_t numbers[] = {first, second};
+    size_t next = 0;
+    for (; *pattern != 0; pattern++) {
+        if (*pattern == '%' && next < 2) to = put_number(to, numbers[next++]);
+        else *to++ = *pattern;
+    }
+    return (struct text){start, to - start};
+}

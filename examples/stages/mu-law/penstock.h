@@ -1,0 +1,67 @@
+/* What a Penstock stage in C sees: the types of guest-sdk/wit/stage.wit, laid out as they cross the boundary.
+ *
+ * For 32-bit WebAssembly a C struct lies in memory as the component model lays out a record, and a tag followed by a union as it
+ * lays out a variant; so nothing is converted. All memory comes from one arena, which is emptied when the runner has taken the
+ * results of a call: take what is needed from `allocate`, free nothing, and keep no pointer to it from one call to the next. */
+#ifndef PENSTOCK_H
+#define PENSTOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* UTF-8, without a zero at the end. */
+struct text { const char *bytes; size_t length; };
+struct blob { const uint8_t *bytes; size_t length; };
+
+/* Element types, named as in NumPy and PyTorch. */
+enum dtype { BOOLEAN, UINT8, INT8, INT16, UINT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 };
+
+/* `data` has (product of the shape) x (element size) bytes, little-endian, the last dimension fastest. */
+struct tensor {
+    uint8_t dtype;
+    struct { const uint32_t *sizes; size_t count; } shape;
+    struct blob data;
+};
+
+enum value_type { BLOB, TEXT, INT, REAL, TENSOR };
+struct value {
+    uint8_t type;
+    union { struct blob blob; struct text text; int64_t whole; double real; struct tensor tensor; };
+};
+
+struct field { struct text name; struct value value; };
+struct fields { struct field *first; size_t count; };
+
+/* One sample. All randomness starts at `seed`. */
+struct item { struct text key; uint64_t seed; struct fields fields; };
+struct items { struct item *first; size_t count; };
+
+enum outcome_type { KEEP, DROP, MANY, HELD, FAILED };
+struct outcome {
+    uint8_t type;
+    union { struct item keep; struct items many; struct text failed; };
+};
+
+_Static_assert(sizeof(struct tensor) == 20 && sizeof(struct value) == 32 && sizeof(struct field) == 40, "as in the contract");
+_Static_assert(sizeof(struct item) == 24 && sizeof(struct outcome) == 32, "as in the contract");
+
+/* Defined by the stage. `set_up` is called once, before anything else; it gives an empty text, or why it cannot work with these
+ * params (JSON). `process` says what becomes of one item. */
+struct text set_up(struct text params);
+struct outcome process(struct item item);
+
+/* Defined by penstock.c. Memory for one call, aligned to 8 and not zeroed; a call that needs too much ends there. */
+void *allocate(size_t bytes);
+/* The field of that name and type; NULL when the item has none such. */
+const struct value *find(const struct item *item, const char *name, enum value_type type);
+/* The texts and numbers one behind the other: every `%` of the pattern is replaced by the next number. */
+struct text message(const char *pattern, uint32_t first, uint32_t second);
+/* A text of the program itself. */
+struct text text_of(const char *zero_terminated);
+
+enum level { DEBUG, INFO, WARN, ERROR };
+/* Writes a line to the run's log. */
+void write_log(enum level level, struct text line);
+
+#endif
