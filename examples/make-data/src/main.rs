@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use make_data::{MOST_PHOTOS, PhotoSettings, write_photos, write_records};
+use make_data::{
+    MOST_CLIPS, MOST_PHOTOS, PhotoSettings, write_clips, write_photos, write_records, write_vocabulary,
+};
 
-/// Makes photo-like JPEGs and text records: the same bytes on every machine.
+/// Makes photo-like JPEGs, sounds, text records and a vocabulary: the same bytes on every machine.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -38,6 +40,21 @@ enum What {
         #[arg(long, default_value_t = 85, value_parser = clap::value_parser!(u8).range(1..=100))]
         quality: u8,
     },
+    /// Sounds that resemble speech a little, as DIR/000/000000.wav and so on: 16 kHz, 16 bits, one channel.
+    #[command(after_help = "Example: make-data audio demo/audio --count 100")]
+    Audio {
+        /// The folder to fill; made when it is not there.
+        dir: PathBuf,
+        /// How many.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=MOST_CLIPS))]
+        count: u64,
+        /// Names the set; another seed makes other sounds.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How long the longest may be, in milliseconds; the shortest are half as long.
+        #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(2..=3_600_000))]
+        most_ms: u32,
+    },
     /// Text records with `key` and `text`, as NDJSON.
     #[command(after_help = "Example: make-data text demo/text.ndjson --count 1000")]
     Text {
@@ -50,6 +67,12 @@ enum What {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// A vocabulary for the texts of `make-data text`: one token to a line, as the stage `pack-tokens` reads it.
+    #[command(after_help = "Example: make-data vocabulary demo/vocabulary.txt")]
+    Vocabulary {
+        /// The file to write; its folder is made when it is not there.
+        file: PathBuf,
+    },
 }
 
 fn main() -> Result<()> {
@@ -58,6 +81,14 @@ fn main() -> Result<()> {
         What::Photos { dir, count, seed, width, height, quality } => {
             let made = write_photos(&dir, seed, count, &PhotoSettings { width, height, quality })?;
             writeln!(out, "{}: {} photos made, {} kept", dir.display(), made.written, made.kept)?;
+        }
+        What::Audio { dir, count, seed, most_ms } => {
+            write_clips(&dir, seed, count, most_ms)?;
+            writeln!(out, "{}: {count} sounds made", dir.display())?;
+        }
+        What::Vocabulary { file } => {
+            let tokens = write_vocabulary(&file)?;
+            writeln!(out, "{}: {tokens} tokens made", file.display())?;
         }
         What::Text { file, count, seed } => {
             write_records(&file, seed, count)?;

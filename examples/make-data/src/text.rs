@@ -9,7 +9,7 @@ use crate::photos::write_whole;
 use crate::random::Random;
 
 /// Common words come first: the words of a text are drawn so that early ones come up more often.
-const WORDS: &[&str] = &[
+pub(crate) const WORDS: &[&str] = &[
     "the",
     "of",
     "water",
