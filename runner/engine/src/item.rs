@@ -132,6 +132,26 @@ impl Dtype {
         }
     }
 
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Boolean,
+        Self::Uint8,
+        Self::Int8,
+        Self::Int16,
+        Self::Uint16,
+        Self::Int32,
+        Self::Int64,
+        Self::Float16,
+        Self::Bfloat16,
+        Self::Float32,
+        Self::Float64,
+    ];
+
+    /// The type of this [`name`](Self::name).
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+
     /// Its name as NumPy spells it, e.g. `uint8`.
     pub fn name(self) -> &'static str {
         match self {

@@ -68,6 +68,27 @@ pub trait ThreadOpFactory: Send + Sync {
 pub trait Consumer: Send {
     /// Takes one item. Must return soon after `stop` is set. An error ends the run as failed.
     fn consume(&mut self, item: Item, stop: &StopFlag) -> Result<(), Fault>;
+
+    /// Ends what it has begun, after its last item and before the run is over, whichever way it ends; not called after a
+    /// panic. May wait as long as `stop` is not set, and must return within two seconds once it is. An error fails the run.
+    fn finish(&mut self, _ending: Ending, _stop: &StopFlag) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Samples that it took and that came to nothing. Asked after [`Self::finish`]: the books count them as left, not as
+    /// delivered.
+    fn unfinished(&self) -> u64 {
+        0
+    }
+}
+
+/// How the items of a run came to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The consumer got all there will ever be, and nothing has failed the run.
+    Whole,
+    /// The run was stopped, its time was up, or it failed.
+    Early,
 }
 
 /// What one call of an op gave. The engine derives `made` and checks that nothing was lost:

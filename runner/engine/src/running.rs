@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 
 use crate::clock::Clock;
 use crate::graph::Graph;
-use crate::ports::Consumer;
+use crate::ports::{Consumer, Fault};
 use crate::record::Recorder;
 use crate::schedule::Failure;
 use crate::shared::Shared;
@@ -206,8 +206,22 @@ fn run_consumer(shared: &Arc<Shared>, mut consumer: Box<dyn Consumer>) {
     while let Some(item) = shared.take_blocking() {
         match catch_unwind(AssertUnwindSafe(|| consumer.consume(item, shared.stop_flag()))) {
             Ok(Ok(())) => {}
-            Ok(Err(fault)) => shared.consumer_failed(format!("the consumer cannot go on: {}", fault.message)),
-            Err(panic) => shared.consumer_failed(format!("the consumer {}", panicked(&*panic).message)),
+            Ok(Err(fault)) => shared.consumer_failed(cannot_go_on(&fault)),
+            // What it holds now is whatever the panic left: nothing to be finished.
+            Err(panic) => {
+                return shared.consumer_failed(format!("the consumer {}", panicked(&*panic).message));
+            }
         }
     }
+    let ending = shared.ending();
+    match catch_unwind(AssertUnwindSafe(|| consumer.finish(ending, shared.stop_flag()))) {
+        Ok(finished) => {
+            shared.consumer_done(finished.map_err(|fault| cannot_go_on(&fault)), consumer.unfinished());
+        }
+        Err(panic) => shared.fail(format!("the consumer {}", panicked(&*panic).message)),
+    }
+}
+
+fn cannot_go_on(fault: &Fault) -> String {
+    format!("the consumer cannot go on: {}", fault.message)
 }

@@ -127,7 +127,9 @@ pub(crate) enum Delivery {
     Item(Item),
     /// Nothing yet; it is woken when that changes.
     Wait,
-    /// Nothing any more.
+    /// Nothing any more: everything was delivered. The run is over once the consumer is done.
+    Ended,
+    /// Nothing any more: the run is over.
     Over,
 }
 
@@ -272,9 +274,20 @@ impl Schedule {
             }
             Take::EpochEnd | Take::Ended => {
                 self.check_all_limits();
-                self.over = true;
-                Delivery::Over
+                Delivery::Ended
             }
+        }
+    }
+
+    /// The consumer has finished, well or not, and nothing came of `unfinished` samples that it had taken. Ends the run,
+    /// unless it is over.
+    pub(crate) fn consumer_done(&mut self, finished: Result<(), String>, unfinished: u64) {
+        if let Some(queue) = self.queues.last_mut() {
+            queue.take_back(unfinished);
+        }
+        match finished {
+            Ok(()) => self.stop(),
+            Err(message) => self.fail(message),
         }
     }
 

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::clock::Clock;
 use crate::graph::{Graph, StageWork};
 use crate::item::Item;
-use crate::ports::{Fault, Output, Produced, StopFlag, TaskOp};
+use crate::ports::{Ending, Fault, Output, Produced, StopFlag, TaskOp};
 use crate::running::{Observer, StopReason};
 use crate::schedule::{Delivery, Failure, Job, Reading, Schedule, Task};
 use crate::tasks::run_task;
@@ -176,7 +176,7 @@ impl Shared {
             self.make(calls);
             return match delivery {
                 Delivery::Item(item) => Some(item),
-                Delivery::Wait | Delivery::Over => None,
+                Delivery::Wait | Delivery::Ended | Delivery::Over => None,
             };
         }
     }
@@ -225,6 +225,20 @@ impl Shared {
     /// Ends the run as failed, unless it is over.
     pub(crate) fn consumer_failed(self: &Arc<Self>, message: String) {
         self.event(|schedule, _| schedule.consumer_failed(message));
+    }
+
+    /// How the items came to an end, once the consumer gets none any more.
+    pub(crate) fn ending(&self) -> Ending {
+        let state = self.lock();
+        match state.schedule.is_over() || state.schedule.error().is_some() {
+            true => Ending::Early,
+            false => Ending::Whole,
+        }
+    }
+
+    /// Ends the run, unless it is over; see [`Schedule::consumer_done`].
+    pub(crate) fn consumer_done(self: &Arc<Self>, finished: Result<(), String>, unfinished: u64) {
+        self.event(|schedule, _| schedule.consumer_done(finished, unfinished));
     }
 
     /// Ends the run as failed.

@@ -47,9 +47,9 @@ pub struct QueueBook {
     pub id: String,
     /// Put into it.
     pub put: u64,
-    /// Taken out of it.
+    /// Taken out of it, and not given back.
     pub taken: u64,
-    /// Still inside at the moment of the snapshot.
+    /// Still inside at the moment of the snapshot, or taken by a consumer that could make nothing of it any more.
     pub left: u64,
 }
 

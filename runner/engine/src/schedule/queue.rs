@@ -16,6 +16,8 @@ pub(crate) struct Queue {
     meter: QueueMeter,
     put: u64,
     taken: u64,
+    /// Taken by a consumer that made nothing of it.
+    taken_back: u64,
     reader_waits: bool,
 }
 
@@ -86,6 +88,7 @@ impl Queue {
             meter,
             put: 0,
             taken: 0,
+            taken_back: 0,
             reader_waits: false,
         }
     }
@@ -170,6 +173,12 @@ impl Queue {
         }
     }
 
+    /// Counts samples as left that were taken for nothing.
+    pub(crate) fn take_back(&mut self, samples: u64) {
+        self.taken -= samples;
+        self.taken_back += samples;
+    }
+
     /// Whether a `take` would find something other than emptiness.
     pub(crate) fn has_news(&self) -> bool {
         self.closed || !self.entries.is_empty()
@@ -195,7 +204,8 @@ impl Queue {
             Entry::Item(item, _) => item.samples(),
             Entry::EpochEnd => 0,
         });
-        QueueBook { id: self.id.clone(), put: self.put, taken: self.taken, left: inside.sum() }
+        let left = inside.sum::<u64>() + self.taken_back;
+        QueueBook { id: self.id.clone(), put: self.put, taken: self.taken, left }
     }
 
     fn give_up_waiting(&mut self) {

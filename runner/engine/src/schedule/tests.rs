@@ -215,11 +215,11 @@ impl Driver {
                 let job = (0..self.workers).find_map(|worker| self.schedule.take_job(worker, now));
                 self.running.extend(job.map(|job| (job.task, job.work)));
             }
-            2 => {
-                if let Delivery::Item(item) = self.schedule.deliver(now) {
-                    self.delivered.push(item);
-                }
-            }
+            2 => match self.schedule.deliver(now) {
+                Delivery::Item(item) => self.delivered.push(item),
+                Delivery::Ended => self.schedule.consumer_done(Ok(()), 0),
+                Delivery::Wait | Delivery::Over => {}
+            },
             running => self.finish(running - 3, now),
         }
         self.running
@@ -568,6 +568,31 @@ fn every_put_of_a_fan_out_that_waits_is_measured() {
     assert_eq!((queue.puts, queue.put_wait), (6, 30_000_000));
     assert_eq!(queue.put_times.quantile_s(0.5).map(|s| (s * 1e3).round()), Some(0.0));
     assert_eq!(queue.put_times.longest_s().map(|s| (s * 1e3).round()), Some(10.0));
+}
+
+#[test]
+fn a_run_whose_items_are_all_delivered_is_over_when_the_consumer_is_done() {
+    let mut driver = Driver::new(shape(vec![], 3), vec![Produced::Samples(samples(0..3, 0))], 0);
+    driver.fill();
+    for _ in 0..3 {
+        assert!(matches!(driver.schedule.deliver(Tick::ZERO), Delivery::Item(_)));
+    }
+    assert!(matches!(driver.schedule.deliver(Tick::ZERO), Delivery::Ended));
+    assert!(!driver.schedule.is_over());
+    driver.schedule.consumer_done(Ok(()), 2);
+    assert!(driver.schedule.is_over());
+    // What the consumer made nothing of was not delivered.
+    let ledger = driver.ledger();
+    assert!(ledger.balanced);
+    assert_eq!((ledger.total.made, ledger.total.delivered, ledger.total.left), (3, 1, 2));
+}
+
+#[test]
+fn a_consumer_that_cannot_finish_fails_the_run_even_after_a_stop() {
+    let mut schedule = Schedule::new(shape(vec![], 3), Tick::ZERO);
+    schedule.stop();
+    schedule.consumer_done(Err("the disk is full".into()), 0);
+    assert_eq!(schedule.error(), Some("the disk is full"));
 }
 
 #[test]
