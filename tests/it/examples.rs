@@ -18,9 +18,30 @@ fn completed(call: Call) -> RunSnapshot {
 
 /// Runs one example; fails for those it does not know.
 fn run(name: &str) {
-    let texts = Folder::new();
+    let folder = Folder::new();
     let call = example(name);
     let snapshot = match name {
+        "audio.json" => {
+            folder.sounds(20);
+            completed(call.store("audio", folder.path()).module("log-mel", "log-mel"))
+        }
+        "mixup.json" => {
+            let label =
+                |index: u64| format!("{{\"key\": \"000/{index:06}.jpg\", \"label\": {}}}\n", index % 10);
+            folder.write("labels.ndjson", (0..32).map(label).collect::<String>());
+            let call = call.store("labels", folder.path()).store("photos", photos());
+            let call = call.module("decode-resize", "decode-resize").module("normalize", "normalize");
+            completed(call.module("mixup", "mixup"))
+        }
+        "mu-law.json" => {
+            folder.sounds(20);
+            completed(call.store("audio", folder.path()).module("mu-law", "mu-law"))
+        }
+        "pack-tokens.json" => {
+            folder.texts(200);
+            folder.vocabulary();
+            completed(call.store("text", folder.path()).module("pack-tokens", "pack-tokens"))
+        }
         "photos.json" => {
             let call = call.store("photos", photos()).module("decode-resize", "decode-resize");
             completed(call.set("/source/list/limit=24").set("/consumer/simulate/step_ms=1"))
@@ -30,8 +51,8 @@ fn run(name: &str) {
             completed(call.module("normalize", "normalize"))
         }
         "text.json" => {
-            texts.texts(500);
-            completed(call.store("text", texts.path()).module("text-filter", "text-filter"))
+            folder.texts(500);
+            completed(call.store("text", folder.path()).module("text-filter", "text-filter"))
         }
         "toy-baseline.json" => completed(call),
         "toy-slow-training.json" | "toy-slow-loading.json" => completed(call.set("/source/range/count=5")),
@@ -50,7 +71,7 @@ fn every_example_pipeline_runs_to_its_end() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert!(names.len() >= 6, "{names:?}");
+    assert!(names.len() >= 10, "{names:?}");
     for name in names {
         run(&name);
     }

@@ -4,13 +4,18 @@
     reason = "what fails here fails its test; `allow-unwrap-in-tests` misses the helpers"
 )]
 
+mod audio;
+mod c_guest;
 mod cli;
+mod delivered;
 mod examples;
 mod floors;
 mod instances;
 mod interrupt;
 mod memory;
+mod mixup;
 mod output;
+mod pack_tokens;
 mod photos;
 mod sandbox;
 mod toys;

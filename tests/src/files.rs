@@ -94,6 +94,17 @@ impl Folder {
         made(Command::new(make_data()).arg("text").arg(file).args(["--count", &count.to_string()]));
     }
 
+    /// Makes a vocabulary for these texts in `vocabulary.txt`.
+    pub fn vocabulary(&self) {
+        made(Command::new(make_data()).arg("vocabulary").arg(self.join("vocabulary.txt")));
+    }
+
+    /// Makes `count` sounds of at most three seconds, under keys from `000/000000.wav` on.
+    pub fn sounds(&self, count: u64) {
+        let count = count.to_string();
+        made(Command::new(make_data()).arg("audio").arg(self.path()).args(["--most-ms=3000", "--count", &count]));
+    }
+
     /// Copies the photos of [`photos`]. Files are made anew, so that a test may damage them.
     pub fn copy_photos(&self) {
         for group in fs::read_dir(photos()).expect("the photos were made") {

@@ -1,0 +1,96 @@
+//! What an example pipeline hands to the training loop: no consumer of a document shows it, so this one is brought along.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use penstock_engine::item::{Collated, Dtype, Item, Stacked, Tensor};
+use penstock_engine::ports::{Consumer, Fault, StopFlag};
+use penstock_runner::{Modules, Runner, Stores};
+use penstock_tests::{module, repository};
+use penstock_types::run::{RunSnapshot, RunState};
+use penstock_types::spec::{self, Spec};
+use penstock_wasm::{Sandbox, SandboxSettings};
+use serde_json::Value;
+
+/// A run of a document of `examples/pipelines`, put together step by step.
+pub(crate) struct Example<'a> {
+    document: Value,
+    stores: Vec<(&'a str, &'a Path)>,
+    modules: Vec<&'a str>,
+}
+
+impl<'a> Example<'a> {
+    /// The document of that name, with each stage's module from the crate of the same name.
+    pub(crate) fn new(name: &str, modules: &[&'a str]) -> Self {
+        let written = std::fs::read(repository().join("examples/pipelines").join(name)).unwrap();
+        Self { document: spec::parse(&written).unwrap(), stores: Vec::new(), modules: modules.to_vec() }
+    }
+
+    pub(crate) fn store(mut self, name: &'a str, folder: &'a Path) -> Self {
+        self.stores.push((name, folder));
+        self
+    }
+
+    pub(crate) fn set(mut self, pointer: &str, value: impl Into<Value>) -> Self {
+        spec::set(&mut self.document, pointer, value.into()).unwrap();
+        self
+    }
+
+    /// Runs it to its end. What comes back is the last snapshot, after a check of its books, and what was delivered.
+    pub(crate) fn run(self) -> (RunSnapshot, Vec<Item>) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let mut stores = Stores::default();
+        for (name, folder) in &self.stores {
+            stores.add_folder(name, folder).unwrap();
+        }
+        let settings = SandboxSettings { instances: 64, ..SandboxSettings::default() };
+        let mut modules = Modules::new(Sandbox::new(settings).unwrap());
+        for name in &self.modules {
+            modules.add(name, &std::fs::read(module(name)).unwrap()).unwrap();
+        }
+        let runner = Runner::new(runtime.handle().clone(), stores, modules);
+        let plan = runner.check(&Spec::from_value(self.document).unwrap()).unwrap();
+        let items = Arc::new(Mutex::new(Vec::new()));
+        let consumer = Box::new(Keeps(items.clone()));
+        let snapshot = runtime.block_on(runner.start_with(&plan, None, consumer)).unwrap().wait().snapshot;
+        assert_eq!(snapshot.state, RunState::Completed, "{snapshot:#?}");
+        assert!(snapshot.ledger.balanced, "{:#?}", snapshot.ledger);
+        let items = std::mem::take(&mut *items.lock().unwrap());
+        (snapshot, items)
+    }
+}
+
+/// Keeps every item, in order.
+struct Keeps(Arc<Mutex<Vec<Item>>>);
+
+impl Consumer for Keeps {
+    fn consume(&mut self, item: Item, _: &StopFlag) -> Result<(), Fault> {
+        self.0.lock().unwrap().push(item);
+        Ok(())
+    }
+}
+
+/// The batches, of a document that collates.
+pub(crate) fn batches(items: Vec<Item>) -> Vec<Collated> {
+    let collated = |item| match item {
+        Item::Collated(batch) => batch,
+        other => panic!("the document collates: {other:?}"),
+    };
+    items.into_iter().map(collated).collect()
+}
+
+/// A stacked field: its shape, and its elements of 32 bits as `number` reads them.
+pub(crate) fn stacked<T>(
+    batch: &Collated,
+    name: &str,
+    dtype: Dtype,
+    number: fn([u8; 4]) -> T,
+) -> (Vec<u32>, Vec<T>) {
+    let column = batch.fields.iter().find(|column| &*column.name == name);
+    match column.map(|column| &column.values) {
+        Some(Stacked::Tensor(Tensor { dtype: found, shape, data })) if *found == dtype => {
+            (shape.clone(), data.as_chunks::<4>().0.iter().map(|&bytes| number(bytes)).collect())
+        }
+        other => panic!("`{name}` is {other:?}"),
+    }
+}
