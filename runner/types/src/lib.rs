@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 
 pub mod answer;
+pub mod config;
 pub mod fault;
 pub mod ledger;
 pub mod manifest;

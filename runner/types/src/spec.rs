@@ -16,11 +16,12 @@ use serde::{Deserialize, Serialize};
 
 pub use bounds::{
     BatchSize, BufferMib, DeadlineMs, DeviceName, IntervalS, MemoryMib, Millis, ModuleRef, Name, ObjectKey,
-    Share, Threads,
+    Reads, Share, Threads,
 };
 pub(crate) use bounds::{number_schema, read_number};
 pub use json::{MAX_DEPTH, MAX_DOCUMENT_BYTES, parse};
 pub use read::MAX_FAULTS;
+pub(crate) use read::read_all;
 pub use set::{parse_setting, set};
 pub use source::{ListSource, RangeSource, RecordsSource, Source};
 pub use stage::{

@@ -143,6 +143,8 @@ bounded! {
     MemoryMib(u32): 1 to 4096;
     /// CPU time a module may use for one sample, in milliseconds.
     DeadlineMs(u32): 1 to 3_600_000;
+    /// Reads of a store in flight at a time.
+    Reads(u32): 1 to 4096;
     /// A duration in milliseconds.
     Millis(f64): 0.0 to 3_600_000.0;
     /// A share of a whole.

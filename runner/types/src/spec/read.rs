@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::reader::{Misread, Node, Step, pointer};
@@ -19,9 +19,6 @@ impl Spec {
     }
 
     /// Reads a document that is JSON already. Fails with everything that is wrong with it, up to [`MAX_FAULTS`].
-    ///
-    /// serde stops at the first fault. So what is at fault is taken out of the document, which is then read again,
-    /// until nothing is left to complain about; members that are missing only since they were taken out do not count.
     pub fn from_value(mut document: Value) -> Result<Self, Vec<SpecFault>> {
         let mut faults = Vec::new();
         if let Some(stages) = document.get_mut("stages").and_then(Value::as_array_mut)
@@ -31,24 +28,39 @@ impl Spec {
             faults.push(SpecFault::new(Pointer::ROOT.key("stages"), message));
             stages.truncate(MAX_STAGES);
         }
-        let mut removed = BTreeSet::new();
-        while faults.len() < MAX_FAULTS {
-            match Self::deserialize(Node(&document)) {
-                Ok(spec) if faults.is_empty() => return Ok(spec),
-                Ok(_) => break,
-                Err(misread) => {
-                    let steps = misread.steps();
-                    if !is_caused_by(&misread, &steps, &removed) {
-                        faults.push(SpecFault::new(pointer(&steps), misread.to_string()));
-                    }
-                    if !remove(&mut document, steps, &mut removed) {
-                        break;
-                    }
+        read_all(document, faults, |_| Vec::new())
+    }
+}
+
+/// Reads JSON whose `faults` so far are known, and lets `check` look at what serde is content with. Fails with everything
+/// that is wrong, up to [`MAX_FAULTS`].
+///
+/// serde stops at the first fault. So what is at fault is taken out of the document, which is then read again, until
+/// nothing is left to complain about; members that are missing only since they were taken out do not count.
+pub(crate) fn read_all<T: DeserializeOwned>(
+    mut document: Value,
+    mut faults: Vec<SpecFault>,
+    check: impl Fn(&T) -> Vec<SpecFault>,
+) -> Result<T, Vec<SpecFault>> {
+    let mut removed = BTreeSet::new();
+    while faults.len() < MAX_FAULTS {
+        match T::deserialize(Node(&document)) {
+            Ok(read) => {
+                faults.extend(check(&read).into_iter().filter(|fault| !removed.contains(&fault.pointer)));
+                return if faults.is_empty() { Ok(read) } else { Err(faults) };
+            }
+            Err(misread) => {
+                let steps = misread.steps();
+                if !is_caused_by(&misread, &steps, &removed) {
+                    faults.push(SpecFault::new(pointer(&steps), misread.to_string()));
+                }
+                if !remove(&mut document, steps, &mut removed) {
+                    break;
                 }
             }
         }
-        Err(faults)
     }
+    Err(faults)
 }
 
 /// Whether a member is missing only because it was removed for a fault of its own.

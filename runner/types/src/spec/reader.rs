@@ -120,8 +120,12 @@ impl Error for Misread {
     }
 }
 
-/// Text of the document, escaped and cut to a length that a message can bear.
+/// Text of the document, escaped and cut to a length that a message can bear. An address with a user in it is not
+/// repeated: there may be a password beside.
 fn quoted(text: &str) -> String {
+    if text.split_once("://").is_some_and(|(_, rest)| rest.contains('@')) {
+        return "(not shown: an address with a user, maybe a password)".to_owned();
+    }
     let escaped = text.escape_debug().to_string();
     match escaped.char_indices().nth(MAX_QUOTED) {
         Some((end, _)) => format!("`{}...`", &escaped[..end]),

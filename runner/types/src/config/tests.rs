@@ -1,0 +1,196 @@
+use std::fmt::Write;
+
+use super::*;
+
+/// No message may have it.
+const SECRET: &str = "wJalrXUtnFEMIK7MDENG";
+
+fn told(result: Result<impl Sized, Vec<SpecFault>>) -> String {
+    match result {
+        Ok(_) => "no fault".to_owned(),
+        Err(faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+/// The faults of every document, each below its document.
+fn all_told<T>(documents: &[&str], read: impl Fn(&[u8]) -> Result<T, Vec<SpecFault>>) -> String {
+    let mut text = String::new();
+    for document in documents {
+        let found = told(read(document.as_bytes()));
+        assert_ne!(found, "no fault", "{document}");
+        assert!(!found.contains(SECRET), "{found}");
+        writeln!(text, "{document}\n  {}\n", found.replace('\n', "\n  ")).unwrap();
+    }
+    text
+}
+
+#[test]
+fn each_malformed_configuration_is_told_where_and_why() {
+    let address = format!(
+        r#"{{"stores": {{"a": {{"s3": {{"bucket": "b", "endpoint": "https://me:{SECRET}@s3.example"}}}}}}}}"#
+    );
+    let bare = format!(r#"{{"stores": {{"a": "s3://me:{SECRET}@bucket/train"}}}}"#);
+    let inside = format!(
+        r#"{{"stores": {{"a": {{"s3": {{"bucket": "b", "aws_access_key_id": "me", "aws_secret_access_key": "{SECRET}"}}}}}}}}"#
+    );
+    let misplaced =
+        format!(r#"{{"stores": {{"a": {{"s3": {{"bucket": "me:{SECRET}", "region": "{SECRET} ?"}}}}}}}}"#);
+    insta::assert_snapshot!(all_told(
+        &[
+            "",
+            "[]",
+            "null",
+            "{",
+            r#"{"stores": {}, "stores": {}}"#,
+            r#"{"store": {}}"#,
+            r#"{"stores": []}"#,
+            r#"{"stores": {"a b": {"folder": {"root": "."}}}}"#,
+            r#"{"stores": {"../a": {"folder": {"root": "."}}}}"#,
+            r#"{"stores": {"a": "./photos"}}"#,
+            r#"{"stores": {"a": {}}}"#,
+            r#"{"stores": {"a": null}}"#,
+            r#"{"stores": {"a": {"fodler": {"root": "."}}}}"#,
+            r#"{"stores": {"a": {"gcs": {"bucket": "b"}}}}"#,
+            r#"{"stores": {"a": {"folder": "./photos"}}}"#,
+            r#"{"stores": {"a": {"folder": {}}}}"#,
+            r#"{"stores": {"a": {"folder": {"root": ""}}}}"#,
+            r#"{"stores": {"a": {"folder": {"root": 5}}}}"#,
+            r#"{"stores": {"a": {"folder": {"root": "a\u0000b"}}}}"#,
+            r#"{"stores": {"a": {"folder": {"path": "."}}}}"#,
+            r#"{"stores": {"a": {"folder": {"root": ".", "index": ""}}}}"#,
+            r#"{"stores": {"a": {"folder": {"root": ".", "reads": 0}}}}"#,
+            r#"{"stores": {"a": {"folder": {"root": ".", "reads": 1e9}}}}"#,
+            r#"{"stores": {"a": {"folder": {"root": "."}, "s3": {"bucket": "b"}}}}"#,
+            r#"{"stores": {"a": {"s3": {}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": ""}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "my bucket"}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "bucket/prefix"}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "prefix": "/a"}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "prefix": "a/../b/"}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "endpoint": "s3.example:9000"}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "endpoint": "http://"}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "endpoint": "http://:9000"}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "endpoint": "http://host:99999"}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "endpoint": "http://host/?X-Amz-Signature=1"}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "endpoint": "http://host name"}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "region": "eu central 1"}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "path_style": "yes"}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "credentials_file": ""}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "credentials_file": "keys", "anonymous": true}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "credentials_flie": "keys"}}}}"#,
+            r#"{"stores": {"a": {"s3": {"bucket": "b", "index": "s"}, "x": 1}, "b": {"folder": {"rot": "."}}}, "limit": {}}"#,
+            &address,
+            &bare,
+            &inside,
+            &misplaced,
+        ],
+        Config::read
+    ));
+}
+
+#[test]
+fn each_malformed_description_of_a_data_set_is_told_without_its_values() {
+    let with = |members: &str| format!(r#"{{"bucket_name": "b", {members}}}"#);
+    let documents = [
+        "".to_owned(),
+        "[]".to_owned(),
+        "{}".to_owned(),
+        format!(r#"{{"bucket_name": "b", "aws_secret_access_key": "{SECRET}""#),
+        format!(r#"{{"bucket_name": "{SECRET}/x"}}"#),
+        r#"{"bucket": "b"}"#.to_owned(),
+        with(&format!(r#""aws_access_key_id": "me", "aws_secret_acess_key": "{SECRET}""#)),
+        with(r#""aws_access_key_id": "me""#),
+        with(&format!(r#""aws_secret_access_key": "{SECRET}""#)),
+        with(&format!(r#""aws_session_token": "{SECRET}""#)),
+        with(&format!(r#""aws_access_key_id": 17, "aws_secret_access_key": ["{SECRET}"]"#)),
+        with(&format!(r#""aws_access_key_id": "", "aws_secret_access_key": "{SECRET}\n""#)),
+        with(&format!(r#""aws_access_key_id": "me", "aws_secret_access_key": {{"{SECRET}": 1}}"#)),
+        with(&format!(r#""aws_secret_access_key": "{SECRET}", "aws_secret_access_key": "{SECRET}""#)),
+        with(r#""aws_access_key_id": true, "aws_session_token": 0.5"#),
+        with(r#""index_file_download_url": "https://b.s3.amazonaws.com/index.json""#),
+        with(r#""index_file_download_url": "s3://b""#),
+        with(r#""index_file_download_url": "s3://b/""#),
+        with(&format!(r#""index_file_download_url": "s3://me:{SECRET}@b/index.json""#)),
+        with(&format!(r#""endpoint_url": "http://me:{SECRET}@localhost:9000""#)),
+        with(r#""endpoint_url": "localhost""#),
+        with(&format!(r#""region_name": "{SECRET}/+=""#)),
+        with(r#""prefix": "a//b""#),
+        with(r#""classes_file_download_url": "s3://b/classes.json""#),
+    ];
+    let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
+    insta::assert_snapshot!(all_told(&documents, DatasetConfig::read));
+}
+
+#[test]
+fn every_field_reads_and_paths_are_relative_to_the_configuration() {
+    let config = Config::read(
+        br#"{"stores": {
+            "photos": {"folder": {"root": "data/photos", "index": "all.json", "reads": 8}},
+            "shared": {"folder": {"root": "/mnt/shared"}},
+            "bucket": {"s3": {"bucket": "my-bucket", "prefix": "train", "endpoint": "http://[::1]:9000", "region": "us-east-1",
+                "path_style": false, "credentials_file": "keys", "anonymous": false, "index": "index.json", "reads": 128}},
+            "public": {"s3": {"bucket": "open", "anonymous": true}}
+        }}"#,
+    );
+    let config =
+        config.unwrap_or_else(|faults| panic!("{faults:#?}")).relative_to(Path::new("/etc/penstock"));
+    let names: Vec<&str> = config.stores.keys().map(Name::as_str).collect();
+    assert_eq!(names, ["bucket", "photos", "public", "shared"]);
+    let stores: Vec<&StoreConfig> = config.stores.values().collect();
+    let [
+        StoreConfig::S3(bucket),
+        StoreConfig::Folder(photos),
+        StoreConfig::S3(public),
+        StoreConfig::Folder(shared),
+    ] = stores[..]
+    else {
+        panic!("{stores:?}")
+    };
+    assert_eq!(bucket.prefix.as_str(), "train/");
+    assert_eq!(bucket.credentials_file.as_ref().unwrap().as_path(), Path::new("/etc/penstock/keys"));
+    assert_eq!(bucket.path_style, Some(false));
+    assert_eq!(photos.root.as_path(), Path::new("/etc/penstock/data/photos"));
+    assert_eq!(photos.reads.unwrap().get(), 8);
+    assert_eq!(shared.root.as_path(), Path::new("/mnt/shared"));
+    assert_eq!((public.anonymous, public.prefix.as_str(), public.path_style), (true, "", None));
+    assert_eq!(Config::read(b"{}"), Ok(Config::default()));
+}
+
+#[test]
+fn the_seeds_own_data_set_reads() {
+    let written = format!(
+        r#"{{
+            "aws_access_key_id": "XXX",
+            "aws_secret_access_key": "{SECRET}",
+            "bucket_name": "iarai-playground",
+            "index_file_download_url": "s3://iarai-playground/scratch/imagenet/index-s3-val.json"
+        }}"#
+    );
+    let dataset = DatasetConfig::read(written.as_bytes()).unwrap();
+    let index = dataset.index_file_download_url.as_ref().unwrap();
+    assert_eq!(
+        (index.bucket.as_str(), index.key.as_str()),
+        ("iarai-playground", "scratch/imagenet/index-s3-val.json")
+    );
+    assert_eq!(dataset.aws_secret_access_key.as_ref().unwrap().expose(), SECRET);
+    assert!(!format!("{dataset:?}").contains(SECRET));
+}
+
+#[test]
+fn an_address_of_a_store_is_a_bucket_and_a_prefix() {
+    let parts = |address: &str| {
+        S3Config::from_address(address)
+            .map(|store| format!("{}|{}", store.bucket.as_str(), store.prefix.as_str()))
+    };
+    assert_eq!(parts("s3://bucket"), Ok("bucket|".to_owned()));
+    assert_eq!(parts("s3://bucket/"), Ok("bucket|".to_owned()));
+    assert_eq!(parts("s3://bucket/a/b"), Ok("bucket|a/b/".to_owned()));
+    assert_eq!(parts("s3://bucket/a/b/"), Ok("bucket|a/b/".to_owned()));
+    let wrong: Vec<String> =
+        ["s3://", "s3:///a", "s3://me:wJalrXUtnFEMIK7MDENG@bucket/a", "s3://bucket//a", "s3://b/a?x=1#y\n"]
+            .iter()
+            .filter_map(|address| parts(address).err())
+            .collect();
+    assert!(!wrong.join("").contains(SECRET));
+    insta::assert_snapshot!(wrong.join("\n"));
+}
