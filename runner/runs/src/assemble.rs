@@ -8,7 +8,7 @@ use penstock_engine::ops::{CollateFactory, HostTransfer, SleepFactory, SleepTask
 use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use penstock_engine::range::RangeSource;
 use penstock_engine::timer::Timer;
-use penstock_storage::{BoundedStore, FetchOp, ListSource, RecordSource, StoreError};
+use penstock_storage::{BoundedStore, FetchOp, IndexSource, ListSource, RecordSource, StoreError};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{
     AssetPlan, ConsumerPlan, Device, Plan, SleepPlan, SourceKind, SourcePlan, StageId, StageKind, StagePlan,
@@ -109,6 +109,10 @@ impl Parts<'_> {
                 suffix.as_str(),
                 source.traversal,
             )),
+            SourceKind::Index { store, index } => {
+                let (store, index) = self.index(store, index.as_deref())?;
+                Box::new(IndexSource::new(store, index, source.traversal))
+            }
             SourceKind::Range { count } => {
                 Box::new(RangeSource::new(Traversal::new(*count, source.traversal)?))
             }
@@ -191,6 +195,15 @@ impl Parts<'_> {
         }
         let timer = Arc::new(Timer::start().map_err(AssembleError::Timer)?);
         Ok(self.timer.get_or_init(|| timer).clone())
+    }
+
+    /// Where an index lies: in the store itself, or where the store's configuration says.
+    fn index(&self, store: &str, key: Option<&str>) -> Result<(BoundedStore, Arc<str>), AssembleError> {
+        let gone = || AssembleError::Gone { what: "the index of store", name: store.to_owned() };
+        match key {
+            Some(key) => Ok((self.store(store)?, Arc::from(key))),
+            None => self.stores.index(store).ok_or_else(gone),
+        }
     }
 
     fn store(&self, name: &str) -> Result<BoundedStore, AssembleError> {

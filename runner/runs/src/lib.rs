@@ -15,4 +15,4 @@ pub use modules::Modules;
 pub use output::{OutputError, OutputFolder};
 pub use run::{Ended, Run};
 pub use runner::{Runner, StartError};
-pub use stores::Stores;
+pub use stores::{StoreFault, Stores};

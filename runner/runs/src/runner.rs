@@ -65,7 +65,7 @@ impl Runner {
         let modules = self.modules.facts(written);
         let mut faults = check_params(spec, &modules);
         faults.extend(check_keys(spec));
-        let stores = self.stores.names();
+        let stores = self.stores.facts();
         match Plan::check(spec, Known { modules: &modules, stores: Some(&stores) }) {
             Ok(plan) if faults.is_empty() => Ok(plan),
             Ok(_) => Err(faults),
@@ -142,6 +142,11 @@ fn check_keys(spec: &Spec) -> Vec<SpecFault> {
     };
     match &spec.source {
         Source::List(list) => check(source.key("prefix"), check_prefix(&list.prefix)),
+        Source::Index(index) => {
+            if let Some(key) = &index.index {
+                check(source.key("index"), check_key(key.as_str()));
+            }
+        }
         Source::Records(records) => check(source.key("key"), check_key(records.key.as_str())),
         Source::Range(_) => {}
     }

@@ -1,16 +1,14 @@
 //! The `list` source: a sample for every object that a store lists.
 
-use std::sync::Arc;
-
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use penstock_engine::item::{Origin, Sample};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_types::traversal::{Chunk, Traversal, TraversalSettings};
+use penstock_types::traversal::TraversalSettings;
 
 use crate::bounded::BoundedStore;
 use crate::error::shown;
 use crate::keys::Keys;
+use crate::visits::Visits;
 
 /// Makes a sample without fields for every key of a store that starts with a prefix and ends with a suffix. Keys are
 /// sorted by their bytes before they are permuted, so that a folder and a bucket give the same samples in the same
@@ -21,20 +19,10 @@ use crate::keys::Keys;
 #[derive(Debug)]
 pub struct ListSource {
     store: BoundedStore,
-    prefix: String,
-    suffix: String,
+    wanted: Wanted,
     settings: TraversalSettings,
-    listed: Option<Listed>,
+    visits: Option<Visits>,
 }
-
-#[derive(Debug)]
-struct Listed {
-    keys: Keys,
-    traversal: Traversal,
-}
-
-/// Samples handed over at a time.
-const CHUNK: usize = 256;
 
 impl ListSource {
     /// Lists `store`; an empty prefix or suffix lets all keys pass.
@@ -44,55 +32,19 @@ impl ListSource {
         suffix: impl Into<String>,
         settings: TraversalSettings,
     ) -> Self {
-        Self { store, prefix: prefix.into(), suffix: suffix.into(), settings, listed: None }
+        let wanted = Wanted { prefix: prefix.into(), suffix: suffix.into(), except: None };
+        Self { store, wanted, settings, visits: None }
     }
 
     async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
-        let listed = match &mut self.listed {
-            Some(listed) => listed,
+        let visits = match &mut self.visits {
+            Some(visits) => visits,
             None => {
-                let listed = self.list().await?;
-                self.listed.insert(listed)
+                let visits = Visits::new(self.wanted.list(&self.store, |_| {}).await?, self.settings)?;
+                self.visits.insert(visits)
             }
         };
-        Ok(listed.traversal.next_chunk(CHUNK).map(|chunk| match chunk {
-            Chunk::EpochEnd => Produced::EpochEnd,
-            Chunk::Visits { epoch, indexes } => Produced::Samples(
-                indexes.into_iter().filter_map(|index| listed.sample(epoch, index)).collect(),
-            ),
-        }))
-    }
-
-    async fn list(&self) -> Result<Listed, SourceFault> {
-        let mut keys = Keys::default();
-        let mut seen: u64 = 0;
-        let mut pages = self.store.list(&self.prefix);
-        while let Some(page) = pages.next().await {
-            let page = page?;
-            seen += page.len() as u64;
-            page.iter().filter(|key| key.ends_with(&self.suffix)).for_each(|key| keys.push(key));
-        }
-        if keys.is_empty() {
-            return Err(self.nothing_found(seen));
-        }
-        keys.shrink();
-        let traversal = Traversal::new(keys.len() as u64, self.settings)
-            .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
-        Ok(Listed { keys, traversal })
-    }
-
-    fn nothing_found(&self, seen: u64) -> SourceFault {
-        let store = self.store.name();
-        let (prefix, suffix) = (shown(&self.prefix), shown(&self.suffix));
-        let message = match (self.prefix.is_empty(), self.suffix.is_empty(), seen) {
-            (true, _, 0) => format!("store `{store}` holds no objects at all"),
-            (false, _, 0) => format!("store `{store}` holds no object whose key starts with {prefix}"),
-            (true, ..) => format!("none of the {seen} objects of store `{store}` ends with {suffix}"),
-            (false, ..) => format!(
-                "none of the {seen} objects of store `{store}` that start with {prefix} ends with {suffix}"
-            ),
-        };
-        SourceFault::new(message, None)
+        Ok(visits.next_chunk())
     }
 }
 
@@ -102,14 +54,57 @@ impl Source for ListSource {
     }
 
     fn total(&self) -> Option<u64> {
-        self.listed.as_ref()?.traversal.total()
+        self.visits.as_ref()?.total()
     }
 }
 
-impl Listed {
-    fn sample(&self, epoch: u32, index: u64) -> Option<Sample> {
-        // A traversal over `keys.len()` entries gives no index outside.
-        let key = self.keys.get(usize::try_from(index).ok()?)?;
-        Some(Sample::new(Arc::<str>::from(key), Origin { epoch, index, path: 0 }))
+/// Which of a store's keys are wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// What they start with; empty for all.
+    pub prefix: String,
+    /// What they end with; empty for all.
+    pub suffix: String,
+    /// One that is left out.
+    pub except: Option<String>,
+}
+
+impl Wanted {
+    /// These keys of `store`, sorted by their bytes. `on_page` is told how many were found so far. Finding none is a fault
+    /// that says what was looked for.
+    pub async fn list(
+        &self,
+        store: &BoundedStore,
+        mut on_page: impl FnMut(usize),
+    ) -> Result<Keys, SourceFault> {
+        let mut keys = Keys::default();
+        let mut seen: u64 = 0;
+        let mut pages = store.list(&self.prefix);
+        while let Some(page) = pages.next().await {
+            let page = page?;
+            seen += page.len() as u64;
+            page.iter().filter(|key| self.has(key)).for_each(|key| keys.push(key));
+            on_page(keys.len());
+        }
+        if keys.is_empty() { Err(self.nothing_found(store.name(), seen)) } else { Ok(keys) }
+    }
+
+    /// Whether a key that starts with the prefix is wanted.
+    fn has(&self, key: &str) -> bool {
+        key.ends_with(&self.suffix) && self.except.as_deref() != Some(key)
+    }
+
+    fn nothing_found(&self, store: &str, seen: u64) -> SourceFault {
+        let (prefix, suffix) = (shown(&self.prefix), shown(&self.suffix));
+        let message = match (self.prefix.is_empty(), self.suffix.is_empty(), seen) {
+            (true, _, 0) => format!("store `{store}` holds no objects at all"),
+            (false, _, 0) => format!("store `{store}` holds no object whose key starts with {prefix}"),
+            (_, true, _) => format!("store `{store}` holds nothing but the index"),
+            (true, ..) => format!("none of the {seen} objects of store `{store}` ends with {suffix}"),
+            (false, ..) => format!(
+                "none of the {seen} objects of store `{store}` that start with {prefix} ends with {suffix}"
+            ),
+        };
+        SourceFault::new(message, None)
     }
 }

@@ -4,7 +4,7 @@ mod check;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -66,6 +66,13 @@ pub enum SourceKind {
         prefix: String,
         /// What a key ends with.
         suffix: String,
+    },
+    /// The keys that an index names.
+    Index {
+        /// The store that holds the objects.
+        store: String,
+        /// Key of the index in that store; `None` for the index that the store's configuration names.
+        index: Option<String>,
     },
     /// Numbers.
     Range {
@@ -226,8 +233,15 @@ pub struct ModuleFacts {
 pub struct Known<'a> {
     /// Modules, by what the document calls them.
     pub modules: &'a BTreeMap<String, ModuleFacts>,
-    /// Names of stores; `None` when they are not known yet, so that any name will do.
-    pub stores: Option<&'a BTreeSet<String>>,
+    /// Stores by name; `None` when they are not known yet, so that any name will do.
+    pub stores: Option<&'a BTreeMap<String, StoreFacts>>,
+}
+
+/// What is known of a store before anything is read from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreFacts {
+    /// Whether its configuration names an index.
+    pub has_index: bool,
 }
 
 impl StageId {
@@ -295,6 +309,7 @@ impl SourceKind {
     pub fn name(&self) -> &'static str {
         match self {
             Self::List { .. } => "list",
+            Self::Index { .. } => "index",
             Self::Range { .. } => "range",
             Self::Records { .. } => "records",
         }

@@ -23,7 +23,7 @@ pub use json::{MAX_DEPTH, MAX_DOCUMENT_BYTES, parse};
 pub use read::MAX_FAULTS;
 pub(crate) use read::read_all;
 pub use set::{parse_setting, set};
-pub use source::{ListSource, RangeSource, RecordsSource, Source};
+pub use source::{IndexSource, ListSource, RangeSource, RecordsSource, Source};
 pub use stage::{
     Aggregate, Asset, Collate, Disaggregate, Fetch, Sleep, SleepOn, SleepShape, Stage, Transfer, Wasm,
 };

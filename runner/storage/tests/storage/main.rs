@@ -5,6 +5,7 @@ mod bound;
 mod conformance;
 mod fetch;
 mod folder;
+mod index;
 mod list;
 mod records;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     AssetPlan, ConsumerPlan, Device, Known, ModuleFacts, Plan, SinkPlan, SleepPlan, SourceKind, SourcePlan,
-    StageId, StageKind, StagePlan, WasmPlan,
+    StageId, StageKind, StagePlan, StoreFacts, WasmPlan,
 };
 use crate::fault::{Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
@@ -87,11 +87,26 @@ impl Check<'_> {
         if let Some(store) = spec.source.store() {
             self.store(store, place.key("store"));
         }
+        if let Source::Index(index) = &spec.source
+            && index.index.is_none()
+            && self.facts(&index.store).is_some_and(|store| !store.has_index)
+        {
+            let message = format!(
+                "there is no index to read: the configuration of store `{}` names none, so `index` has to: the key of a \
+                 JSON array of keys, as `penstock index create` makes it",
+                index.store
+            );
+            self.fault(place.clone(), message);
+        }
         let kind = match &spec.source {
             Source::List(list) => SourceKind::List {
                 store: list.store.to_string(),
                 prefix: list.prefix.clone(),
                 suffix: list.suffix.clone(),
+            },
+            Source::Index(index) => SourceKind::Index {
+                store: index.store.to_string(),
+                index: index.index.as_ref().map(ToString::to_string),
             },
             Source::Range(range) => SourceKind::Range { count: range.count },
             Source::Records(records) => {
@@ -185,8 +200,8 @@ impl Check<'_> {
 
     fn store(&mut self, store: &Name, place: Pointer) {
         let Some(stores) = self.known.stores else { return };
-        if !stores.contains(store.as_str()) {
-            let names = || stores.iter().map(String::as_str);
+        if !stores.contains_key(store.as_str()) {
+            let names = || stores.keys().map(String::as_str);
             let message = format!(
                 "there is no store `{store}`: {}known are {}; `--store {store}=DIR` would add it",
                 suggestion(store.as_str(), names()),
@@ -194,6 +209,11 @@ impl Check<'_> {
             );
             self.fault(place, message);
         }
+    }
+
+    /// What is known of a store; `None` when it is not known at all.
+    fn facts(&self, store: &Name) -> Option<StoreFacts> {
+        self.known.stores?.get(store.as_str()).copied()
     }
 
     fn device(&mut self, device: &DeviceName, place: &Pointer) -> Option<Device> {

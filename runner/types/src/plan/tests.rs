@@ -16,8 +16,15 @@ fn modules() -> BTreeMap<String, ModuleFacts> {
         .into()
 }
 
+/// `photos`, and `tables`, which has an index.
+fn stores() -> BTreeMap<String, StoreFacts> {
+    [("photos", false), ("tables", true)]
+        .map(|(name, has_index)| (name.to_owned(), StoreFacts { has_index }))
+        .into()
+}
+
 fn check(document: &str) -> Result<Plan, Vec<SpecFault>> {
-    let stores = BTreeSet::from(["photos".to_owned(), "tables".to_owned()]);
+    let stores = stores();
     let spec = Spec::read(document.as_bytes()).unwrap();
     Plan::check(&spec, Known { modules: &modules(), stores: Some(&stores) })
 }
@@ -124,10 +131,28 @@ fn every_fault_is_told_at_once_with_what_would_do() {
         }"#,
     )
     .unwrap();
-    let stores = BTreeSet::from(["photos".to_owned(), "tables".to_owned()]);
+    let stores = stores();
     let faults = Plan::check(&spec, Known { modules: &modules(), stores: Some(&stores) }).unwrap_err();
     let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn an_index_is_named_by_the_document_or_by_the_store() {
+    let kind = |source: &str| {
+        check(&format!(r#"{{"source": {{"index": {source}}}}}"#))
+            .map(|plan| plan.source.kind)
+            .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+    };
+    let index = |store: &str, index: Option<&str>| SourceKind::Index {
+        store: store.to_owned(),
+        index: index.map(str::to_owned),
+    };
+    assert_eq!(kind(r#"{"store": "photos", "index": "all.json"}"#), Ok(index("photos", Some("all.json"))));
+    assert_eq!(kind(r#"{"store": "tables"}"#), Ok(index("tables", None)));
+    insta::assert_snapshot!(kind(r#"{"store": "photos"}"#).unwrap_err());
+    // One fault: nothing can be said of a store that is not there.
+    insta::assert_snapshot!(kind(r#"{"store": "photo"}"#).unwrap_err());
 }
 
 #[test]

@@ -14,6 +14,8 @@ use crate::traversal::{Shard, TraversalSettings};
 pub enum Source {
     /// The keys of a store.
     List(ListSource),
+    /// The keys that an index file names.
+    Index(IndexSource),
     /// Numbers.
     Range(RangeSource),
     /// The lines of an NDJSON object.
@@ -71,6 +73,18 @@ source! {
 }
 
 source! {
+    /// One sample for every key that an index names, in its order.
+    IndexSource {
+        /// The store that holds the objects.
+        store: Name,
+        /// Key of the index in that store: a JSON array of keys. When missing, the index that the store's own
+        /// configuration names.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        index: Option<ObjectKey>,
+    }
+}
+
+source! {
     /// Samples numbered from 0, without fields.
     RangeSource {
         /// How many.
@@ -93,6 +107,7 @@ impl Source {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::List(_) => "list",
+            Self::Index(_) => "index",
             Self::Range(_) => "range",
             Self::Records(_) => "records",
         }
@@ -102,6 +117,7 @@ impl Source {
     pub fn store(&self) -> Option<&Name> {
         match self {
             Self::List(source) => Some(&source.store),
+            Self::Index(source) => Some(&source.store),
             Self::Records(source) => Some(&source.store),
             Self::Range(_) => None,
         }
@@ -111,6 +127,7 @@ impl Source {
     pub(crate) fn traversal(&self, seed: u64) -> TraversalSettings {
         match self {
             Self::List(source) => source.traversal(seed),
+            Self::Index(source) => source.traversal(seed),
             Self::Range(source) => source.traversal(seed),
             Self::Records(source) => source.traversal(seed),
         }

@@ -80,7 +80,7 @@ fn each_malformed_document_is_told_where_and_why() {
         r#"{"source": {"range": {"count": -1}}}"#.to_owned(),
         r#"{"source": {"range": {"count": 1.5}}}"#.to_owned(),
         r#"{"source": {"range": [1]}}"#.to_owned(),
-        r#"{"source": {"index": {"store": "s", "index": "i"}}}"#.to_owned(),
+        r#"{"source": {"index": {"stor": "s", "index": ""}}}"#.to_owned(),
         r#"{"source": {"records": {"store": "s", "key": ""}}}"#.to_owned(),
         r#"{"source": {"list": {"store": "../s"}}}"#.to_owned(),
         r#"{"source": {"list": {"store": "s", "shuffle": "yes"}}}"#.to_owned(),
@@ -363,10 +363,14 @@ fn source() -> impl Strategy<Value = Source> {
         (name(), ".{0,9}", ".{0,9}").prop_map(|(store, prefix, suffix)| (Some(store), prefix, suffix, None)),
         any::<u64>().prop_map(|count| (None, String::new(), String::new(), Some(count))),
         (name(), "[a-z./]{1,9}").prop_map(|(store, key)| (Some(store), key, String::new(), Some(0))),
+        (name(), "[a-z./]{0,9}").prop_map(|(store, index)| (Some(store), index, String::new(), Some(1))),
     ];
     (kind, visited).prop_map(|(kind, (shuffle, shard, epochs, limit))| match kind {
         (Some(store), prefix, suffix, None) => {
             Source::List(ListSource { store, prefix, suffix, shuffle, shard, epochs, limit })
+        }
+        (Some(store), index, _, Some(1)) => {
+            Source::Index(IndexSource { store, index: ObjectKey::new(index), shuffle, shard, epochs, limit })
         }
         (Some(store), key, _, Some(_)) => Source::Records(RecordsSource {
             store,

@@ -1,0 +1,104 @@
+//! The `index` source: a sample for every key that an index names.
+
+mod parser;
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_types::traversal::TraversalSettings;
+use tokio::task::spawn_blocking;
+
+use crate::bounded::BoundedStore;
+use crate::error::shown;
+use crate::keys::Keys;
+use crate::lines::RangedObject;
+use crate::visits::Visits;
+use parser::Parser;
+
+/// Largest index that is read, in bytes.
+pub const MAX_INDEX_BYTES: u64 = 1 << 30;
+
+/// Bytes read at a time. An index that is not larger is read at once, and so never half of an old and half of a new one.
+const BLOCK_BYTES: u64 = 8 << 20;
+
+/// Makes a sample without fields for every key that an index names: a JSON array of texts, in the order in which it has
+/// them. A key that it has twice makes two samples.
+///
+/// Reads the index once, at the first call, a block at a time, and keeps the keys (their bytes and eight more each) for
+/// all epochs. Anything wrong with it is a fault that says at which element and which byte; an empty index is one too.
+/// Whether the objects are there is found out by who reads them.
+#[derive(Debug)]
+pub struct IndexSource {
+    store: BoundedStore,
+    index: Arc<str>,
+    settings: TraversalSettings,
+    visits: Option<Visits>,
+}
+
+/// Writes `keys` as an index: a JSON array with a key per line.
+pub fn write_index(keys: &Keys, mut out: impl Write) -> io::Result<()> {
+    for (position, key) in keys.iter().enumerate() {
+        out.write_all(if position == 0 { b"[\n  " } else { b",\n  " })?;
+        serde_json::to_writer(&mut out, key)?;
+    }
+    out.write_all(if keys.is_empty() { b"[]\n" } else { b"\n]\n" })
+}
+
+impl IndexSource {
+    /// Reads the object `index` of `store`, which need not be the store that holds the objects it names.
+    pub fn new(store: BoundedStore, index: impl Into<Arc<str>>, settings: TraversalSettings) -> Self {
+        Self { store, index: index.into(), settings, visits: None }
+    }
+
+    async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
+        let visits = match &mut self.visits {
+            Some(visits) => visits,
+            None => {
+                let visits = Visits::new(self.read().await?, self.settings)?;
+                self.visits.insert(visits)
+            }
+        };
+        Ok(visits.next_chunk())
+    }
+
+    async fn read(&self) -> Result<Keys, SourceFault> {
+        let object = RangedObject::open(self.store.clone(), self.index.clone(), BLOCK_BYTES).await?;
+        if object.size > MAX_INDEX_BYTES {
+            let reason =
+                format!("has {} bytes, at most {MAX_INDEX_BYTES} are read; split it up", object.size);
+            return Err(self.fault(&reason));
+        }
+        let mut parser = Parser::default();
+        let mut start = 0;
+        while start < object.size {
+            let end = object.size.min(start + BLOCK_BYTES);
+            let block = object.read(start..end).await?;
+            // On a blocking thread: some MiB of JSON take milliseconds.
+            let parsing = spawn_blocking(move || parser.read(&block).map(|()| parser));
+            let parsed = parsing
+                .await
+                .map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
+            parser = parsed.map_err(|reason| self.fault(&reason))?;
+            start = end;
+        }
+        parser.finish().map_err(|reason| self.fault(&reason))
+    }
+
+    fn fault(&self, reason: &str) -> SourceFault {
+        let message = format!("the index {} in store `{}` {reason}", shown(&self.index), self.store.name());
+        SourceFault::new(message, None)
+    }
+}
+
+impl Source for IndexSource {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
+        self.next_chunk().boxed()
+    }
+
+    fn total(&self) -> Option<u64> {
+        self.visits.as_ref()?.total()
+    }
+}

@@ -1,0 +1,209 @@
+//! A JSON array of keys, read block by block, so that neither its bytes nor its texts are ever held all at once.
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use memchr::memchr2;
+
+use crate::error::shown;
+use crate::key::{MAX_KEY_BYTES, check_key};
+use crate::keys::Keys;
+
+/// Most bytes of one element as written: every byte of the longest key escaped as `\u0041`, and the quotes.
+const MAX_ELEMENT_BYTES: usize = 6 * MAX_KEY_BYTES + 2;
+
+/// Some editors begin a file with it; it is no part of the array.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Reads the array, block by block. Faults are the end of a sentence that begins with the index: what was found, where,
+/// and what would do. Elements count from 1, bytes from 0.
+#[derive(Debug, Default)]
+pub(super) struct Parser {
+    keys: Keys,
+    state: State,
+    /// The beginning of an element that the blocks so far did not end, with its opening quote.
+    begun: Vec<u8>,
+    /// Where that element begins.
+    begun_at: u64,
+    /// Bytes read.
+    read: u64,
+}
+
+/// What may come next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// The array's `[`.
+    #[default]
+    Start,
+    /// The first element, or `]`.
+    First,
+    /// An element.
+    Element,
+    /// More of a text; `escaped` when its next byte follows a backslash.
+    Text { escaped: bool },
+    /// `,` or `]`.
+    Comma,
+    /// White space.
+    Ended,
+}
+
+impl Parser {
+    /// Reads the next block; the first one tells by its first three bytes how the index is encoded.
+    pub(super) fn read(&mut self, block: &[u8]) -> Result<(), String> {
+        let mut position = if self.read == 0 { skip_mark(block)? } else { 0 };
+        while let Some(byte) = block.get(position) {
+            let at = self.read + position as u64;
+            if let State::Text { escaped } = self.state {
+                position += self.read_text(&block[position..], escaped)?;
+                continue;
+            }
+            position += 1;
+            self.state = match (self.state, byte) {
+                (state, b' ' | b'\t' | b'\r' | b'\n') => state,
+                (State::Start, b'[') => State::First,
+                (State::First, b']') | (State::Comma, b']') => State::Ended,
+                (State::Comma, b',') => State::Element,
+                (State::First | State::Element, b'"') => {
+                    self.begun.push(b'"');
+                    self.begun_at = at;
+                    State::Text { escaped: false }
+                }
+                (state, byte) => return Err(self.misplaced(state, *byte, at)),
+            };
+        }
+        self.read += block.len() as u64;
+        Ok(())
+    }
+
+    /// The keys, when the array has ended.
+    pub(super) fn finish(self) -> Result<Keys, String> {
+        let (end, count) = (self.read, self.keys.len());
+        match self.state {
+            State::Ended if self.keys.is_empty() => Err("names no key at all".to_owned()),
+            State::Ended => Ok(self.keys),
+            State::Start => Err("is empty, wanted a JSON array of keys".to_owned()),
+            State::Text { .. } => {
+                Err(format!("ends at byte {end}, within element {}; is it complete?", count + 1))
+            }
+            State::First => Err(format!("ends at byte {end}, before its first element; is it complete?")),
+            State::Element | State::Comma => {
+                Err(format!("ends at byte {end}, after element {count} and without `]`; is it complete?"))
+            }
+        }
+    }
+
+    /// Reads a text on from the start of `rest`; gives how many bytes belong to it.
+    fn read_text(&mut self, rest: &[u8], mut escaped: bool) -> Result<usize, String> {
+        let mut length = 0;
+        loop {
+            if escaped && length < rest.len() {
+                length += 1;
+                escaped = false;
+            }
+            let Some(found) = memchr2(b'"', b'\\', &rest[length..]) else {
+                self.extend(rest)?;
+                self.state = State::Text { escaped };
+                return Ok(rest.len());
+            };
+            length += found + 1;
+            if rest[length - 1] == b'"' {
+                self.extend(&rest[..length])?;
+                self.end_text()?;
+                return Ok(length);
+            }
+            escaped = true;
+        }
+    }
+
+    fn extend(&mut self, more: &[u8]) -> Result<(), String> {
+        if self.begun.len() + more.len() > MAX_ELEMENT_BYTES {
+            return Err(format!("has, {}, a text longer than a key's {MAX_KEY_BYTES} bytes", self.place()));
+        }
+        self.begun.extend_from_slice(more);
+        Ok(())
+    }
+
+    fn end_text(&mut self) -> Result<(), String> {
+        let key = text(&self.begun)
+            .map_err(|reason| format!("has, {}, a text that is no JSON: {reason}", self.place()))?;
+        if let Err(reason) = check_key(&key) {
+            return Err(format!(
+                "has, {}, the text {}, which is no key: {reason}",
+                self.place(),
+                shown(&key)
+            ));
+        }
+        self.keys.push(&key);
+        self.begun.clear();
+        self.state = State::Comma;
+        Ok(())
+    }
+
+    /// Where the text is that is being read.
+    fn place(&self) -> String {
+        format!("as element {} at byte {}", self.keys.len() + 1, self.begun_at)
+    }
+
+    fn misplaced(&self, state: State, byte: u8, at: u64) -> String {
+        let (found, count) = (in_words(byte), self.keys.len());
+        match state {
+            State::Start => format!("begins with {found} at byte {at}, wanted a JSON array of keys"),
+            State::Element if byte == b']' => {
+                format!("has a comma after element {count}, its last, before `]` at byte {at}; leave it out")
+            }
+            State::First | State::Element => {
+                format!(
+                    "has, as element {} at byte {at}, {found}; wanted a key as a text: \"a/b.jpg\"",
+                    count + 1
+                )
+            }
+            State::Comma | State::Text { .. } => {
+                format!("has, after element {count} at byte {at}, {found}; wanted `,` or `]`")
+            }
+            State::Ended => {
+                format!("goes on after its array, with {found} at byte {at}; wanted nothing more")
+            }
+        }
+    }
+}
+
+/// How many bytes of the index's first block are no JSON.
+fn skip_mark(block: &[u8]) -> Result<usize, String> {
+    match block {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Err("is UTF-16; save it as UTF-8".to_owned()),
+        [0x1f, 0x8b, ..] => Err("is compressed by gzip; unpack it".to_owned()),
+        _ if block.starts_with(BYTE_ORDER_MARK) => Ok(BYTE_ORDER_MARK.len()),
+        _ => Ok(0),
+    }
+}
+
+/// What an element says, `written` with its quotes.
+fn text(written: &[u8]) -> Result<Cow<'_, str>, String> {
+    let read = if written.contains(&b'\\') {
+        serde_json::from_slice(written).map(Cow::Owned)
+    } else {
+        serde_json::from_slice(written).map(Cow::Borrowed)
+    };
+    read.map_err(|error| {
+        let reason = error.to_string();
+        // Its line and column count from the element's start.
+        reason.split(" at line ").next().unwrap_or_default().to_owned()
+    })
+}
+
+/// What a byte that should not be there begins.
+fn in_words(byte: u8) -> String {
+    match byte {
+        b'{' => "an object".to_owned(),
+        b'[' => "a list".to_owned(),
+        b'"' => "a text".to_owned(),
+        b'-' | b'0'..=b'9' => "a number".to_owned(),
+        b't' => "`true`".to_owned(),
+        b'f' => "`false`".to_owned(),
+        b'n' => "`null`".to_owned(),
+        other if other.is_ascii_graphic() => format!("`{}`", char::from(other)),
+        other => format!("the byte 0x{other:02x}"),
+    }
+}

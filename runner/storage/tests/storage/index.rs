@@ -1,0 +1,83 @@
+//! The `index` source.
+
+use std::fs::File;
+use std::num::NonZeroU32;
+
+use penstock_engine::item::Origin;
+use penstock_engine::ports::Source;
+use penstock_storage::{IndexSource, ListSource, MAX_INDEX_BYTES};
+use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
+
+use crate::{drain, folder_with};
+
+const INDEX: &[u8] = br#"["b.jpg", "a/1.jpg", "gone.jpg", "a/1.jpg"]"#;
+
+#[tokio::test]
+async fn keys_are_numbered_in_the_order_of_the_index_and_need_not_be_there() {
+    let (_folder, store) = folder_with(&[("index.json", INDEX)]);
+    let mut source = IndexSource::new(store.clone(), "index.json", TraversalSettings::IN_ORDER);
+    assert_eq!(source.total(), None);
+    source.next().await.unwrap();
+    assert_eq!(source.total(), Some(4));
+    let all = drain(IndexSource::new(store, "index.json", TraversalSettings::IN_ORDER)).await;
+    assert_eq!(all.keys(), ["b.jpg", "a/1.jpg", "gone.jpg", "a/1.jpg"]);
+    assert_eq!(all.samples[3].origin, Origin { epoch: 0, index: 3, path: 0 });
+    assert!(all.samples[0].fields.is_empty());
+}
+
+#[tokio::test]
+async fn an_index_of_a_listing_is_visited_as_the_listing_is() {
+    let keys: Vec<String> = (0..1000).map(|number| format!("{:02}/{number:04}.jpg", number % 7)).collect();
+    let files: Vec<(&str, &[u8])> = keys.iter().map(|key| (key.as_str(), &b""[..])).collect();
+    let (folder, store) = folder_with(&files);
+    let mut sorted = keys.clone();
+    sorted.sort();
+    crate::put(folder.path(), "index.json", serde_json::to_string_pretty(&sorted).unwrap().as_bytes());
+    let shard = Shard { rank: 1, world: NonZeroU32::new(3).unwrap(), uneven: Uneven::Keep };
+    let settings = TraversalSettings {
+        seed: 3,
+        shuffle: true,
+        shard: Some(shard),
+        limit: Some(700),
+        epochs: NonZeroU32::new(2),
+    };
+    let listed = drain(ListSource::new(store.clone(), "", ".jpg", settings)).await;
+    let indexed = drain(IndexSource::new(store, "index.json", settings)).await;
+    assert_eq!(indexed.samples.len(), 466);
+    assert_eq!(indexed.keys(), listed.keys());
+    assert_eq!(indexed.ends, listed.ends);
+    assert!(indexed.samples.iter().zip(&listed.samples).all(|(one, other)| one.origin == other.origin));
+}
+
+#[tokio::test]
+async fn an_index_larger_than_a_block_is_read_to_its_end() {
+    let keys: Vec<String> = (0..200_000).map(|number| format!("{number:060}")).collect();
+    let index = serde_json::to_vec(&keys).unwrap();
+    assert!(index.len() > 12 << 20);
+    let (_folder, store) = folder_with(&[("index.json", &index)]);
+    let all = drain(IndexSource::new(store, "index.json", TraversalSettings::IN_ORDER)).await;
+    assert!(all.keys().into_iter().eq(keys.iter()));
+}
+
+#[tokio::test]
+async fn a_fault_names_index_and_store() {
+    let (folder, store) = folder_with(&[("index.json", br#"["a.jpg", 7]"#), ("empty.json", b"")]);
+    File::create(folder.path().join("huge.json")).unwrap().set_len(MAX_INDEX_BYTES + 1).unwrap();
+    let fault = |index: &'static str| {
+        let source = IndexSource::new(store.clone(), index, TraversalSettings::IN_ORDER);
+        async { drain(source).await.fault() }
+    };
+    assert_eq!(
+        fault("index.json").await,
+        "the index `index.json` in store `data` has, as element 2 at byte 10, a number; wanted a key as a text: \"a/b.jpg\""
+    );
+    assert_eq!(
+        fault("empty.json").await,
+        "the index `empty.json` in store `data` is empty, wanted a JSON array of keys"
+    );
+    assert_eq!(
+        fault("huge.json").await,
+        "the index `huge.json` in store `data` has 1073741825 bytes, at most 1073741824 are read; split it up"
+    );
+    assert_eq!(fault("none.json").await, "store `data` has no object `none.json`");
+}
