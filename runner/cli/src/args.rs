@@ -37,6 +37,9 @@ pub(crate) enum Command {
     /// Look at stage modules.
     #[command(subcommand)]
     Module(ModuleCommand),
+    /// Compile the module that is asked for on standard input. Penstock starts itself with it.
+    #[command(hide = true)]
+    CompileModule,
 }
 
 #[derive(Debug, Subcommand)]

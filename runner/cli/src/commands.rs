@@ -1,4 +1,5 @@
 pub(crate) mod check;
+pub(crate) mod compile_module;
 pub(crate) mod module;
 pub(crate) mod run;
 pub(crate) mod schema;

@@ -15,6 +15,7 @@ use penstock_wasm::{MAX_MODULE_BYTES, Sandbox, SandboxSettings};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::args::PipelineArgs;
+use crate::commands::compile_module;
 
 /// What the user gave cannot be used; the process ends with exit code 2.
 #[derive(Debug)]
@@ -91,8 +92,12 @@ impl Prepared {
             once(&mut named, name, "--store")?;
             stores.add_folder(name, folder).map_err(|error| bad(format!("`--store {given}`: {error}")))?;
         }
-        let settings =
-            SandboxSettings { cache_dir: cache(args), instances: Runner::instances(&self.spec).max(1) };
+        let settings = SandboxSettings {
+            cache_dir: cache(args),
+            instances: Runner::instances(&self.spec).max(1),
+            compiler: compile_module::compiler(),
+            ..SandboxSettings::default()
+        };
         let mut modules = Modules::new(Sandbox::new(settings)?);
         let mut named = BTreeSet::new();
         for given in &args.modules {

@@ -17,7 +17,7 @@ use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command, ModuleCommand};
-use crate::commands::{check, module, run, schema};
+use crate::commands::{check, compile_module, module, run, schema};
 use crate::input::BadInput;
 use crate::text::warn;
 
@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::check(args),
         Command::Schema => schema::print(),
         Command::Module(ModuleCommand::Inspect(args)) => module::inspect(args),
+        Command::CompileModule => return compile_module::answer(),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),

@@ -1,129 +1,156 @@
-//! Compiled code on disk: machine code, so only ever what this crate wrote, in a directory that only its owner may enter.
+//! Compiled code on disk: machine code, so only ever what this crate wrote. It lies in a directory that only its owner may
+//! enter, and each entry is signed with a key of that directory: what was damaged, planted, or made for another module,
+//! engine or setting is compiled again instead of run.
 
-use std::fs::{self, DirBuilder, Permissions};
-use std::hash::{Hash, Hasher};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+mod folder;
 
+use std::io;
+use std::path::Path;
+
+use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+use self::folder::{Folder, Unusable, random};
+use crate::code::Code;
 use crate::error::SandboxError;
+use crate::text::hex;
+
+/// What an entry begins with; another layout gets another number.
+const MAGIC: &[u8; 16] = b"penstock code 1\n";
+/// Length of a signature, in bytes.
+const SIGNATURE_BYTES: usize = 32;
+/// The key's file.
+const KEY_FILE: &str = "key";
+/// Length of the key, in bytes.
+const KEY_BYTES: usize = 32;
+/// Longest entry that is read; no compiler gets to write more.
+const MAX_ENTRY_BYTES: u64 = 1 << 30;
 
 /// A directory of compiled modules, one file each, named by what was compiled and by what for.
-#[derive(Debug)]
 pub(crate) struct Cache {
-    directory: PathBuf,
+    folder: Folder,
+    signer: Hmac<Sha256>,
+}
+
+/// What an entry is for: a module's digest, and that of the engine with all its settings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purpose<'a> {
+    pub(crate) module: &'a [u8; 32],
+    pub(crate) engine: &'a [u8; 32],
 }
 
 impl Cache {
-    /// Opens the directory, making it if it is missing. Refuses one that belongs to another user.
-    pub(crate) fn open(directory: &Path) -> Result<Self, SandboxError> {
-        let failed = |reason: &str, source| SandboxError::Cache {
-            path: directory.into(),
-            reason: reason.into(),
-            source,
+    /// Opens the directory, making it if it is missing. Refuses one that belongs to another user; `None` where no key can
+    /// be kept, so that no entry could be trusted.
+    pub(crate) fn open(directory: &Path) -> Result<Option<Self>, SandboxError> {
+        let folder = Folder::open(directory)?;
+        match key(&folder) {
+            Ok(key) => {
+                let signer = Hmac::new_from_slice(&key).expect("any length will do for a key");
+                Ok(Some(Self { folder, signer }))
+            }
+            Err(error) => {
+                let folder = folder.display();
+                tracing::warn!(%folder, %error, "no cache, since its key cannot be kept: modules are compiled at every start");
+                Ok(None)
+            }
+        }
+    }
+
+    /// The compiled module for that purpose; `None` if there is none or what is there is of no use.
+    pub(crate) fn load(&self, engine: &Engine, purpose: Purpose<'_>) -> Option<Component> {
+        let name = purpose.file_name();
+        let warn = |reason: &str| {
+            let path = self.folder.path(&name);
+            tracing::warn!(path = %path.display(), reason, "compiled module cannot be used, will compile again");
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .map_err(|error| failed("it cannot be made", Some(error)))?;
-        let found =
-            fs::symlink_metadata(directory).map_err(|error| failed("it cannot be looked at", Some(error)))?;
-        if !found.is_dir() {
-            return Err(failed("it is a link or a file; name a directory", None));
-        }
-        if found.uid() != rustix::process::geteuid().as_raw() {
-            return Err(failed("it belongs to another user, who could plant machine code there", None));
-        }
-        if found.mode() & 0o077 != 0 {
-            fs::set_permissions(directory, Permissions::from_mode(0o700))
-                .map_err(|error| failed("others may enter it and that cannot be changed", Some(error)))?;
-        }
-        Ok(Self { directory: directory.into() })
-    }
-
-    /// The compiled module of that digest for that engine; `None` if there is none or what is there is of no use.
-    pub(crate) fn load(&self, engine: &Engine, digest: &[u8; 32]) -> Option<Component> {
-        let path = self.path(engine, digest);
-        if !path.exists() {
+        let entry = self
+            .folder
+            .read(&name, MAX_ENTRY_BYTES)
+            .inspect_err(|reason| warn(&reason.to_string()))
+            .ok()??;
+        let Some(code) = self.verified(&entry, purpose) else {
+            warn("it is not signed with this cache's key for this module and engine");
             return None;
-        }
-        // SAFETY: the file is machine code. The directory belongs to this user, nobody else may enter it, and files get
-        // their name only once they are whole and never change afterwards (a newer one replaces the name).
-        #[expect(unsafe_code, reason = "mapping compiled code is what the cache is for; see SAFETY")]
-        let loaded = unsafe { Component::deserialize_file(engine, &path) };
-        loaded
-            .inspect_err(|error| {
-                let error = format!("{error:#}");
-                tracing::warn!(path = %path.display(), error, "compiled module cannot be used, will compile again");
-            })
-            .ok()
+        };
+        code.load(engine).inspect_err(|error| warn(&format!("{error:#}"))).ok()
     }
 
-    /// Keeps the compiled module. Failing to is no fault of the module: it is logged, and the next load compiles again.
-    pub(crate) fn store(&self, engine: &Engine, digest: &[u8; 32], component: &Component) {
-        let path = self.path(engine, digest);
-        let written = component
-            .serialize()
-            .map_err(|error| std::io::Error::other(format!("{error:#}")))
-            .and_then(|code| self.replace(&path, &code));
-        if let Err(error) = written {
+    /// Keeps the machine code. Failing to is no fault of the module: it is logged, and the next load compiles again.
+    pub(crate) fn store(&self, purpose: Purpose<'_>, code: &[u8]) {
+        let name = purpose.file_name();
+        let signature = self.signature(purpose, code).finalize().into_bytes();
+        if let Err(error) = self.folder.replace(&name, &[MAGIC, &signature, code]) {
+            let path = self.folder.path(&name);
             tracing::warn!(path = %path.display(), %error, "compiled module cannot be kept");
         }
     }
 
-    /// Writes a file under another name and renames it, so that nobody ever sees half of it.
-    fn replace(&self, path: &Path, code: &[u8]) -> std::io::Result<()> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let temporary = self.directory.join(format!(".{}-{number}.new", std::process::id()));
-        let written = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)
-            .and_then(|mut file| file.write_all(code).and_then(|()| file.sync_data()))
-            .and_then(|()| fs::rename(&temporary, path));
-        if written.is_err() {
-            // What could not be renamed is of no use; that it may not be there either is not a second error.
-            fs::remove_file(&temporary).unwrap_or_default();
+    /// The code of an entry, if it was signed with this cache's key for this purpose.
+    fn verified<'a>(&self, entry: &'a [u8], purpose: Purpose<'_>) -> Option<Code<'a>> {
+        let signed = entry.strip_prefix(MAGIC)?;
+        let (signature, code) = signed.split_at_checked(SIGNATURE_BYTES)?;
+        // Compares in constant time.
+        self.signature(purpose, code).verify_slice(signature).ok()?;
+        Some(Code::from_cache(code))
+    }
+
+    fn signature(&self, purpose: Purpose<'_>, code: &[u8]) -> Hmac<Sha256> {
+        // All parts but the last are of fixed length, so no two entries are signed alike.
+        self.signer
+            .clone()
+            .chain_update(MAGIC)
+            .chain_update(purpose.module)
+            .chain_update(purpose.engine)
+            .chain_update(code)
+    }
+}
+
+impl Purpose<'_> {
+    /// Another version or another setting of the engine is another file.
+    fn file_name(&self) -> String {
+        let digest = Sha256::new().chain_update(self.module).chain_update(self.engine).finalize();
+        format!("{}.code", hex(&digest))
+    }
+}
+
+/// The directory's key, made if there is none, and made anew if others could have read or chosen it.
+fn key(folder: &Folder) -> io::Result<[u8; KEY_BYTES]> {
+    let mut is_new = false;
+    loop {
+        let reason = match folder.read(KEY_FILE, KEY_BYTES as u64) {
+            Ok(Some(key)) => match key.try_into() {
+                Ok(key) => return Ok(key),
+                Err(key) => format!("it has {} bytes, {KEY_BYTES} are needed", key.len()),
+            },
+            Ok(None) => String::new(),
+            Err(Unusable::Unreadable(error)) => return Err(error),
+            Err(reason) => reason.to_string(),
+        };
+        if is_new {
+            return Err(io::Error::other(format!("what was written is not there: {reason}")));
         }
-        written
-    }
-
-    /// `<sha256 of module and engine>.cwasm`: another version or another setting of the engine is another file.
-    fn path(&self, engine: &Engine, digest: &[u8; 32]) -> PathBuf {
-        let mut key = Absorb(Sha256::new());
-        key.write(digest);
-        engine.precompile_compatibility_hash().hash(&mut key);
-        self.directory.join(format!("{}.cwasm", hex(&key.0.finalize().into())))
-    }
-}
-
-/// A SHA-256 that takes what a [`Hash`] gives.
-struct Absorb(Sha256);
-
-impl Hasher for Absorb {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        let digest: [u8; 32] = self.0.clone().finalize().into();
-        u64::from_le_bytes(digest[..8].try_into().expect("eight of 32 bytes"))
+        is_new = true;
+        let key = random::<KEY_BYTES>()?;
+        if reason.is_empty() {
+            // Of several processes that begin at once one gives the key, and all read that one.
+            folder.create(KEY_FILE, &key)?;
+        } else {
+            let path = folder.path(KEY_FILE);
+            tracing::warn!(path = %path.display(), reason, "key of the compile cache cannot be used, made a new one");
+            folder.replace(KEY_FILE, &[&key])?;
+        }
     }
 }
 
-/// Lower-case hexadecimal digits of a digest.
-pub(crate) fn hex(digest: &[u8; 32]) -> String {
-    use std::fmt::Write as _;
-    digest.iter().fold(String::with_capacity(64), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes any text");
-        text
-    })
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Cache").field("folder", &self.folder).finish_non_exhaustive()
+    }
 }
+
+#[cfg(test)]
+#[path = "cache/tests.rs"]
+mod tests;

@@ -1,46 +1,192 @@
-//! From checked bytes to machine code.
+//! From checked bytes to machine code: in this process, or in a child that may die of it.
+//!
+//! Compilers can be made to take minutes and gigabytes, and to crash, by modules that the gate cannot tell from others. A
+//! child process has limits that the kernel holds, and takes nothing with it when it ends.
+
+mod frame;
+mod process;
+mod queue;
+mod worker;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use wasmtime::Engine;
-use wasmtime::component::Component;
 
 use crate::component::encode;
 use crate::error::ModuleError;
 use crate::module::ModuleKind;
-use crate::text::printable;
+use crate::text::{mib, printable};
+
+pub use worker::compile_on_request;
+
+pub(crate) use queue::{Places, Sharing};
 
 /// Stack of the compiling thread, in bytes: Cranelift recurses on deeply nested code, within what the gate lets through.
 const COMPILER_STACK_BYTES: usize = 16 << 20;
 
-/// Compiles an upload that passed the gate, on a thread of its own, and waits for it.
-pub(crate) fn compile(engine: &Engine, bytes: &[u8], kind: ModuleKind) -> Result<Component, ModuleError> {
-    apart(|| {
-        let compiled = match kind {
-            ModuleKind::Component => Component::from_binary(engine, bytes),
-            ModuleKind::Core => Component::from_binary(engine, &encode(bytes)?),
-        };
-        compiled.map_err(|error| failed(&format!("{error:#}")))
-    })
+/// Where modules are compiled.
+#[derive(Clone, Debug, Default)]
+pub enum Compiler {
+    /// In this process: for tests, and for embedders who trust their modules.
+    #[default]
+    InProcess,
+    /// In a child process with limits.
+    Child(CompilerProcess),
+}
+
+/// The program that compiles one module and ends, and what it may use.
+#[derive(Clone, Debug)]
+pub struct CompilerProcess {
+    /// A program that calls [`compile_on_request`]; it is started without any environment of ours.
+    pub program: PathBuf,
+    /// What makes it do so.
+    pub arguments: Vec<OsString>,
+    /// What one compilation may use.
+    pub limits: CompileLimits,
+}
+
+/// What one compilation may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompileLimits {
+    /// Address space of the child, in bytes. A few hundred MiB of it are taken by its threads.
+    pub memory_bytes: u64,
+    /// CPU time over all its threads; counted in whole seconds, rounded up.
+    pub cpu: Duration,
+    /// Time by the clock on the wall: for a child that hangs, not for one that works.
+    pub wall: Duration,
+    /// Size of the machine code, in bytes.
+    pub code_bytes: u64,
+}
+
+/// What a compilation used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompileLimit {
+    /// Address space of the child, in bytes.
+    Memory(u64),
+    /// CPU time.
+    Cpu(Duration),
+    /// Time by the clock on the wall.
+    Wall(Duration),
+    /// Size of the machine code, in bytes.
+    Code(u64),
+}
+
+impl CompilerProcess {
+    /// This program with these arguments and the usual limits.
+    pub fn new(
+        program: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Self {
+        Self {
+            program: program.into(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            limits: CompileLimits::default(),
+        }
+    }
+}
+
+impl Default for CompileLimits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 2 << 30,
+            cpu: Duration::from_secs(20),
+            // The child lets others go first: on a busy machine its CPU time may take several times as long.
+            wall: Duration::from_secs(120),
+            code_bytes: 256 << 20,
+        }
+    }
+}
+
+impl CompileLimit {
+    /// The operator's setting.
+    pub(crate) fn setting(self) -> &'static str {
+        match self {
+            Self::Memory(_) => "compile_memory_mib",
+            Self::Cpu(_) => "compile_cpu_s",
+            Self::Wall(_) => "compile_wall_s",
+            Self::Code(_) => "code_bytes",
+        }
+    }
+}
+
+impl fmt::Display for CompileLimit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(bytes) => write!(formatter, "needs more than {} MiB of memory", mib(*bytes)),
+            Self::Cpu(time) => write!(formatter, "needs more than {} s of CPU time", time.as_secs_f64()),
+            Self::Wall(time) => write!(formatter, "takes longer than {} s", time.as_secs_f64()),
+            Self::Code(bytes) => write!(formatter, "gives more than {bytes} bytes of machine code"),
+        }
+    }
+}
+
+impl Compiler {
+    /// Machine code for an upload that passed the gate. `engine_digest` is what `engine` makes code for.
+    pub(crate) fn compile(
+        &self,
+        engine: &Engine,
+        engine_digest: &[u8; 32],
+        bytes: &[u8],
+        kind: ModuleKind,
+    ) -> Result<Vec<u8>, ModuleError> {
+        match self {
+            Self::InProcess => apart(|| {
+                let component;
+                let binary = match kind {
+                    ModuleKind::Component => bytes,
+                    ModuleKind::Core => {
+                        component = encode(bytes)?;
+                        &component
+                    }
+                };
+                engine.precompile_component(binary).map_err(|error| refused(&format!("{error:#}")))
+            })?,
+            Self::Child(process) => process::compile(process, engine_digest, bytes, kind),
+        }
+    }
 }
 
 /// Whether a core module can be made a component, which reads all of it.
 pub(crate) fn check_encoding(core: &[u8]) -> Result<(), ModuleError> {
-    apart(|| encode(core).map(drop))
+    apart(|| encode(core))?.map(drop)
+}
+
+/// Why work that was to be done apart was not done.
+#[derive(Debug, thiserror::Error)]
+enum Apart {
+    #[error("no thread for the compiler: {0}")]
+    NoThread(std::io::Error),
+    #[error("the compiler panicked on it: {0}")]
+    Panicked(String),
+}
+
+impl From<Apart> for ModuleError {
+    fn from(error: Apart) -> Self {
+        refused(&error.to_string())
+    }
 }
 
 /// Does the work on a thread with a large stack: what reads a stranger's bytes may recurse or panic, and neither may end
 /// the caller.
-fn apart<T: Send>(work: impl FnOnce() -> Result<T, ModuleError> + Send) -> Result<T, ModuleError> {
+fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Apart> {
     std::thread::scope(|scope| {
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("compile-module".into())
             .stack_size(COMPILER_STACK_BYTES)
             .spawn_scoped(scope, work)
-            .map_err(|error| failed(&format!("no thread for the compiler: {error}")))?
-            .join()
-            .unwrap_or_else(|_| Err(failed("the compiler panicked on it")))
+            .map_err(Apart::NoThread)?;
+        thread.join().map_err(|panic| {
+            let message = panic.downcast_ref::<String>().map(String::as_str);
+            let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
+            Apart::Panicked(message.unwrap_or("it did not say why").to_owned())
+        })
     })
 }
 
-fn failed(reason: &str) -> ModuleError {
+fn refused(reason: &str) -> ModuleError {
     ModuleError::Compile { reason: printable(reason, 1000) }
 }

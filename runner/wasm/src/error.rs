@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::compile::CompileLimit;
+
 /// Why a sandbox cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -42,7 +44,7 @@ pub enum SandboxError {
 }
 
 /// Why bytes are not a stage module this sandbox runs.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModuleError {
     /// The bytes are something else than WebAssembly.
@@ -88,10 +90,12 @@ pub enum ModuleError {
         reason: String,
     },
     /// It is larger or deeper than the gate lets through.
-    #[error("the module has {found} {what}{place}, the limit is {limit}")]
+    #[error("the module has {found} {what}{place}, the limit is {limit} (`limits.modules.{bound}`)")]
     Gate {
         /// What was counted, with its unit.
         what: &'static str,
+        /// The operator's setting that bounds it.
+        bound: &'static str,
         /// How many there are.
         found: u64,
         /// How many there may be.
@@ -103,6 +107,21 @@ pub enum ModuleError {
     #[error("the module cannot be compiled: {reason}")]
     Compile {
         /// What the compiler said.
+        reason: String,
+    },
+    /// Compiling it takes more than is allowed.
+    #[error(
+        "compiling the module {limit}; split its largest functions and leave out what it does not use, or have the \
+         operator allow more (`limits.modules.{}`)", limit.setting()
+    )]
+    CompileLimit {
+        /// What is exceeded.
+        limit: CompileLimit,
+    },
+    /// It was not compiled, and is not at fault: loading it again may do.
+    #[error("the module was not compiled, through no fault of its own: {reason}")]
+    Compiler {
+        /// What happened to the compiling process.
         reason: String,
     },
 }

@@ -2,42 +2,82 @@
 //! take minutes and gigabytes by small inputs; these limits keep bulk and the known shapes out. They leave room for
 //! codecs and for interpreters (CPython and SpiderMonkey builds are 12-18 MB).
 
-use wasmparser::{FunctionBody, Operator, Parser, Payload, TableInit, TypeRef};
+use wasmparser::{
+    ElementItems, ElementSectionReader, FunctionBody, ImportSectionReader, MemoryType, Operator, Parser,
+    Payload, Table, TableInit, TypeRef,
+};
 
 use crate::error::ModuleError;
 
-/// Largest upload, in bytes.
+/// Largest upload, in bytes, where nobody says otherwise.
 pub const MAX_MODULE_BYTES: u64 = 32 << 20;
-/// Most functions, over all core modules of a component.
-pub(crate) const MAX_FUNCTIONS: u64 = 40_000;
-/// Largest body of one function, in bytes.
-pub(crate) const MAX_BODY_BYTES: u64 = 256 << 10;
-/// Most locals of one function, parameters not counted.
-pub(crate) const MAX_LOCALS: u64 = 4_000;
-/// Most targets of one `br_table`.
-pub(crate) const MAX_BRANCH_TARGETS: u64 = 4_000;
-/// Most blocks open at a time in one function.
-pub(crate) const MAX_NESTING: u64 = 512;
-/// Most imports, over all core modules of a component.
-pub(crate) const MAX_IMPORTS: u64 = 4_096;
-/// Most exports, over all core modules of a component.
-pub(crate) const MAX_EXPORTS: u64 = 16_384;
-/// Most globals, over all core modules of a component.
-pub(crate) const MAX_GLOBALS: u64 = 1_000;
-/// Most data segments, over all core modules of a component.
-pub(crate) const MAX_DATA_SEGMENTS: u64 = 8_000;
-/// Most types, over all core modules of a component.
-pub(crate) const MAX_TYPES: u64 = 4_000;
-/// Most entries one table may start with.
-pub(crate) const MAX_TABLE_ENTRIES: u64 = 20_000;
-/// Most bytes one memory may start with: a 32-bit memory as a whole; the stage's own limit is looked at when it starts.
-pub(crate) const MAX_MEMORY_BYTES: u64 = 4 << 30;
-/// Longest name of an import or export, in bytes.
-pub(crate) const MAX_NAME_BYTES: u64 = 1_024;
-/// Most core modules in a component.
-pub(crate) const MAX_CORE_MODULES: u64 = 64;
-/// Deepest components within components.
-pub(crate) const MAX_COMPONENT_DEPTH: u64 = 8;
+
+/// How large and how deep a module may be: what the operator's configuration sets under `limits.modules`.
+/// Counts are over all core modules of a component.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateBounds {
+    /// Size of an upload, in bytes.
+    pub module_bytes: u64,
+    /// Functions.
+    pub functions: u64,
+    /// Size of the body of one function, in bytes.
+    pub body_bytes: u64,
+    /// Locals of one function, parameters not counted.
+    pub locals: u64,
+    /// Targets of one `br_table`.
+    pub branch_targets: u64,
+    /// Blocks open at a time in one function.
+    pub nesting: u64,
+    /// Imports.
+    pub imports: u64,
+    /// Exports.
+    pub exports: u64,
+    /// Globals.
+    pub globals: u64,
+    /// Data segments.
+    pub data_segments: u64,
+    /// Element segments, which fill tables.
+    pub element_segments: u64,
+    /// Types.
+    pub types: u64,
+    /// Entries one table starts with.
+    pub table_entries: u64,
+    /// Bytes one memory starts with. The stage's own limit is looked at when it starts.
+    pub memory_bytes: u64,
+    /// Length of the name of an import or export, in bytes.
+    pub name_bytes: u64,
+    /// Core modules in a component.
+    pub core_modules: u64,
+    /// Components within components.
+    pub component_depth: u64,
+    /// Types, instances, aliases, imports, exports and functions that components define of their own.
+    pub component_items: u64,
+}
+
+impl Default for GateBounds {
+    fn default() -> Self {
+        Self {
+            module_bytes: MAX_MODULE_BYTES,
+            functions: 40_000,
+            body_bytes: 256 << 10,
+            locals: 4_000,
+            branch_targets: 4_000,
+            nesting: 512,
+            imports: 4_096,
+            exports: 16_384,
+            globals: 1_000,
+            data_segments: 8_000,
+            element_segments: 8_000,
+            types: 4_000,
+            table_entries: 20_000,
+            memory_bytes: 4 << 30,
+            name_bytes: 1_024,
+            core_modules: 64,
+            component_depth: 8,
+            component_items: 20_000,
+        }
+    }
+}
 
 /// What the gate counted; also what a report tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,155 +89,242 @@ pub(crate) struct Counts {
     exports: u64,
     globals: u64,
     data_segments: u64,
+    element_segments: u64,
     types: u64,
+    component_items: u64,
+}
+
+/// The value of a field and the field's name, which is that of the setting.
+macro_rules! bound {
+    ($bounds:ident.$field:ident) => {
+        Bound { setting: stringify!($field), limit: $bounds.$field }
+    };
 }
 
 /// Whether the upload as a whole is small enough to be looked at.
-pub(crate) fn check_size(bytes: &[u8]) -> Result<(), ModuleError> {
-    at_most("bytes", bytes.len() as u64, MAX_MODULE_BYTES)
+pub(crate) fn check_size(bytes: &[u8], bounds: &GateBounds) -> Result<(), ModuleError> {
+    at_most("bytes", bytes.len() as u64, bound!(bounds.module_bytes))
 }
 
-/// Counts what the module holds; the first thing above its limit ends the walk.
-pub(crate) fn check(bytes: &[u8]) -> Result<Counts, ModuleError> {
-    let mut counts = Counts::default();
-    let mut depth = 0_u64;
+/// Counts what the module holds; the first thing above its bound ends the walk.
+pub(crate) fn check(bytes: &[u8], bounds: &GateBounds) -> Result<Counts, ModuleError> {
+    let mut gate = Gate { bounds, counts: Counts::default(), depth: 0 };
     for payload in Parser::new(0).parse_all(bytes) {
-        let payload = payload.map_err(|error| invalid(&error))?;
-        match &payload {
+        gate.check(payload.map_err(|error| invalid(&error))?)?;
+    }
+    Ok(gate.counts)
+}
+
+/// A bound and the setting that changes it.
+#[derive(Clone, Copy)]
+struct Bound {
+    setting: &'static str,
+    limit: u64,
+}
+
+/// A walk through a module.
+struct Gate<'a> {
+    bounds: &'a GateBounds,
+    counts: Counts,
+    /// Components and modules that the walk is in, the outermost not counted.
+    depth: u64,
+}
+
+impl Gate<'_> {
+    fn check(&mut self, payload: Payload<'_>) -> Result<(), ModuleError> {
+        let (counts, bounds) = (&mut self.counts, self.bounds);
+        match payload {
             Payload::Version { encoding: wasmparser::Encoding::Module, .. } => {
                 counts.core_modules += 1;
-                at_most("core modules", counts.core_modules, MAX_CORE_MODULES)?;
+                at_most("core modules", counts.core_modules, bound!(bounds.core_modules))
             }
             Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => {
-                depth += 1;
-                at_most("components within each other", depth, MAX_COMPONENT_DEPTH)?;
+                self.depth += 1;
+                at_most("components within each other", self.depth, bound!(bounds.component_depth))
             }
-            Payload::End(_) => depth = depth.saturating_sub(1),
+            Payload::End(_) => {
+                self.depth = self.depth.saturating_sub(1);
+                Ok(())
+            }
             Payload::TypeSection(section) => {
                 counts.types += u64::from(section.count());
-                at_most("types", counts.types, MAX_TYPES)?;
+                at_most("types", counts.types, bound!(bounds.types))
             }
             Payload::FunctionSection(section) => {
                 counts.functions += u64::from(section.count());
-                at_most("functions", counts.functions, MAX_FUNCTIONS)?;
+                at_most("functions", counts.functions, bound!(bounds.functions))
             }
             Payload::GlobalSection(section) => {
                 counts.globals += u64::from(section.count());
-                at_most("globals", counts.globals, MAX_GLOBALS)?;
+                at_most("globals", counts.globals, bound!(bounds.globals))
             }
             Payload::DataSection(section) => {
                 counts.data_segments += u64::from(section.count());
-                at_most("data segments", counts.data_segments, MAX_DATA_SEGMENTS)?;
+                at_most("data segments", counts.data_segments, bound!(bounds.data_segments))
             }
-            Payload::CodeSectionEntry(body) => check_body(&mut counts, body)?,
-            _ => check_borders(&mut counts, payload)?,
+            Payload::ElementSection(section) => self.check_elements(section),
+            Payload::ImportSection(section) => self.check_imports(section),
+            Payload::ExportSection(section) => {
+                counts.exports += u64::from(section.count());
+                at_most("exports", counts.exports, bound!(bounds.exports))?;
+                section.into_iter().try_for_each(|export| self.check_name(read(export)?.name))
+            }
+            Payload::TableSection(section) => {
+                section.into_iter().try_for_each(|table| self.check_table(&read(table)?))
+            }
+            Payload::MemorySection(section) => {
+                section.into_iter().try_for_each(|memory| self.check_memory(&read(memory)?))
+            }
+            Payload::CodeSectionEntry(body) => self.check_body(&body),
+            other => self.check_component(other),
         }
     }
-    Ok(counts)
-}
 
-/// Sections that say what a core module takes and gives: imports, exports, tables, memories.
-fn check_borders(counts: &mut Counts, payload: Payload<'_>) -> Result<(), ModuleError> {
-    match payload {
-        Payload::ImportSection(section) => {
-            for import in section.into_imports() {
-                let import = import.map_err(|error| invalid(&error))?;
-                counts.imports += 1;
-                at_most("imports", counts.imports, MAX_IMPORTS)?;
-                check_name(import.name)?;
-                match import.ty {
-                    TypeRef::Table(table) => at_most("entries in a table", table.initial, MAX_TABLE_ENTRIES)?,
-                    TypeRef::Memory(memory) => check_memory(&memory)?,
-                    _ => {}
-                }
+    /// What only components have. Much of it makes code, such as the adapters of functions.
+    fn check_component(&mut self, payload: Payload<'_>) -> Result<(), ModuleError> {
+        let count = match &payload {
+            Payload::CoreTypeSection(section) => section.count(),
+            Payload::ComponentTypeSection(section) => section.count(),
+            Payload::InstanceSection(section) => section.count(),
+            Payload::ComponentInstanceSection(section) => section.count(),
+            Payload::ComponentAliasSection(section) => section.count(),
+            Payload::ComponentCanonicalSection(section) => section.count(),
+            Payload::ComponentImportSection(section) => section.count(),
+            Payload::ComponentExportSection(section) => section.count(),
+            _ => 0,
+        };
+        let bounds = self.bounds;
+        self.counts.component_items += u64::from(count);
+        at_most(
+            "definitions in its components",
+            self.counts.component_items,
+            bound!(bounds.component_items),
+        )?;
+        match payload {
+            Payload::ComponentImportSection(section) => {
+                section.into_iter().try_for_each(|import| self.check_name(read(import)?.name.name))
             }
-        }
-        Payload::ExportSection(section) => {
-            counts.exports += u64::from(section.count());
-            at_most("exports", counts.exports, MAX_EXPORTS)?;
-            for export in section {
-                check_name(export.map_err(|error| invalid(&error))?.name)?;
+            Payload::ComponentExportSection(section) => {
+                section.into_iter().try_for_each(|export| self.check_name(read(export)?.name.name))
             }
+            _ => Ok(()),
         }
-        Payload::TableSection(section) => {
-            for table in section {
-                let table = table.map_err(|error| invalid(&error))?;
-                at_most("entries in a table", table.ty.initial, MAX_TABLE_ENTRIES)?;
-                if let TableInit::Expr(_) = table.init {
-                    return Err(ModuleError::Invalid {
-                        reason: "a table with an initial expression; function references are not supported"
-                            .into(),
-                    });
-                }
-            }
-        }
-        Payload::MemorySection(section) => {
-            for memory in section {
-                check_memory(&memory.map_err(|error| invalid(&error))?)?;
-            }
-        }
-        _ => {}
     }
-    Ok(())
-}
 
-fn check_name(name: &str) -> Result<(), ModuleError> {
-    at_most("bytes in the name of an import or export", name.len() as u64, MAX_NAME_BYTES)
-}
-
-fn check_memory(memory: &wasmparser::MemoryType) -> Result<(), ModuleError> {
-    if memory.memory64 || memory.shared {
-        return Err(ModuleError::Invalid {
-            reason: "64-bit and shared memories are not supported; build for wasm32 without threads".into(),
-        });
-    }
-    let page = 1_u64 << memory.page_size_log2.unwrap_or(16);
-    at_most("bytes of memory at the start", memory.initial.saturating_mul(page), MAX_MEMORY_BYTES)
-}
-
-fn check_body(counts: &mut Counts, body: &FunctionBody<'_>) -> Result<(), ModuleError> {
-    let module = counts.core_modules;
-    let within = |what, found, limit| {
-        at_most(what, found, limit).map_err(|error| match error {
-            ModuleError::Gate { what, found, limit, .. } => {
-                let range = body.range();
-                let place = format!(" in the function at offset {:#x} of core module {module}", range.start);
-                ModuleError::Gate { what, found, limit, place }
+    fn check_imports(&mut self, section: ImportSectionReader<'_>) -> Result<(), ModuleError> {
+        let bounds = self.bounds;
+        for import in section.into_imports() {
+            let import = read(import)?;
+            self.counts.imports += 1;
+            at_most("imports", self.counts.imports, bound!(bounds.imports))?;
+            self.check_name(import.name)?;
+            match import.ty {
+                TypeRef::Table(table) => self.check_entries(table.initial)?,
+                TypeRef::Memory(memory) => self.check_memory(&memory)?,
+                _ => {}
             }
-            other => other,
+        }
+        Ok(())
+    }
+
+    fn check_elements(&mut self, section: ElementSectionReader<'_>) -> Result<(), ModuleError> {
+        let bounds = self.bounds;
+        self.counts.element_segments += u64::from(section.count());
+        at_most("element segments", self.counts.element_segments, bound!(bounds.element_segments))?;
+        section.into_iter().try_for_each(|segment| {
+            self.check_entries(u64::from(match read(segment)?.items {
+                ElementItems::Functions(entries) => entries.count(),
+                ElementItems::Expressions(_, entries) => entries.count(),
+            }))
         })
-    };
-    let size = body.as_bytes().len() as u64;
-    counts.code_bytes += size;
-    within("bytes of code", size, MAX_BODY_BYTES)?;
-    let mut locals = 0_u64;
-    for group in body.get_locals_reader().map_err(|error| invalid(&error))? {
-        locals += u64::from(group.map_err(|error| invalid(&error))?.0);
-        within("locals", locals, MAX_LOCALS)?;
     }
-    let mut open = 0_u64;
-    let mut operators = body.get_operators_reader().map_err(|error| invalid(&error))?;
-    while !operators.eof() {
-        match operators.read().map_err(|error| invalid(&error))? {
-            Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } => {
-                open += 1;
-                within("blocks within each other", open, MAX_NESTING)?;
-            }
-            Operator::End => open = open.saturating_sub(1),
-            Operator::BrTable { targets } => {
-                within("targets of one branch table", u64::from(targets.len()), MAX_BRANCH_TARGETS)?;
-            }
-            _ => {}
+
+    fn check_table(&self, table: &Table<'_>) -> Result<(), ModuleError> {
+        self.check_entries(table.ty.initial)?;
+        match table.init {
+            TableInit::RefNull => Ok(()),
+            TableInit::Expr(_) => Err(ModuleError::Invalid {
+                reason: "a table with an initial expression; function references are not supported".into(),
+            }),
         }
+    }
+
+    fn check_entries(&self, entries: u64) -> Result<(), ModuleError> {
+        let bounds = self.bounds;
+        at_most("entries in a table", entries, bound!(bounds.table_entries))
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), ModuleError> {
+        let bounds = self.bounds;
+        at_most("bytes in the name of an import or export", name.len() as u64, bound!(bounds.name_bytes))
+    }
+
+    fn check_memory(&self, memory: &MemoryType) -> Result<(), ModuleError> {
+        if memory.memory64 || memory.shared {
+            return Err(ModuleError::Invalid {
+                reason: "64-bit and shared memories are not supported; build for wasm32 without threads"
+                    .into(),
+            });
+        }
+        let (page, bounds) = (1_u64 << memory.page_size_log2.unwrap_or(16), self.bounds);
+        at_most(
+            "bytes of memory at the start",
+            memory.initial.saturating_mul(page),
+            bound!(bounds.memory_bytes),
+        )
+    }
+
+    fn check_body(&mut self, body: &FunctionBody<'_>) -> Result<(), ModuleError> {
+        let (counts, bounds) = (&mut self.counts, self.bounds);
+        let module = counts.core_modules;
+        let within = |what, found, limit| {
+            at_most(what, found, limit).map_err(|error| match error {
+                ModuleError::Gate { what, bound, found, limit, .. } => {
+                    let start = body.range().start;
+                    let place = format!(" in the function at offset {start:#x} of core module {module}");
+                    ModuleError::Gate { what, bound, found, limit, place }
+                }
+                other => other,
+            })
+        };
+        let size = body.as_bytes().len() as u64;
+        counts.code_bytes += size;
+        within("bytes of code", size, bound!(bounds.body_bytes))?;
+        let mut locals = 0_u64;
+        for group in read(body.get_locals_reader())? {
+            locals += u64::from(read(group)?.0);
+            within("locals", locals, bound!(bounds.locals))?;
+        }
+        let mut open = 0_u64;
+        let mut operators = read(body.get_operators_reader())?;
+        while !operators.eof() {
+            match read(operators.read())? {
+                Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } => {
+                    open += 1;
+                    within("blocks within each other", open, bound!(bounds.nesting))?;
+                }
+                Operator::End => open = open.saturating_sub(1),
+                Operator::BrTable { targets } => {
+                    let targets = u64::from(targets.len());
+                    within("targets of one branch table", targets, bound!(bounds.branch_targets))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn at_most(what: &'static str, found: u64, bound: Bound) -> Result<(), ModuleError> {
+    let Bound { setting, limit } = bound;
+    if found > limit {
+        return Err(ModuleError::Gate { what, bound: setting, found, limit, place: String::new() });
     }
     Ok(())
 }
 
-fn at_most(what: &'static str, found: u64, limit: u64) -> Result<(), ModuleError> {
-    if found > limit {
-        return Err(ModuleError::Gate { what, found, limit, place: String::new() });
-    }
-    Ok(())
+fn read<T>(part: wasmparser::Result<T>) -> Result<T, ModuleError> {
+    part.map_err(|error| invalid(&error))
 }
 
 fn invalid(error: &wasmparser::BinaryReaderError) -> ModuleError {

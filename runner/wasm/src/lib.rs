@@ -7,6 +7,7 @@
 
 mod bindings;
 mod cache;
+mod code;
 mod compile;
 mod component;
 mod convert;
@@ -28,10 +29,11 @@ mod text;
 mod ticker;
 mod trap;
 
+pub use compile::{CompileLimit, CompileLimits, Compiler, CompilerProcess, compile_on_request};
 pub use error::{ModuleError, SandboxError};
-pub use gate::MAX_MODULE_BYTES;
+pub use gate::{GateBounds, MAX_MODULE_BYTES};
 pub use limits::WORKER_STACK_BYTES;
 pub use log::{LogLevel, LogLine, LogLines};
 pub use module::{Compilation, Module, ModuleKind, ModuleReport};
-pub use sandbox::{Sandbox, SandboxSettings, inspect};
+pub use sandbox::{Sandbox, SandboxSettings, inspect, inspect_within};
 pub use stage::{StageFactory, StageSettings};

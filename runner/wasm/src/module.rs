@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use penstock_types::manifest::Manifest;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bindings::StagePre;
 use crate::component::Outline;
@@ -39,7 +39,7 @@ pub struct ModuleReport {
 }
 
 /// What was uploaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ModuleKind {
     /// A core module that carries its WIT types; the host makes it a component.
@@ -54,8 +54,10 @@ pub enum ModuleKind {
 pub enum Compilation {
     /// It was compiled for this load.
     Compiled,
-    /// It was mapped from the cache.
+    /// It was read from the cache.
     Cached,
+    /// Another load of the same module was under way and gave it.
+    Shared,
 }
 
 pub(crate) struct ModuleParts {
@@ -107,7 +109,7 @@ impl Module {
         self.0.compilation
     }
 
-    /// How long loading took: checking, and compiling or mapping.
+    /// How long loading took: checking, and compiling or reading the cache.
     pub fn load_time(&self) -> Duration {
         self.0.load_time
     }

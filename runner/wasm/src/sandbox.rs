@@ -1,5 +1,6 @@
 //! The engine that runs all guests of this process: its settings, its pool, its timer and its cache.
 
+use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,22 +11,25 @@ use wasmtime::{
 };
 
 use crate::bindings::StagePre;
-use crate::cache::{Cache, hex};
-use crate::compile::{check_encoding, compile};
-use crate::component::{Outline, outline};
+use crate::cache::{Cache, Purpose};
+use crate::code::Code;
+use crate::compile::{Compiler, Places, Sharing, check_encoding};
+use crate::component::outline;
 use crate::error::{ModuleError, SandboxError};
-use crate::gate;
+use crate::gate::{self, GateBounds};
 use crate::limits::{self, monotonic};
 use crate::linker::{Guest, linker};
 use crate::module::{Compilation, Module, ModuleKind, ModuleParts, ModuleReport};
 use crate::signature;
-use crate::text::printable;
+use crate::text::{hex, printable};
 use crate::ticker::Ticker;
 
 /// Address space of one instance's memory: all that 32-bit code can name, so that no access needs a bounds check.
 const RESERVATION_BYTES: u64 = 4 << 30;
 /// Most frames of a trap that are looked at.
 const BACKTRACE_FRAMES: usize = 32;
+/// Modules compiled at a time; the others wait.
+const COMPILATIONS: usize = 2;
 
 /// How the sandbox of a process is set up.
 #[derive(Clone, Debug)]
@@ -35,11 +39,15 @@ pub struct SandboxSettings {
     /// Most instances alive at a time, over all runs: worker threads x WASM stages. Each reserves 4 GiB of address
     /// space, not memory.
     pub instances: u32,
+    /// Where modules are compiled that are not in the cache.
+    pub compiler: Compiler,
+    /// How large and how deep a module may be.
+    pub gate: GateBounds,
 }
 
 impl Default for SandboxSettings {
     fn default() -> Self {
-        Self { cache_dir: None, instances: 256 }
+        Self { cache_dir: None, instances: 256, compiler: Compiler::default(), gate: GateBounds::default() }
     }
 }
 
@@ -54,12 +62,18 @@ pub(crate) struct Shared {
     pub(crate) instances: u32,
     linker: Linker<Guest>,
     cache: Option<Cache>,
+    /// What compiled code is for: this engine with all its settings.
+    engine_digest: [u8; 32],
+    compiler: Compiler,
+    compiling: Places,
+    loading: Sharing<Result<(Component, Compilation), ModuleError>>,
+    gate: GateBounds,
 }
 
 impl Sandbox {
     /// Sets up the engine, reserves its address space, opens the cache and starts the timer thread.
     pub fn new(settings: SandboxSettings) -> Result<Self, SandboxError> {
-        let cache = settings.cache_dir.as_deref().map(Cache::open).transpose()?;
+        let cache = settings.cache_dir.as_deref().map(Cache::open).transpose()?.flatten();
         let instances = settings.instances.max(1);
         let config = config(instances);
         let engine = Engine::new(&config).map_err(|error| SandboxError::Pool {
@@ -70,18 +84,30 @@ impl Sandbox {
         })?;
         let linker = linker(&engine).map_err(|error| SandboxError::Engine(error.into()))?;
         let ticker = Ticker::start(&engine).map_err(SandboxError::Thread)?;
-        Ok(Self(Arc::new(Shared { engine, ticker, instances, linker, cache })))
+        Ok(Self(Arc::new(Shared {
+            engine_digest: digest_of_engine(&engine),
+            engine,
+            ticker,
+            instances,
+            linker,
+            cache,
+            compiler: settings.compiler,
+            compiling: Places::new(COMPILATIONS),
+            loading: Sharing::new(),
+            gate: settings.gate,
+        })))
     }
 
-    /// Checks an uploaded module and makes it ready to run: compiled, or mapped from the cache.
-    /// Takes up to seconds for a module that is not in the cache.
+    /// Checks an uploaded module and makes it ready to run: compiled, or read from the cache.
+    /// Takes up to seconds for a module that is not in the cache, and longer while others are compiled. A module that
+    /// several ask for at once is compiled once.
     pub fn load(&self, bytes: &[u8]) -> Result<Module, ModuleError> {
         let start = monotonic();
         // Before hashing: what is too large costs nothing.
-        gate::check_size(bytes)?;
+        gate::check_size(bytes, &self.0.gate)?;
         let outline = outline(bytes)?;
         let digest: [u8; 32] = Sha256::digest(bytes).into();
-        let (component, compilation) = self.component(bytes, &digest, &outline)?;
+        let (component, compilation) = self.component(bytes, &digest, outline.kind)?;
         let misfit =
             |error: wasmtime::Error| ModuleError::Export { found: printable(&format!("{error:#}"), 500) };
         signature::check(&self.0.engine, &component)?;
@@ -101,26 +127,52 @@ impl Sandbox {
         &self,
         bytes: &[u8],
         digest: &[u8; 32],
-        outline: &Outline,
+        kind: ModuleKind,
     ) -> Result<(Component, Compilation), ModuleError> {
-        let engine = &self.0.engine;
-        if let Some(found) = self.0.cache.as_ref().and_then(|cache| cache.load(engine, digest)) {
+        let (loaded, is_ours) = self.0.loading.work(digest, || self.0.load(bytes, digest, kind));
+        let (component, compilation) = loaded?;
+        Ok((component, if is_ours { compilation } else { Compilation::Shared }))
+    }
+}
+
+impl Shared {
+    /// Machine code from the cache, or else from the compiler.
+    fn load(
+        &self,
+        bytes: &[u8],
+        digest: &[u8; 32],
+        kind: ModuleKind,
+    ) -> Result<(Component, Compilation), ModuleError> {
+        let purpose = Purpose { module: digest, engine: &self.engine_digest };
+        if let Some(found) = self.cache.as_ref().and_then(|cache| cache.load(&self.engine, purpose)) {
             return Ok((found, Compilation::Cached));
         }
-        gate::check(bytes)?;
-        let compiled = compile(engine, bytes, outline.kind)?;
-        if let Some(cache) = &self.0.cache {
-            cache.store(engine, digest, &compiled);
+        gate::check(bytes, &self.gate)?;
+        let code = {
+            let _place = self.compiling.take();
+            self.compiler.compile(&self.engine, &self.engine_digest, bytes, kind)?
+        };
+        let component = Code::from_compiler(&code).load(&self.engine).map_err(|error| {
+            let reason = format!("its code cannot be loaded: {}", printable(&format!("{error:#}"), 500));
+            ModuleError::Compile { reason }
+        })?;
+        if let Some(cache) = &self.cache {
+            cache.store(purpose, &code);
         }
-        Ok((compiled, Compilation::Compiled))
+        Ok((component, Compilation::Compiled))
     }
 }
 
 /// Checks an uploaded module and tells what it is, without compiling or running any of it.
 pub fn inspect(bytes: &[u8]) -> Result<ModuleReport, ModuleError> {
-    gate::check_size(bytes)?;
+    inspect_within(bytes, &GateBounds::default())
+}
+
+/// [`inspect`] with other bounds than the usual ones.
+pub fn inspect_within(bytes: &[u8], bounds: &GateBounds) -> Result<ModuleReport, ModuleError> {
+    gate::check_size(bytes, bounds)?;
     let outline = outline(bytes)?;
-    let counts = gate::check(bytes)?;
+    let counts = gate::check(bytes, bounds)?;
     if outline.kind == ModuleKind::Core {
         check_encoding(bytes)?;
     }
@@ -140,7 +192,27 @@ fn digest_name(digest: &[u8; 32]) -> String {
     format!("sha256:{}", hex(digest))
 }
 
-/// The engine's settings. All but the pool's sizes are part of what a compiled module is cached under.
+/// What an engine makes machine code for: its version, this machine, and all settings that code depends on.
+pub(crate) fn digest_of_engine(engine: &Engine) -> [u8; 32] {
+    struct Absorb(Sha256);
+
+    impl Hasher for Absorb {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0.update(bytes);
+        }
+
+        fn finish(&self) -> u64 {
+            let digest: [u8; 32] = self.0.clone().finalize().into();
+            u64::from_le_bytes(digest[..8].try_into().expect("eight of 32 bytes"))
+        }
+    }
+
+    let mut digest = Absorb(Sha256::new());
+    engine.precompile_compatibility_hash().hash(&mut digest);
+    digest.0.finalize().into()
+}
+
+/// The settings of an engine that runs guests: those of its code, and a pool of instances.
 fn config(instances: u32) -> Config {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
@@ -148,9 +220,15 @@ fn config(instances: u32) -> Config {
         .total_memories(instances.saturating_mul(limits::MEMORIES))
         .total_tables(instances.saturating_mul(limits::TABLES))
         .table_elements(limits::TABLE_ENTRIES);
+    let mut config = code_config();
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    config
+}
+
+/// The settings that machine code depends on; the same wherever it is made.
+pub(crate) fn code_config() -> Config {
     let mut config = Config::new();
     config
-        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
         .memory_reservation(RESERVATION_BYTES)
         .memory_init_cow(true)
         .epoch_interruption(true)

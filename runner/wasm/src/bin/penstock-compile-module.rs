@@ -1,0 +1,7 @@
+//! The compiling process alone, for programs that embed the sandbox and cannot start themselves again.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    penstock_wasm::compile_on_request()
+}

@@ -1,0 +1,174 @@
+//! The directory of the cache: files are read only if they are plain files of this user alone, and appear whole or not at
+//! all. Everything goes through the directory that was checked, whatever its path comes to mean later.
+
+use std::fmt;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, Stat, fchmod, fstat, linkat, openat, renameat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::error::SandboxError;
+use crate::text::hex;
+
+/// Rights of anybody but the owner.
+const OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
+
+/// An open directory that belongs to this user and that nobody else may enter.
+pub(super) struct Folder {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+/// Why a file of the cache is not read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unusable {
+    #[error("it is {0}, not a plain file")]
+    NotAFile(&'static str),
+    #[error("it belongs to another user")]
+    NotOurs,
+    #[error("others may read or change it (mode {0:o})")]
+    Open(u32),
+    #[error("it has {found} bytes, at most {limit} are expected")]
+    TooLong { found: u64, limit: u64 },
+    #[error("it cannot be read: {0}")]
+    Unreadable(io::Error),
+}
+
+impl Folder {
+    pub(super) fn open(path: &Path) -> Result<Self, SandboxError> {
+        let failed = |reason: &str, source: Option<io::Error>| SandboxError::Cache {
+            path: path.into(),
+            reason: reason.into(),
+            source,
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(|error| failed("it cannot be made", Some(error)))?;
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = openat(CWD, path, flags, Mode::empty()).map_err(|error| match error {
+            Errno::NOTDIR | Errno::LOOP => failed("it is a link or a file; name a directory", None),
+            error => failed("it cannot be opened", Some(error.into())),
+        })?;
+        let found =
+            fstat(&directory).map_err(|error| failed("it cannot be looked at", Some(error.into())))?;
+        if found.st_uid != geteuid().as_raw() {
+            return Err(failed("it belongs to another user, who could plant machine code there", None));
+        }
+        if Mode::from_raw_mode(found.st_mode).intersects(OTHERS) {
+            fchmod(&directory, Mode::RWXU).map_err(|error| {
+                failed("others may enter it and that cannot be changed", Some(error.into()))
+            })?;
+        }
+        Ok(Self { path: path.into(), directory })
+    }
+
+    /// The path of a file in it, for messages.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(super) fn display(&self) -> impl fmt::Display {
+        self.path.display()
+    }
+
+    /// All of a file, once, so that nobody can change what was looked at; `None` if there is no such file.
+    pub(super) fn read(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, Unusable> {
+        // A link is not followed, and a pipe that nobody writes to is not waited for.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = match openat(&self.directory, name, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return Err(Unusable::NotAFile("a link")),
+            Err(Errno::NXIO) => return Err(Unusable::NotAFile("a socket or a device")),
+            Err(error) => return Err(Unusable::Unreadable(error.into())),
+        };
+        let found = fstat(&file).map_err(|error| Unusable::Unreadable(error.into()))?;
+        check(&found, limit)?;
+        let size = usize::try_from(found.st_size).unwrap_or_default();
+        let mut bytes = Vec::with_capacity(size);
+        File::from(file).take(limit + 1).read_to_end(&mut bytes).map_err(Unusable::Unreadable)?;
+        if bytes.len() as u64 > limit {
+            return Err(Unusable::TooLong { found: bytes.len() as u64, limit });
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Writes a file that was not there; if there is one by then, that one stays.
+    pub(super) fn create(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let temporary = self.written(&[bytes])?;
+        let linked = linkat(&self.directory, &temporary, &self.directory, name, AtFlags::empty());
+        self.remove(&temporary);
+        match linked {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            // Not every file system has links. Two who begin at once may then get different keys: one compiles again.
+            Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::MLINK) => self.replace(name, &[bytes]),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes a file in place of whatever has that name. Nobody ever sees half of it.
+    pub(super) fn replace(&self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
+        let temporary = self.written(parts)?;
+        renameat(&self.directory, &temporary, &self.directory, name).map_err(|error| {
+            self.remove(&temporary);
+            error.into()
+        })
+    }
+
+    /// A new file under a name that nobody uses.
+    fn written(&self, parts: &[&[u8]]) -> io::Result<String> {
+        let name = format!(".{}.new", hex(&random::<8>()?));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&self.directory, &name, flags, Mode::RUSR | Mode::WUSR)?);
+        let written = parts.iter().try_for_each(|part| file.write_all(part)).and_then(|()| file.sync_data());
+        written.inspect_err(|_| self.remove(&name)).map(|()| name)
+    }
+
+    /// What could not be finished is of no use; that it may not be there either is not a second error.
+    fn remove(&self, name: &str) {
+        unlinkat(&self.directory, name, AtFlags::empty()).unwrap_or_default();
+    }
+}
+
+/// Bytes that nobody can guess.
+pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(bytes)
+}
+
+fn check(found: &Stat, limit: u64) -> Result<(), Unusable> {
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(Unusable::NotAFile("a directory")),
+        FileType::Fifo => return Err(Unusable::NotAFile("a pipe")),
+        _ => return Err(Unusable::NotAFile("a socket or a device")),
+    }
+    if found.st_uid != geteuid().as_raw() {
+        return Err(Unusable::NotOurs);
+    }
+    let mode = Mode::from_raw_mode(found.st_mode);
+    if mode.intersects(OTHERS) {
+        return Err(Unusable::Open(mode.as_raw_mode()));
+    }
+    let size = found.st_size.unsigned_abs();
+    if size > limit {
+        return Err(Unusable::TooLong { found: size, limit });
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Folder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.fmt(formatter)
+    }
+}

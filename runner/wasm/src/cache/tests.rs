@@ -1,0 +1,238 @@
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+use wasmtime::{Config, ModuleVersionStrategy};
+
+use super::*;
+use crate::sandbox::{code_config, digest_of_engine};
+
+const MODULE: [u8; 32] = [1; 32];
+
+/// A cache with the code of a small component in it.
+struct Kept {
+    folder: TempDir,
+    engine: Engine,
+    digest: [u8; 32],
+    code: Vec<u8>,
+    entry: PathBuf,
+}
+
+fn engine(change: impl FnOnce(&mut Config)) -> Engine {
+    let mut config = code_config();
+    change(&mut config);
+    Engine::new(&config).unwrap()
+}
+
+fn kept() -> Kept {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine(|_| ());
+    let digest = digest_of_engine(&engine);
+    let code = engine.precompile_component(&wat::parse_str("(component)").unwrap()).unwrap();
+    let purpose = Purpose { module: &MODULE, engine: &digest };
+    let cache = Cache::open(folder.path()).unwrap().unwrap();
+    cache.store(purpose, &code);
+    assert!(cache.load(&engine, purpose).is_some());
+    let entry = folder.path().join(purpose.file_name());
+    Kept { folder, engine, digest, code, entry }
+}
+
+impl Kept {
+    fn open(&self) -> Cache {
+        Cache::open(self.folder.path()).unwrap().unwrap()
+    }
+
+    fn purpose(&self) -> Purpose<'_> {
+        Purpose { module: &MODULE, engine: &self.digest }
+    }
+
+    /// Whether a process that starts now takes the entry.
+    fn is_taken(&self) -> bool {
+        self.open().load(&self.engine, self.purpose()).is_some()
+    }
+
+    /// What is there now is refused, and a new entry takes its place.
+    fn is_refused_and_replaced(&self) {
+        assert!(!self.is_taken());
+        self.open().store(self.purpose(), &self.code);
+        assert!(self.is_taken());
+    }
+}
+
+#[test]
+fn an_entry_with_one_bit_changed_is_refused_wherever_the_bit_is() {
+    let kept = kept();
+    let whole = fs::read(&kept.entry).unwrap();
+    let cache = kept.open();
+    assert_eq!(whole.len(), MAGIC.len() + SIGNATURE_BYTES + kept.code.len());
+    assert!(cache.verified(&whole, kept.purpose()).is_some());
+    // All of the header and the signature, and some of the code.
+    for at in (0..64).chain((64..whole.len()).step_by(331)).chain([whole.len() - 1]) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1 << (at % 8);
+        assert!(cache.verified(&damaged, kept.purpose()).is_none(), "byte {at}");
+    }
+    let mut damaged = whole.clone();
+    damaged[100] ^= 1;
+    fs::write(&kept.entry, &damaged).unwrap();
+    kept.is_refused_and_replaced();
+}
+
+#[test]
+fn an_entry_of_another_length_is_refused() {
+    let kept = kept();
+    let whole = fs::read(&kept.entry).unwrap();
+    let cache = kept.open();
+    for length in (0..64).chain([whole.len() / 2, whole.len() - 1]) {
+        assert!(cache.verified(&whole[..length], kept.purpose()).is_none(), "{length} bytes");
+    }
+    let mut longer = whole.clone();
+    longer.push(0);
+    assert!(cache.verified(&longer, kept.purpose()).is_none());
+    for there in [&whole[..0], &whole[..whole.len() / 2], &longer] {
+        fs::write(&kept.entry, there).unwrap();
+        kept.is_refused_and_replaced();
+    }
+}
+
+#[test]
+fn an_entry_for_another_module_or_engine_is_refused_under_this_name() {
+    let kept = kept();
+    let cache = kept.open();
+    let other = Purpose { module: &[2; 32], ..kept.purpose() };
+    cache.store(other, &kept.code);
+    fs::rename(kept.folder.path().join(other.file_name()), &kept.entry).unwrap();
+    kept.is_refused_and_replaced();
+
+    let settings: [fn(&mut Config); 3] = [
+        |config| _ = config.module_version(ModuleVersionStrategy::Custom("48.0.7".into())).unwrap(),
+        |config| _ = config.cranelift_opt_level(wasmtime::OptLevel::None),
+        |config| _ = config.epoch_interruption(false),
+    ];
+    for change in settings {
+        let digest = digest_of_engine(&engine(change));
+        assert_ne!(digest, kept.digest);
+        let other = Purpose { engine: &digest, ..kept.purpose() };
+        assert_ne!(other.file_name(), kept.purpose().file_name());
+        cache.store(other, &kept.code);
+        fs::rename(kept.folder.path().join(other.file_name()), &kept.entry).unwrap();
+        kept.is_refused_and_replaced();
+    }
+}
+
+#[test]
+fn what_somebody_signed_with_another_key_is_refused() {
+    let (kept, theirs) = (kept(), kept());
+    let planted = fs::read(&theirs.entry).unwrap();
+    assert_ne!(planted, fs::read(&kept.entry).unwrap());
+    fs::write(&kept.entry, planted).unwrap();
+    kept.is_refused_and_replaced();
+}
+
+#[test]
+fn compiled_code_without_a_signature_is_refused() {
+    let kept = kept();
+    fs::write(&kept.entry, &kept.code).unwrap();
+    kept.is_refused_and_replaced();
+}
+
+#[test]
+fn what_is_no_plain_file_of_this_user_is_neither_read_nor_waited_for() {
+    let kept = kept();
+    let whole = fs::read(&kept.entry).unwrap();
+    let elsewhere = kept.folder.path().join("elsewhere");
+    fs::write(&elsewhere, &whole).unwrap();
+    fs::set_permissions(&elsewhere, Permissions::from_mode(0o600)).unwrap();
+    let said = |kept: &Kept| {
+        let name = kept.purpose().file_name();
+        kept.open().folder.read(&name, MAX_ENTRY_BYTES).unwrap_err().to_string()
+    };
+
+    fs::remove_file(&kept.entry).unwrap();
+    symlink(&elsewhere, &kept.entry).unwrap();
+    assert_eq!(said(&kept), "it is a link, not a plain file");
+    kept.is_refused_and_replaced();
+    assert_eq!(fs::read(&elsewhere).unwrap(), whole, "what a link points to is left alone");
+
+    fs::remove_file(&kept.entry).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &kept.entry,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    assert_eq!(said(&kept), "it is a pipe, not a plain file");
+    kept.is_refused_and_replaced();
+
+    fs::remove_file(&kept.entry).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(&kept.entry).unwrap();
+    assert_eq!(said(&kept), "it is a socket or a device, not a plain file");
+    kept.is_refused_and_replaced();
+    drop(socket);
+
+    fs::set_permissions(&kept.entry, Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(said(&kept), "others may read or change it (mode 644)");
+    kept.is_refused_and_replaced();
+
+    let file = fs::OpenOptions::new().write(true).open(&kept.entry).unwrap();
+    file.set_len(MAX_ENTRY_BYTES + 1).unwrap(); // holes: takes no room
+    assert_eq!(said(&kept), "it has 1073741825 bytes, at most 1073741824 are expected");
+    kept.is_refused_and_replaced();
+}
+
+#[test]
+fn a_directory_in_place_of_an_entry_is_left_alone_and_modules_are_compiled() {
+    let kept = kept();
+    fs::remove_file(&kept.entry).unwrap();
+    fs::create_dir(&kept.entry).unwrap();
+    assert!(!kept.is_taken());
+    kept.open().store(kept.purpose(), &kept.code);
+    assert!(!kept.is_taken() && kept.entry.is_dir());
+    let temporary = fs::read_dir(kept.folder.path())
+        .unwrap()
+        .filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().ends_with(".new"));
+    assert_eq!(temporary.count(), 0, "what could not be put in place is removed");
+}
+
+#[test]
+fn a_key_that_others_could_know_is_replaced_and_its_entries_with_it() {
+    let kept = kept();
+    let key = kept.folder.path().join("key");
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    let first = fs::read(&key).unwrap();
+    fs::set_permissions(&key, Permissions::from_mode(0o640)).unwrap();
+    kept.is_refused_and_replaced();
+    let second = fs::read(&key).unwrap();
+    assert_ne!(first, second);
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+
+    fs::write(&key, &second[..31]).unwrap();
+    kept.is_refused_and_replaced();
+
+    fs::remove_file(&key).unwrap();
+    symlink("/dev/zero", &key).unwrap();
+    kept.is_refused_and_replaced();
+    assert!(fs::symlink_metadata(&key).unwrap().is_file());
+}
+
+#[test]
+fn of_many_who_begin_at_once_all_have_the_same_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("new/cache");
+    let keys: Vec<[u8; 32]> = std::thread::scope(|scope| {
+        let begin = || key(&Folder::open(&cache).unwrap()).unwrap();
+        let all: Vec<_> = (0..16).map(|_| scope.spawn(begin)).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert!(keys.iter().all(|key| *key == keys[0]));
+    assert_eq!(fs::read_dir(&cache).unwrap().count(), 1, "the key, and nothing that was left over");
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_to_is_no_cache_and_no_error() {
+    // Nobody, root included, can make files there.
+    assert!(Cache::open(Path::new("/proc/self/fd")).unwrap().is_none());
+}

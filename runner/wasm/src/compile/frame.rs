@@ -1,0 +1,117 @@
+//! What the compiling process is asked and what it answers: a JSON document and bytes, each with its length in front.
+
+use std::io::{self, Read, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::module::ModuleKind;
+
+/// Longest JSON document, in bytes.
+const MAX_DOCUMENT_BYTES: u64 = 16 << 10;
+/// Most bytes for which room is made before they are there.
+const FIRST_BYTES: u64 = 1 << 20;
+
+/// What is asked; the module's bytes follow.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Request {
+    /// What the bytes are.
+    pub(super) kind: ModuleKind,
+    /// What the machine code is for, in hexadecimal digits; another build would give other code.
+    pub(super) engine: String,
+    /// The process that asks; without it nobody wants the answer.
+    pub(super) parent: u32,
+    /// Length of the module.
+    pub(super) module_bytes: u64,
+    /// Address space that the compiling process may use.
+    pub(super) memory_bytes: u64,
+    /// CPU time that it may use, in seconds.
+    pub(super) cpu_s: u64,
+    /// Longest machine code that is wanted.
+    pub(super) code_bytes: u64,
+}
+
+/// What is answered; machine code follows where there is any.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    /// It was compiled; the code follows.
+    Compiled,
+    /// It is not valid WebAssembly.
+    Invalid(String),
+    /// The compiler refuses it.
+    Refused(String),
+    /// There was not enough memory.
+    OutOfMemory,
+    /// The machine code is longer than what is wanted.
+    TooLong,
+    /// This program makes code for another engine: it is not of the build that asks.
+    OtherEngine,
+}
+
+pub(super) fn write_document(out: &mut impl Write, document: &impl Serialize) -> io::Result<()> {
+    write_bytes(out, &serde_json::to_vec(document)?)
+}
+
+pub(super) fn write_bytes(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    out.write_all(&(bytes.len() as u64).to_le_bytes())?;
+    out.write_all(bytes)?;
+    out.flush()
+}
+
+/// Fails with `InvalidData` for what is no document of that kind, and with `UnexpectedEof` where it ends early.
+pub(super) fn read_document<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<T> {
+    let bytes = read_bytes(input, MAX_DOCUMENT_BYTES)?;
+    serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Fails with `InvalidData` for more bytes than the limit, without reading them.
+pub(super) fn read_bytes(input: &mut impl Read, limit: u64) -> io::Result<Vec<u8>> {
+    let mut length = [0; 8];
+    input.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length > limit {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{length} bytes are announced, at most {limit} are expected"),
+        ));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(length.min(FIRST_BYTES)).unwrap_or_default());
+    input.take(length).read_to_end(&mut bytes)?;
+    if (bytes.len() as u64) < length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut pipe = Vec::new();
+        write_document(&mut pipe, &Answer::Refused("why".into())).unwrap();
+        write_bytes(&mut pipe, b"code").unwrap();
+        let mut input = pipe.as_slice();
+        assert_eq!(read_document::<Answer>(&mut input).unwrap(), Answer::Refused("why".into()));
+        assert_eq!(read_bytes(&mut input, 4).unwrap(), b"code");
+        assert!(input.is_empty());
+    }
+
+    #[test]
+    fn half_a_frame_and_a_long_frame_are_told_apart() {
+        let mut pipe = Vec::new();
+        write_bytes(&mut pipe, &[7; 100]).unwrap();
+        for end in [0, 7, 8, 107] {
+            let error = read_bytes(&mut &pipe[..end], 100).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{end} bytes");
+        }
+        let error = read_bytes(&mut pipe.as_slice(), 99).unwrap_err();
+        assert_eq!(error.to_string(), "100 bytes are announced, at most 99 are expected");
+        assert_eq!(
+            read_document::<Answer>(&mut pipe.as_slice()).unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
+    }
+}

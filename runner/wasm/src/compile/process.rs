@@ -1,0 +1,297 @@
+//! The parent's side of the compiling process: starts it, talks to it for a bounded time, and always reaps it.
+
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use super::frame::{Answer, Request, read_bytes, read_document, write_bytes, write_document};
+use super::{CompileLimit, CompilerProcess, refused};
+use crate::error::ModuleError;
+use crate::module::ModuleKind;
+use crate::text::{hex, printable};
+
+/// How often a compiling process is started that ends through no fault of the module.
+const ATTEMPTS: u32 = 2;
+/// Threads that compile in one process. Each takes address space for its stack and its heap.
+const MAX_THREADS: usize = 4;
+/// Most bytes of its standard error that are kept.
+const MAX_COMPLAINT_BYTES: u64 = 8 << 10;
+/// What the standard library says before it aborts because an allocation failed.
+const ALLOCATION_FAILED: &str = "memory allocation of ";
+/// What the standard library says before it aborts because a stack is used up.
+const STACK_OVERFLOWED: &str = "has overflowed its stack";
+
+/// Why there is no code.
+enum Failure {
+    /// The module is at fault.
+    Module(ModuleError),
+    /// The process is: another one may do better.
+    Process(String),
+}
+
+/// What is left of a process that ended.
+struct Ended {
+    status: ExitStatus,
+    answer: io::Result<(Answer, Vec<u8>)>,
+    complaint: String,
+    /// It was ended for taking too long.
+    was_late: bool,
+}
+
+/// Compiles in a child. One that is killed from outside or answers nonsense is followed by another.
+pub(super) fn compile(
+    process: &CompilerProcess,
+    engine_digest: &[u8; 32],
+    bytes: &[u8],
+    kind: ModuleKind,
+) -> Result<Vec<u8>, ModuleError> {
+    let limits = &process.limits;
+    let request = Request {
+        kind,
+        engine: hex(engine_digest),
+        parent: std::process::id(),
+        module_bytes: bytes.len() as u64,
+        memory_bytes: limits.memory_bytes,
+        cpu_s: limits.cpu.as_secs() + u64::from(limits.cpu.subsec_nanos() > 0),
+        code_bytes: limits.code_bytes,
+    };
+    let mut attempt = 1;
+    loop {
+        match converse(process, &request, bytes).and_then(|ended| judge(process, ended)) {
+            Ok(code) => return Ok(code),
+            Err(Failure::Module(error)) => return Err(error),
+            Err(Failure::Process(reason)) if attempt == ATTEMPTS => {
+                return Err(ModuleError::Compiler { reason: format!("{reason}; tried {ATTEMPTS} times") });
+            }
+            Err(Failure::Process(reason)) => {
+                tracing::warn!(attempt, reason, "compiling process failed, will start another");
+                attempt += 1;
+            }
+        }
+    }
+}
+
+/// A child in a process group of its own: a Ctrl-C is for its parent, which decides. Killed and reaped when dropped.
+struct Worker(Child);
+
+impl Worker {
+    fn start(process: &CompilerProcess) -> io::Result<Self> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+        Command::new(&process.program)
+            .args(&process.arguments)
+            .env_clear()
+            .env("RAYON_NUM_THREADS", threads.to_string())
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map(Self)
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+
+    /// Waits for its end and leaves it to be reaped, so that its number stays its own.
+    fn wait(&self) -> io::Result<()> {
+        loop {
+            match waitid(WaitId::Pid(self.pid()), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+                Err(rustix::io::Errno::INTR) => {}
+                ended => return Ok(ended.map(drop)?),
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        kill(self.pid());
+        if let Err(error) = self.0.wait() {
+            tracing::error!(%error, "compiling process cannot be waited for");
+        }
+    }
+}
+
+/// Ends the child and whatever it started. Only while it is not reaped.
+fn kill(group: Pid) {
+    // There may be nobody left to end.
+    kill_process_group(group, Signal::KILL).unwrap_or_default();
+}
+
+fn converse(process: &CompilerProcess, request: &Request, bytes: &[u8]) -> Result<Ended, Failure> {
+    let failed = |what: &str, error: io::Error| Failure::Process(format!("{what}: {error}"));
+    let program = process.program.display();
+    let mut worker =
+        Worker::start(process).map_err(|error| failed(&format!("cannot start `{program}`"), error))?;
+    let pipes = (worker.0.stdin.take(), worker.0.stdout.take(), worker.0.stderr.take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+        return Err(Failure::Process("the compiling process has no pipes".into()));
+    };
+    let (answer, complaint, was_late) = std::thread::scope(|scope| {
+        let talk = Talk::begin(scope, &worker, process, request, bytes, stdin, stderr);
+        // Without all of its threads nobody would wait for the child, or it for nobody.
+        talk.inspect_err(|_| kill(worker.pid())).map(|talk| talk.end(&worker, process, stdout))
+    })
+    .map_err(|error| failed("no thread for talking to the compiling process", error))?;
+    let status =
+        worker.0.wait().map_err(|error| failed("the compiling process cannot be waited for", error))?;
+    Ok(Ended { status, answer, complaint, was_late })
+}
+
+/// The threads that keep a child's pipes moving and its time bounded. They end with the child.
+struct Talk<'scope> {
+    complaint: ScopedJoinHandle<'scope, String>,
+    timer: ScopedJoinHandle<'scope, bool>,
+    is_over: mpsc::Sender<()>,
+}
+
+impl<'scope> Talk<'scope> {
+    fn begin<'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        worker: &Worker,
+        process: &CompilerProcess,
+        request: &'scope Request,
+        bytes: &'scope [u8],
+        mut stdin: ChildStdin,
+        stderr: ChildStderr,
+    ) -> io::Result<Self> {
+        let (is_over, over) = mpsc::channel::<()>();
+        let (wall, group) = (process.limits.wall, worker.pid());
+        let named = |name: &str| Builder::new().name(name.into());
+        let timer = named("compile-timer").spawn_scoped(scope, move || {
+            let is_late = over.recv_timeout(wall) == Err(RecvTimeoutError::Timeout);
+            if is_late {
+                kill(group);
+            }
+            is_late
+        })?;
+        named("compile-request").spawn_scoped(scope, move || {
+            // A child that ends before it has read all says why by how it ends.
+            write_document(&mut stdin, request)
+                .and_then(|()| write_bytes(&mut stdin, bytes))
+                .unwrap_or_default();
+        })?;
+        let complaint = named("compile-stderr").spawn_scoped(scope, move || complaint(stderr))?;
+        Ok(Self { complaint, timer, is_over })
+    }
+
+    /// Reads the answer, and waits until the child has ended.
+    fn end(
+        self,
+        worker: &Worker,
+        process: &CompilerProcess,
+        mut stdout: ChildStdout,
+    ) -> (io::Result<(Answer, Vec<u8>)>, String, bool) {
+        let mut answer = read_answer(&mut stdout, process.limits.code_bytes);
+        if answer.as_ref().is_err_and(|error| error.kind() != ErrorKind::UnexpectedEof) {
+            kill(worker.pid());
+        }
+        if let Err(error) = worker.wait() {
+            answer = Err(error);
+        }
+        drop(self.is_over);
+        let was_late = self.timer.join().unwrap_or_default();
+        // What it started may hold its pipes open.
+        kill(worker.pid());
+        (answer, self.complaint.join().unwrap_or_default(), was_late)
+    }
+}
+
+fn read_answer(stdout: &mut ChildStdout, code_bytes: u64) -> io::Result<(Answer, Vec<u8>)> {
+    let answer = read_document(stdout)?;
+    let code = match answer {
+        Answer::Compiled => read_bytes(stdout, code_bytes)?,
+        _ => Vec::new(),
+    };
+    match stdout.read(&mut [0])? {
+        0 => Ok((answer, code)),
+        _ => Err(io::Error::new(ErrorKind::InvalidData, "there is more after the answer")),
+    }
+}
+
+/// The beginning of what the child says; the rest is read too, so that it never waits for room.
+fn complaint(mut stderr: ChildStderr) -> String {
+    let mut kept = Vec::new();
+    (&mut stderr).take(MAX_COMPLAINT_BYTES).read_to_end(&mut kept).unwrap_or_default();
+    io::copy(&mut stderr, &mut io::sink()).unwrap_or_default();
+    String::from_utf8_lossy(&kept).into_owned()
+}
+
+fn judge(process: &CompilerProcess, ended: Ended) -> Result<Vec<u8>, Failure> {
+    let Ended { status, answer, complaint, was_late } = ended;
+    let limits = &process.limits;
+    let exceeded = |limit| Failure::Module(ModuleError::CompileLimit { limit });
+    match answer {
+        Ok((answer, code)) if status.success() => {
+            return match answer {
+                Answer::Compiled => Ok(code),
+                Answer::Invalid(reason) => {
+                    Err(Failure::Module(ModuleError::Invalid { reason: printable(&reason, 1000) }))
+                }
+                Answer::Refused(reason) => Err(Failure::Module(refused(&reason))),
+                Answer::OutOfMemory => Err(exceeded(CompileLimit::Memory(limits.memory_bytes))),
+                Answer::TooLong => Err(exceeded(CompileLimit::Code(limits.code_bytes))),
+                Answer::OtherEngine => Err(Failure::Module(ModuleError::Compiler {
+                    reason: format!(
+                        "`{}` is of another build than this process; start this process again",
+                        process.program.display()
+                    ),
+                })),
+            };
+        }
+        Err(error) if error.kind() == ErrorKind::InvalidData => {
+            return Err(Failure::Process(format!(
+                "the compiling process answered with something else than a result ({error})"
+            )));
+        }
+        _ if was_late => return Err(exceeded(CompileLimit::Wall(limits.wall))),
+        _ => {}
+    }
+    let said = match complaint.lines().next() {
+        Some(line) => format!(": {}", printable(line, 300)),
+        None => String::new(),
+    };
+    let signal = status.signal().and_then(Signal::from_named_raw);
+    Err(match signal {
+        Some(Signal::XCPU) => exceeded(CompileLimit::Cpu(limits.cpu)),
+        Some(Signal::ABORT) if complaint.contains(ALLOCATION_FAILED) => {
+            exceeded(CompileLimit::Memory(limits.memory_bytes))
+        }
+        Some(Signal::ABORT) if complaint.contains(STACK_OVERFLOWED) => Failure::Module(refused(
+            "the compiler's stack overflowed; something in it is nested too deeply: split its largest functions",
+        )),
+        Some(Signal::ABORT | Signal::SEGV | Signal::BUS | Signal::ILL | Signal::FPE) => {
+            Failure::Module(refused(&format!("the compiler crashed on it ({}){said}", name(status))))
+        }
+        Some(Signal::KILL) => Failure::Process(
+            "the compiling process was killed from outside (SIGKILL), as the system does when memory runs out".into(),
+        ),
+        Some(_) => Failure::Process(format!("the compiling process was ended from outside ({})", name(status))),
+        None => Failure::Process(format!("the compiling process ended without a result ({}){said}", name(status))),
+    })
+}
+
+/// How it ended, e.g. `exit code 1` or `SIGSEGV`.
+fn name(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(number)) => match Signal::from_named_raw(number) {
+            Some(Signal::ABORT) => "SIGABRT".into(),
+            Some(Signal::SEGV) => "SIGSEGV".into(),
+            Some(Signal::BUS) => "SIGBUS".into(),
+            Some(Signal::ILL) => "SIGILL".into(),
+            Some(Signal::FPE) => "SIGFPE".into(),
+            Some(Signal::TERM) => "SIGTERM".into(),
+            Some(Signal::INT) => "SIGINT".into(),
+            Some(Signal::HUP) => "SIGHUP".into(),
+            _ => format!("signal {number}"),
+        },
+        (None, None) => status.to_string(),
+    }
+}

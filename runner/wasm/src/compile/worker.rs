@@ -1,0 +1,105 @@
+//! The compiling process: one request, one answer, and nothing else within its reach.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::process::ExitCode;
+
+use rustix::process::{
+    Resource, Rlimit, Signal, getppid, getrlimit, nice, set_parent_process_death_signal, setrlimit,
+};
+use wasmtime::Engine;
+
+use super::frame::{Answer, Request, read_bytes, read_document, write_bytes, write_document};
+use super::{Apart, apart};
+use crate::component::encode;
+use crate::error::ModuleError;
+use crate::module::ModuleKind;
+use crate::sandbox::{code_config, digest_of_engine};
+use crate::text::hex;
+
+/// How much the compiling process lets others go first: runs of the process that asks feed an accelerator.
+const NICENESS: i32 = 10;
+/// Files that it may have open: its pipes, and what the standard library looks at to count processors.
+const OPEN_FILES: u64 = 16;
+
+/// What a program does that [`crate::CompilerProcess`] names: reads a request from standard input, gives itself the
+/// limits in it, compiles, and writes the answer to standard output. Touches no file and no network.
+pub fn compile_on_request() -> ExitCode {
+    match answer(&mut io::stdin().lock(), &mut io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Whoever started it shows what it says; nobody may be there any more.
+            writeln!(io::stderr(), "cannot compile: {error}").unwrap_or_default();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer(input: &mut impl Read, out: &mut impl Write) -> io::Result<()> {
+    let request: Request = read_document(input)?;
+    confine(&request)?;
+    let module = read_bytes(input, request.module_bytes)?;
+    let (answer, code) = match compiled(&request, &module) {
+        Ok(code) if code.len() as u64 > request.code_bytes => (Answer::TooLong, None),
+        Ok(code) => (Answer::Compiled, Some(code)),
+        Err(answer) => (answer, None),
+    };
+    write_document(out, &answer)?;
+    code.map_or(Ok(()), |code| write_bytes(out, &code))
+}
+
+fn compiled(request: &Request, module: &[u8]) -> Result<Vec<u8>, Answer> {
+    let engine = Engine::new(&code_config()).map_err(|error| told(&error))?;
+    if request.engine != hex(&digest_of_engine(&engine)) {
+        return Err(Answer::OtherEngine);
+    }
+    apart(|| {
+        let component = match request.kind {
+            ModuleKind::Component => None,
+            ModuleKind::Core => Some(encode(module).map_err(|error| match error {
+                ModuleError::Invalid { reason } => Answer::Invalid(reason),
+                other => Answer::Refused(other.to_string()),
+            })?),
+        };
+        engine.precompile_component(component.as_deref().unwrap_or(module)).map_err(|error| told(&error))
+    })
+    .unwrap_or_else(|error| match error {
+        // Threads fail for want of address space, ours as well as those of the compiler.
+        Apart::NoThread(_) => Err(Answer::OutOfMemory),
+        Apart::Panicked(message) if message.contains("thread pool") => Err(Answer::OutOfMemory),
+        panicked => Err(Answer::Refused(panicked.to_string())),
+    })
+}
+
+fn told(error: &wasmtime::Error) -> Answer {
+    let is_out_of_memory = error.is::<wasmtime::OutOfMemory>()
+        || error.chain().any(|cause| {
+            cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::OutOfMemory)
+                || cause.downcast_ref::<rustix::io::Errno>() == Some(&rustix::io::Errno::NOMEM)
+        });
+    if is_out_of_memory { Answer::OutOfMemory } else { Answer::Refused(format!("{error:#}")) }
+}
+
+/// Gives this process its limits, before it reads a byte of the module.
+fn confine(request: &Request) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have died just before.
+    if getppid().map(|parent| parent.as_raw_nonzero().get().cast_unsigned()) != Some(request.parent) {
+        return Err(io::Error::other("the process that asked is gone"));
+    }
+    limit(Resource::As, request.memory_bytes, 0)?;
+    // SIGXCPU, which says why it ended, comes at the first figure, SIGKILL a second later.
+    limit(Resource::Cpu, request.cpu_s, 1)?;
+    limit(Resource::Core, 0, 0)?;
+    limit(Resource::Fsize, 0, 0)?;
+    limit(Resource::Nofile, OPEN_FILES, 0)?;
+    nice(NICENESS)?;
+    Ok(())
+}
+
+/// Never more than this process has already.
+fn limit(resource: Resource, wanted: u64, spare: u64) -> io::Result<()> {
+    let most = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let maximum = most.min(wanted.saturating_add(spare));
+    let limit = Rlimit { current: Some(wanted.min(maximum)), maximum: Some(maximum) };
+    Ok(setrlimit(resource, limit)?)
+}

@@ -1,0 +1,168 @@
+//! Small modules that are expensive to compile: refused by the gate, or by the limits of the compiling process.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use penstock_wasm::{
+    CompileLimit, CompileLimits, Compiler, GateBounds, ModuleError, Sandbox, SandboxSettings, inspect,
+};
+
+use crate::compile::limited;
+
+/// A component that exports a stage and passes all checks that come before compiling, around this core module.
+fn component(core: &str) -> Vec<u8> {
+    let text = format!(
+        r#"(component
+        (core module $m (func (export "f")) {core}
+            (@custom "penstock.manifest" "{{\"name\":\"bomb\",\"version\":\"1\"}}"))
+        (core instance $i (instantiate $m))
+        (func $f (canon lift (core func $i "f")))
+        (instance $t (export "init" (func $f)) (export "process" (func $f)) (export "finish" (func $f)))
+        (export "penstock:stage/transform@0.1.0" (instance $t)))"#
+    );
+    wat::parse_str(text).unwrap()
+}
+
+/// Two blocks one after the other for each value that is carried past them: what is known at the end of each depends on
+/// all before, for each of the locals.
+fn block_chain(blocks: usize) -> String {
+    let mut text = String::from("(func (param i32) ");
+    text.push_str(&"(local i32)".repeat(LOCALS));
+    for number in 0..blocks {
+        let (one, other) = (1 + number % LOCALS, 1 + (number * 7) % LOCALS);
+        write!(
+            text,
+            "(block (br_if 0 (local.get 0)) (local.set {one} (i32.add (local.get {other}) (local.get 0))))"
+        )
+        .unwrap();
+    }
+    text.push(')');
+    text
+}
+
+/// Locals of a block chain; the gate lets twice as many through.
+const LOCALS: usize = 2_000;
+
+fn tiny_functions(count: usize) -> String {
+    "(func)".repeat(count)
+}
+
+fn one_large_function(bytes: usize) -> String {
+    format!("(func {})", "(drop (i32.add (i32.const 1) (i32.const 2)))".repeat(bytes / 6))
+}
+
+fn globals(count: usize) -> String {
+    "(global i32 (i32.const 0))".repeat(count)
+}
+
+fn branch_table(targets: usize) -> String {
+    format!("(func (block (br_table {} (i32.const 0))))", "0 ".repeat(targets))
+}
+
+fn nested(depth: usize) -> String {
+    format!("(func {} {})", "block ".repeat(depth), "end ".repeat(depth))
+}
+
+fn locals(count: usize) -> String {
+    format!("(func {})", "(local i64)".repeat(count))
+}
+
+/// No bounds at all, so that the compiler sees everything.
+fn open_gate() -> GateBounds {
+    GateBounds {
+        functions: u64::MAX,
+        body_bytes: u64::MAX,
+        locals: u64::MAX,
+        branch_targets: u64::MAX,
+        nesting: u64::MAX,
+        globals: u64::MAX,
+        ..GateBounds::default()
+    }
+}
+
+fn refused_by_gate(bomb: &[u8]) -> &'static str {
+    match inspect(bomb) {
+        Err(ModuleError::Gate { bound, .. }) => bound,
+        other => panic!("the gate let it through: {other:?}"),
+    }
+}
+
+/// What compiling ends with under small limits, with the gate open.
+fn compiled(bomb: &[u8], limits: impl FnOnce(&mut CompileLimits)) -> Result<(), ModuleError> {
+    let sandbox = Sandbox::new(SandboxSettings {
+        instances: 1,
+        compiler: Compiler::Child(limited(limits)),
+        gate: open_gate(),
+        ..SandboxSettings::default()
+    });
+    sandbox.unwrap().load(bomb).map(drop)
+}
+
+#[test]
+fn the_gate_refuses_bulk_and_known_shapes() {
+    for (bomb, bound) in [
+        (tiny_functions(100_000), "functions"),
+        (one_large_function(1_400_000), "body_bytes"),
+        (block_chain(20_000), "body_bytes"),
+        (globals(100_000), "globals"),
+        (branch_table(60_000), "branch_targets"),
+        (nested(10_000), "nesting"),
+        (locals(49_000), "locals"),
+    ] {
+        assert_eq!(refused_by_gate(&component(&bomb)), bound);
+    }
+}
+
+#[test]
+fn a_chain_of_blocks_that_passes_the_gate_runs_out_of_cpu_time() {
+    let bomb = component(&block_chain(8_000));
+    assert!(inspect(&bomb).is_ok());
+    let refused = compiled(&bomb, |limits| limits.cpu = Duration::from_secs(1)).unwrap_err();
+    let ModuleError::CompileLimit { limit: CompileLimit::Cpu(_) } = refused else { panic!("{refused}") };
+    insta::assert_snapshot!(refused, @"compiling the module needs more than 1 s of CPU time; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.modules.compile_cpu_s`)");
+}
+
+#[test]
+fn a_compilation_that_takes_long_by_the_clock_is_ended() {
+    let bomb = component(&block_chain(8_000));
+    let refused = compiled(&bomb, |limits| limits.wall = Duration::from_millis(300)).unwrap_err();
+    insta::assert_snapshot!(refused, @"compiling the module takes longer than 0.3 s; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.modules.compile_wall_s`)");
+}
+
+#[test]
+fn bulk_that_passes_an_open_gate_runs_out_of_memory() {
+    let bomb = component(&one_large_function(1_400_000));
+    let refused = compiled(&bomb, |limits| limits.memory_bytes = 128 << 20).unwrap_err();
+    let ModuleError::CompileLimit { limit: CompileLimit::Memory(_) } = refused else { panic!("{refused}") };
+    insta::assert_snapshot!(refused, @"compiling the module needs more than 128 MiB of memory; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.modules.compile_memory_mib`)");
+}
+
+#[test]
+fn memory_that_does_not_suffice_for_the_compiler_itself_is_told_too() {
+    let module = component("");
+    for mib in [1, 24, 48, 96] {
+        match compiled(&module, |limits| limits.memory_bytes = mib << 20) {
+            // The signature comes after compiling.
+            Err(
+                ModuleError::Export { .. } | ModuleError::CompileLimit { limit: CompileLimit::Memory(_) },
+            ) => {}
+            other => panic!("{mib} MiB: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn code_that_is_longer_than_wanted_is_refused() {
+    let refused = compiled(&component(""), |limits| limits.code_bytes = 1_000).unwrap_err();
+    insta::assert_snapshot!(refused, @"compiling the module gives more than 1000 bytes of machine code; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.modules.code_bytes`)");
+}
+
+#[test]
+fn what_nests_too_deeply_for_any_stack_ends_the_child_alone() {
+    let refused = compiled(&component(&nested(3_000_000)), |limits| limits.cpu = Duration::from_secs(2));
+    match refused {
+        Err(ModuleError::CompileLimit { .. } | ModuleError::Compile { .. } | ModuleError::Invalid { .. }) => {
+        }
+        other => panic!("{other:?}"),
+    }
+}
