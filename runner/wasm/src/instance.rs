@@ -38,7 +38,7 @@ impl Instance {
         let init = parts.deadline.saturating_mul(INIT_FACTOR).max(MIN_INIT);
         let allowed = Allowed { per_sample: init, samples: 0 };
         let guest = Guest {
-            memory: MemoryLimit { bytes: parts.memory_bytes },
+            memory: MemoryLimit { bytes: parts.memory_bytes, peak: parts.memory_peak.clone() },
             clock: CallClock::new(stop, allowed),
             host: HostSide::new(parts.log.clone(), parts.counters.clone(), parts.assets.clone()),
         };

@@ -1,7 +1,7 @@
 //! What a guest may use: memory, tables, CPU time, and how much it may say and give back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -99,6 +99,8 @@ fn time_allowed(per_sample: Duration, samples: u32) -> String {
 #[derive(Debug)]
 pub(crate) struct MemoryLimit {
     pub(crate) bytes: u64,
+    /// The most that any instance of the stage has had, in bytes.
+    pub(crate) peak: Arc<AtomicU64>,
 }
 
 impl ResourceLimiter for MemoryLimit {
@@ -110,7 +112,10 @@ impl ResourceLimiter for MemoryLimit {
                 Err(Kill::OwnMemory { asked, maximum }.into())
             }
             _ if asked > limit => Err(Kill::Memory { asked, limit }.into()),
-            _ => Ok(true),
+            _ => {
+                self.peak.fetch_max(asked, Ordering::Relaxed);
+                Ok(true)
+            }
         }
     }
 
@@ -281,7 +286,7 @@ mod tests {
 
     #[test]
     fn memory_names_the_smaller_of_the_stages_limit_and_the_modules_own_maximum() {
-        let mut limit = MemoryLimit { bytes: 256 << 20 };
+        let mut limit = MemoryLimit { bytes: 256 << 20, peak: Arc::default() };
         let mut grow = |mib: usize, maximum: Option<usize>| {
             let grown = limit.memory_growing(0, mib << 20, maximum.map(|mib| mib << 20));
             grown.map_err(|error| error.to_string())
@@ -295,11 +300,12 @@ mod tests {
         for maximum in [None, Some(256), Some(280), Some(4096)] {
             assert_eq!(grow(300, maximum), Err(ours.into()));
         }
+        assert_eq!(limit.peak.load(Ordering::Relaxed), 256 << 20, "what was refused was never had");
     }
 
     #[test]
     fn a_table_names_the_smaller_of_the_limit_and_the_modules_own_maximum() {
-        let mut limit = MemoryLimit { bytes: 1 };
+        let mut limit = MemoryLimit { bytes: 1, peak: Arc::default() };
         let mut grow =
             |entries, maximum| limit.table_growing(0, entries, maximum).map_err(|error| error.to_string());
         assert_eq!(grow(20_000, None), Ok(true));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -44,6 +45,7 @@ pub(crate) struct StageParts {
     pub(crate) params: String,
     pub(crate) deadline: Duration,
     pub(crate) memory_bytes: u64,
+    pub(crate) memory_peak: Arc<AtomicU64>,
     pub(crate) assets: Arc<BTreeMap<String, Bytes>>,
     pub(crate) seed: StageSeed,
     pub(crate) log: Arc<LogSink>,
@@ -56,6 +58,7 @@ impl StageFactory {
             params: settings.params.to_string(),
             deadline: settings.deadline,
             memory_bytes: settings.memory_bytes,
+            memory_peak: Arc::default(),
             assets: Arc::new(settings.assets),
             seed: StageSeed::new(settings.document_seed, &settings.name),
             log: Arc::new(LogSink::new(&settings.name)),
@@ -72,6 +75,11 @@ impl StageFactory {
     /// Sums of the counters that the module declares, over all instances so far.
     pub fn counters(&self) -> BTreeMap<String, f64> {
         self.0.counters.snapshot()
+    }
+
+    /// The most memory that one of its instances has had so far, in bytes. Memory of an instance never shrinks.
+    pub fn memory_peak(&self) -> u64 {
+        self.0.memory_peak.load(Ordering::Relaxed)
     }
 
     /// The last lines that its instances logged.
