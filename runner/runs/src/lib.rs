@@ -9,6 +9,7 @@ mod params;
 mod run;
 mod runner;
 mod stores;
+pub mod trial;
 
 pub use assemble::AssembleError;
 pub use modules::Modules;

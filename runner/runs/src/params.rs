@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::ModuleFacts;
 use penstock_types::spec::{Spec, Stage};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Checks the parameters of every WASM stage against what its module's manifest says it takes.
 pub(crate) fn check_params(spec: &Spec, modules: &BTreeMap<String, ModuleFacts>) -> Vec<SpecFault> {
@@ -12,16 +12,26 @@ pub(crate) fn check_params(spec: &Spec, modules: &BTreeMap<String, ModuleFacts>)
         let Stage::Wasm(wasm) = stage else { continue };
         let Some(facts) = modules.get(wasm.module.as_str()) else { continue };
         let place = Pointer::ROOT.key("stages").index(index).key("wasm").key("params");
-        let params = Value::Object(wasm.params.clone());
-        match &facts.manifest.params {
-            Some(schema) => check(&params, schema, &facts.name, &place, &mut faults),
-            None if wasm.params.is_empty() => {}
-            None => {
-                faults.push(SpecFault::new(place, format!("the module `{}` takes no parameters", facts.name)))
-            }
-        }
+        check_against(&wasm.params, facts.manifest.params.as_ref(), &facts.name, &place, &mut faults);
     }
     faults
+}
+
+/// Checks params against the schema that the module has for them, if it takes any.
+pub(crate) fn check_against(
+    params: &Map<String, Value>,
+    schema: Option<&Value>,
+    module: &str,
+    place: &Pointer,
+    faults: &mut Vec<SpecFault>,
+) {
+    match schema {
+        Some(schema) => check(&Value::Object(params.clone()), schema, module, place, faults),
+        None if params.is_empty() => {}
+        None => {
+            faults.push(SpecFault::new(place.clone(), format!("the module `{module}` takes no parameters")))
+        }
+    }
 }
 
 fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: &mut Vec<SpecFault>) {

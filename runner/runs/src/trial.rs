@@ -1,0 +1,227 @@
+//! Tries a module on a few samples: the sandbox, the limits and the seeds of a run, without a pipeline around it.
+
+mod call;
+mod compare;
+mod field;
+mod input;
+mod report;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::panic::resume_unwind;
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_engine::item::Sample;
+use penstock_engine::ports::Fault;
+use penstock_types::fault::{Pointer, SpecFault};
+use penstock_types::manifest::Mode;
+use penstock_types::spec::{DeadlineMs, MemoryMib};
+use penstock_wasm::{LogLines, Module, WORKER_STACK_BYTES};
+use serde_json::{Map, Value};
+
+use crate::params::check_against;
+
+use self::call::Guest;
+use self::report::report;
+
+pub use self::field::{MadeField, MadeValue};
+pub use self::input::{FileField, InputError, MAX_INPUT_BYTES, MAX_INPUT_SAMPLES, read_samples};
+pub use self::report::{
+    CallTrial, Difference, DifferenceCause, Failure, MadeSample, ModuleLine, Outcome, SampleTrial,
+    StartTrial, Suggestion, TrialLimits, TrialReport,
+};
+
+/// How a module is tried.
+#[derive(Clone, Debug)]
+pub struct TrialSettings {
+    /// What it is set up with.
+    pub params: Map<String, Value>,
+    /// CPU time it may use for one sample.
+    pub deadline: DeadlineMs,
+    /// Memory one instance may use.
+    pub memory: MemoryMib,
+    /// What it may read by name.
+    pub assets: BTreeMap<String, Bytes>,
+    /// Stands for the document's seed.
+    pub seed: u64,
+    /// Samples of one call to a module of mode `batch`; others are called with one.
+    pub batch: usize,
+    /// How often each sample is tried. From 2 on, whether it always becomes the same is told too.
+    pub repeat: u32,
+}
+
+/// Why a module cannot be tried.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialError {
+    /// The guest does not start.
+    #[error("the module does not start: {0}")]
+    Start(Fault),
+    /// The machine gives no thread.
+    #[error("cannot start the thread for the module")]
+    Thread(#[source] io::Error),
+}
+
+/// Everything that is wrong with a module's params, as `check` tells it; places are within the params.
+pub fn check_trial_params(module: &Module, params: &Map<String, Value>) -> Vec<SpecFault> {
+    let manifest = module.manifest();
+    let mut faults = Vec::new();
+    check_against(params, manifest.params.as_ref(), &manifest.name, &Pointer::ROOT, &mut faults);
+    faults
+}
+
+/// Tries `module` on `samples`, in their order; their indexes become their positions.
+pub fn try_module(
+    module: &Module,
+    mut samples: Vec<Sample>,
+    settings: &TrialSettings,
+) -> Result<TrialReport, TrialError> {
+    for (sample, index) in samples.iter_mut().zip(0..) {
+        sample.origin.index = index;
+    }
+    let trial = Trial { module, settings, samples: &samples };
+    // Guests need a stack of a size that is known, as on a run's workers.
+    thread::scope(|scope| {
+        let worker = thread::Builder::new().name("trial".to_owned()).stack_size(WORKER_STACK_BYTES);
+        let thread = worker.spawn_scoped(scope, || trial.run()).map_err(TrialError::Thread)?;
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic)).map_err(TrialError::Start)
+    })
+}
+
+/// One trial, on its thread.
+struct Trial<'a> {
+    module: &'a Module,
+    settings: &'a TrialSettings,
+    samples: &'a [Sample],
+}
+
+/// All samples once.
+#[derive(Default)]
+struct Pass {
+    /// Whether each sample (or, of a stateful module, the first) met an instance that had seen nothing.
+    is_fresh: bool,
+    /// In the order of the samples, whatever the order of the calls was.
+    calls: Vec<CallTrial>,
+    finish: Option<CallTrial>,
+    start: StartTrial,
+    counters: BTreeMap<String, f64>,
+    logs: LogLines,
+}
+
+/// When a pass makes a new instance, beside after errors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Instances {
+    One,
+    ForEachCall,
+}
+
+impl Trial<'_> {
+    fn run(&self) -> Result<TrialReport, Fault> {
+        let passes = match self.module.manifest().mode {
+            Mode::Stateful => self.stateful_passes()?,
+            Mode::Sample | Mode::Batch => self.passes()?,
+        };
+        Ok(report(self.module, self.settings, self.samples, passes))
+    }
+
+    /// The first pass is as in a run: one instance sees all samples. Each repetition adds one with an instance for each
+    /// call, and one in another order.
+    fn passes(&self) -> Result<Vec<Pass>, Fault> {
+        let calls = self.calls();
+        let forwards: Vec<usize> = (0..calls.len()).collect();
+        let backwards: Vec<usize> = forwards.iter().rev().copied().collect();
+        let mut passes = vec![self.pass(&calls, &forwards, Instances::One)?];
+        for repetition in 1..self.settings.repeat {
+            passes.push(self.pass(&calls, &forwards, Instances::ForEachCall)?);
+            let order = if repetition % 2 == 1 { &backwards } else { &forwards };
+            passes.push(self.pass(&calls, order, Instances::One)?);
+        }
+        Ok(passes)
+    }
+
+    /// A stateful module carries state from sample to sample by right, but none past `finish`: each repetition adds an
+    /// epoch on the first instance, and one on a new instance.
+    fn stateful_passes(&self) -> Result<Vec<Pass>, Fault> {
+        let calls = self.calls();
+        let mut guest = Guest::start(self.module, self.settings)?;
+        let mut passes = vec![self.epoch(&calls, &mut guest, true)?];
+        for _ in 1..self.settings.repeat {
+            passes.push(self.epoch(&calls, &mut guest, false)?);
+            let mut other = Guest::start(self.module, self.settings)?;
+            passes.push(self.epoch(&calls, &mut other, true)?);
+        }
+        Ok(passes)
+    }
+
+    fn epoch(&self, calls: &[&[Sample]], guest: &mut Guest, is_fresh: bool) -> Result<Pass, Fault> {
+        let mut pass = Pass { is_fresh, start: guest.start_trial(), ..Pass::default() };
+        for call in calls {
+            let trial = guest.call(call, self.samples);
+            pass.calls.push(trial);
+            self.renew_if_broken(guest, &mut pass)?;
+        }
+        pass.finish = Some(guest.finish(self.samples));
+        pass.hear(guest);
+        Ok(pass)
+    }
+
+    fn pass(&self, calls: &[&[Sample]], order: &[usize], instances: Instances) -> Result<Pass, Fault> {
+        let mut guest = Guest::start(self.module, self.settings)?;
+        let is_fresh = instances == Instances::ForEachCall;
+        let mut pass = Pass { is_fresh, start: guest.start_trial(), ..Pass::default() };
+        let mut made = Vec::with_capacity(calls.len());
+        for &number in order {
+            made.push((number, guest.call(calls[number], self.samples)));
+            if is_fresh {
+                pass.hear(&guest);
+                guest = Guest::start(self.module, self.settings)?;
+            } else {
+                self.renew_if_broken(&mut guest, &mut pass)?;
+            }
+        }
+        pass.hear(&guest);
+        made.sort_by_key(|(number, _)| *number);
+        pass.calls = made.into_iter().map(|(_, trial)| trial).collect();
+        Ok(pass)
+    }
+
+    /// A run drops an instance after an error too; a new one here counts its memory from the start.
+    fn renew_if_broken(&self, guest: &mut Guest, pass: &mut Pass) -> Result<(), Fault> {
+        if guest.is_broken() {
+            pass.hear(guest);
+            *guest = Guest::start(self.module, self.settings)?;
+        }
+        Ok(())
+    }
+
+    fn calls(&self) -> Vec<&[Sample]> {
+        let size = match self.module.manifest().mode {
+            Mode::Batch => self.settings.batch.max(1),
+            Mode::Sample | Mode::Stateful => 1,
+        };
+        self.samples.chunks(size).collect()
+    }
+}
+
+impl Pass {
+    /// Takes down what a guest said and counted.
+    fn hear(&mut self, guest: &Guest) {
+        let (counters, logs) = guest.said();
+        for (name, sum) in counters {
+            *self.counters.entry(name).or_default() += sum;
+        }
+        self.logs.lines.extend(logs.lines);
+        self.logs.dropped += logs.dropped;
+    }
+}
+
+impl TrialSettings {
+    fn deadline(&self) -> Duration {
+        Duration::from_millis(u64::from(self.deadline.get()))
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        u64::from(self.memory.get()) << 20
+    }
+}

@@ -1,0 +1,197 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use penstock_engine::item::{Item, Sample};
+use penstock_engine::ports::{Failed, Fault, Items, Output, StopFlag, ThreadOp, ThreadOpFactory};
+use penstock_types::manifest::Mode;
+use penstock_types::run::FailureClass;
+use penstock_wasm::{LogLines, Module, StageFactory, StageSettings};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::TrialSettings;
+use super::field::made_field;
+use super::report::{CallTrial, Failure, MadeSample, Outcome, SampleTrial, StartTrial};
+
+/// One instance of a module, and what it took.
+pub(super) struct Guest {
+    factory: StageFactory,
+    op: Box<dyn ThreadOp>,
+    stop: StopFlag,
+    start: StartTrial,
+    held: u64,
+    is_broken: bool,
+}
+
+/// CPU time of this thread and the clock on the wall.
+#[derive(Clone, Copy)]
+struct Times {
+    cpu: Duration,
+    wall: Duration,
+}
+
+impl Guest {
+    pub(super) fn start(module: &Module, settings: &TrialSettings) -> Result<Self, Fault> {
+        let factory = module.stage(StageSettings {
+            name: module.manifest().name.clone(),
+            params: settings.params.clone().into(),
+            deadline: settings.deadline(),
+            memory_bytes: settings.memory_bytes(),
+            assets: settings.assets.clone(),
+            document_seed: settings.seed,
+        });
+        let stop = StopFlag::default();
+        let before = Times::now();
+        let op = factory.build(&stop)?;
+        let took = before.until_now();
+        let start = StartTrial {
+            cpu_s: took.cpu.as_secs_f64(),
+            wall_s: took.wall.as_secs_f64(),
+            memory_bytes: factory.memory_peak(),
+        };
+        Ok(Self { factory, op, stop, start, held: 0, is_broken: false })
+    }
+
+    pub(super) fn start_trial(&self) -> StartTrial {
+        self.start
+    }
+
+    /// Whether its last call ended it.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    pub(super) fn said(&self) -> (BTreeMap<String, f64>, LogLines) {
+        (self.factory.counters(), self.factory.logs())
+    }
+
+    /// Calls it with a sample or a batch; `all` are the samples of the trial by their indexes.
+    pub(super) fn call(&mut self, samples: &[Sample], all: &[Sample]) -> CallTrial {
+        let item = match (self.mode(), samples) {
+            (Mode::Sample | Mode::Stateful, [sample]) => Item::Sample(sample.clone()),
+            _ => Item::Batch(samples.to_vec()),
+        };
+        let held = self.held;
+        let (output, took) = self.timed(|op, stop| op.apply(item, stop));
+        let stayed = self.held > held || output.dropped == 0;
+        let is_stateful = self.mode() == Mode::Stateful;
+        let (mut made, mut failed) = (samples_of(output.items), output.failed);
+        let trials = samples.iter().map(|sample| {
+            let own = |origin: u64| is_stateful || origin == sample.origin.index;
+            let own_made: Vec<Sample> = made.extract_if(.., |made| own(made.origin.index)).collect();
+            let own_failed: Vec<Failed> =
+                failed.extract_if(.., |failed| own(failed.sample.origin.index)).collect();
+            let mut trial = self.trial(&sample.key, own_made, own_failed, all);
+            trial.bytes_in = self.bytes_in(sample);
+            if is_stateful && trial.outcome == Outcome::Dropped && stayed {
+                trial.outcome = Outcome::Held;
+            }
+            trial
+        });
+        let samples = trials.collect();
+        self.called(samples, took)
+    }
+
+    /// Asks it for what it holds.
+    pub(super) fn finish(&mut self, all: &[Sample]) -> CallTrial {
+        let (output, took) = self.timed(|op, stop| op.finish(stop));
+        let trial = self.trial("finish", samples_of(output.items), output.failed, all);
+        self.called(vec![trial], took)
+    }
+
+    fn timed(&mut self, call: impl FnOnce(&mut dyn ThreadOp, &StopFlag) -> Output) -> (Output, Times) {
+        let before = Times::now();
+        let output = call(self.op.as_mut(), &self.stop);
+        let took = before.until_now();
+        self.held = output.held;
+        self.is_broken = output.failed.iter().any(|failed| failed.fault.class != FailureClass::Data);
+        (output, took)
+    }
+
+    fn called(&self, samples: Vec<SampleTrial>, took: Times) -> CallTrial {
+        CallTrial {
+            samples,
+            cpu_s: took.cpu.as_secs_f64(),
+            wall_s: took.wall.as_secs_f64(),
+            memory_bytes: self.factory.memory_peak(),
+        }
+    }
+
+    /// What became of the sample `key`. Of several failures the first is its own; the others were held.
+    fn trial(&self, key: &str, made: Vec<Sample>, failed: Vec<Failed>, all: &[Sample]) -> SampleTrial {
+        let made: Vec<MadeSample> = made.iter().map(|sample| self.made(sample, all)).collect();
+        let outcome = match (failed.as_slice(), made.as_slice()) {
+            ([_, ..], _) => Outcome::Failed,
+            ([], []) => Outcome::Dropped,
+            ([], [one]) if one.key == key => Outcome::Kept,
+            ([], _) => Outcome::Many,
+        };
+        SampleTrial {
+            key: key.to_owned(),
+            outcome,
+            failure: failed.first().map(|first| Failure {
+                class: first.fault.class,
+                message: first.fault.message.to_string(),
+                held_lost: failed.len() as u64 - 1,
+            }),
+            bytes_in: 0,
+            bytes_out: made
+                .iter()
+                .map(|sample| sample.fields.iter().map(|field| field.bytes).sum::<u64>())
+                .sum(),
+            made,
+        }
+    }
+
+    fn made(&self, sample: &Sample, all: &[Sample]) -> MadeSample {
+        let input = usize::try_from(sample.origin.index).ok().and_then(|index| all.get(index));
+        let is_carried = |name: &str| {
+            !self.is_wanted(name) && input.and_then(|input| input.field(name)) == sample.field(name)
+        };
+        let fields = sample.fields.iter().filter(|field| !is_carried(&field.name)).map(made_field).collect();
+        MadeSample { key: sample.key.to_string(), fields }
+    }
+
+    fn bytes_in(&self, sample: &Sample) -> u64 {
+        let crossing = sample.fields.iter().filter(|field| self.is_wanted(&field.name));
+        crossing.map(|field| field.value.bytes()).sum()
+    }
+
+    fn is_wanted(&self, name: &str) -> bool {
+        let wants = &self.factory.module().manifest().wants;
+        wants.as_ref().is_none_or(|wants| wants.iter().any(|wanted| wanted == name))
+    }
+
+    fn mode(&self) -> Mode {
+        self.factory.module().manifest().mode
+    }
+}
+
+fn samples_of(items: Items) -> Vec<Sample> {
+    let items = match items {
+        Items::None => Vec::new(),
+        Items::One(item) => vec![item],
+        Items::Many(items) => items,
+    };
+    let samples = items.into_iter().flat_map(|item| match item {
+        Item::Sample(sample) => vec![sample],
+        Item::Batch(samples) => samples,
+        // No module makes these.
+        Item::Collated(_) => Vec::new(),
+    });
+    samples.collect()
+}
+
+impl Times {
+    fn now() -> Self {
+        Self { cpu: clock(ClockId::ThreadCPUTime), wall: clock(ClockId::Monotonic) }
+    }
+
+    fn until_now(self) -> Self {
+        let now = Self::now();
+        Self { cpu: now.cpu.saturating_sub(self.cpu), wall: now.wall.saturating_sub(self.wall) }
+    }
+}
+
+fn clock(clock: ClockId) -> Duration {
+    clock_gettime(clock).try_into().expect("these clocks count up from zero")
+}

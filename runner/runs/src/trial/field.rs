@@ -1,0 +1,205 @@
+use penstock_engine::item::{Dtype, Field, Tensor, Value};
+use penstock_types::text::printable;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+/// Most bytes of a text that are told.
+const MAX_START: usize = 60;
+/// Bytes of a digest that are told: enough to see that two values differ.
+const DIGEST_BYTES: usize = 6;
+
+/// A field that came out of a module.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MadeField {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    #[serde(flatten)]
+    pub value: MadeValue,
+    /// Bytes of its value.
+    pub bytes: u64,
+    /// The start of the SHA-256 digest of type and value.
+    pub digest: String,
+}
+
+/// What a field holds, in short.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum MadeValue {
+    /// Bytes.
+    Blob,
+    /// Text.
+    Text {
+        /// Its length in characters.
+        characters: u64,
+        /// How it begins, printable.
+        start: String,
+    },
+    /// A whole number.
+    Int {
+        /// The number.
+        value: i64,
+    },
+    /// A real number.
+    Real {
+        /// The number; `null` in JSON unless it is finite.
+        value: f64,
+    },
+    /// An array.
+    Tensor {
+        /// Element type, e.g. `float32`.
+        dtype: &'static str,
+        /// Dimensions, slowest first.
+        shape: Vec<u32>,
+        /// Smallest element; `None` without elements that are numbers.
+        min: Option<f64>,
+        /// Largest element.
+        max: Option<f64>,
+        /// Mean of the elements that are numbers.
+        mean: Option<f64>,
+        /// Elements that are not a number.
+        nan: u64,
+    },
+}
+
+/// What there is to tell of a field.
+pub(super) fn made_field(field: &Field) -> MadeField {
+    let value = match &field.value {
+        Value::Blob(_) => MadeValue::Blob,
+        Value::Text(text) => {
+            MadeValue::Text { characters: text.chars().count() as u64, start: printable(text, MAX_START) }
+        }
+        Value::Int(value) => MadeValue::Int { value: *value },
+        Value::Real(value) => MadeValue::Real { value: *value },
+        Value::Tensor(tensor) => of_tensor(tensor),
+    };
+    let digest = digest(&field.value);
+    MadeField { name: field.name.to_string(), value, bytes: field.value.bytes(), digest }
+}
+
+fn of_tensor(tensor: &Tensor) -> MadeValue {
+    let (mut min, mut max, mut sum, mut count, mut nan) = (f64::INFINITY, f64::NEG_INFINITY, 0.0, 0_u64, 0);
+    for element in tensor.data.chunks_exact(tensor.dtype.size()).map(|bytes| number(tensor.dtype, bytes)) {
+        if element.is_nan() {
+            nan += 1;
+        } else {
+            (min, max) = (min.min(element), max.max(element));
+            sum += element;
+            count += 1;
+        }
+    }
+    let some = |figure: f64| (count > 0).then_some(figure);
+    MadeValue::Tensor {
+        dtype: tensor.dtype.name(),
+        shape: tensor.shape.clone(),
+        min: some(min),
+        max: some(max),
+        mean: some(sum / count as f64),
+        nan,
+    }
+}
+
+/// One element, little-endian, of as many bytes as its type has.
+fn number(dtype: Dtype, bytes: &[u8]) -> f64 {
+    let bits = bytes.iter().rev().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
+    match dtype {
+        Dtype::Boolean | Dtype::Uint8 | Dtype::Uint16 => bits as f64,
+        Dtype::Int8 => f64::from(bits as i8),
+        Dtype::Int16 => f64::from(bits as i16),
+        Dtype::Int32 => f64::from(bits as i32),
+        Dtype::Int64 => bits as i64 as f64,
+        Dtype::Float16 => half(bits),
+        Dtype::Bfloat16 => f64::from(f32::from_bits((bits as u32) << 16)),
+        Dtype::Float32 => f64::from(f32::from_bits(bits as u32)),
+        Dtype::Float64 => f64::from_bits(bits),
+    }
+}
+
+/// An IEEE half: one bit of sign, five of exponent, ten of fraction.
+fn half(bits: u64) -> f64 {
+    let (exponent, fraction) = (i32::from((bits >> 10) as u8 & 0x1f), (bits & 0x3ff) as f64 / 1024.0);
+    let magnitude = match exponent {
+        0 => fraction * 2_f64.powi(-14),
+        0x1f if fraction == 0.0 => f64::INFINITY,
+        0x1f => f64::NAN,
+        _ => (1.0 + fraction) * 2_f64.powi(exponent - 15),
+    };
+    if bits & 0x8000 == 0 { magnitude } else { -magnitude }
+}
+
+fn digest(value: &Value) -> String {
+    let mut digest = Sha256::new();
+    match value {
+        Value::Blob(bytes) => digest.update(bytes),
+        Value::Text(text) => digest.update(text),
+        Value::Int(number) => digest.update(number.to_le_bytes()),
+        Value::Real(number) => digest.update(number.to_bits().to_le_bytes()),
+        Value::Tensor(tensor) => {
+            digest.update(format!("{} {:?}", tensor.dtype.name(), tensor.shape));
+            digest.update(&tensor.data);
+        }
+    }
+    // Values of different types may have the same bytes.
+    let kind = match value {
+        Value::Blob(_) => 0,
+        Value::Text(_) => 1,
+        Value::Int(_) => 2,
+        Value::Real(_) => 3,
+        Value::Tensor(_) => 4_u8,
+    };
+    digest.update([kind]);
+    digest.finalize().iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(value: Value) -> MadeField {
+        made_field(&Field { name: "x".into(), value })
+    }
+
+    fn tensor(dtype: Dtype, data: Vec<u8>) -> MadeValue {
+        let shape = vec![u32::try_from(data.len() / dtype.size()).unwrap()];
+        field(Value::Tensor(Tensor { dtype, shape, data: data.into() })).value
+    }
+
+    #[test]
+    fn elements_of_every_type_are_read() {
+        for (dtype, bytes, expected) in [
+            (Dtype::Boolean, vec![1], 1.0),
+            (Dtype::Uint8, vec![255], 255.0),
+            (Dtype::Int8, vec![255], -1.0),
+            (Dtype::Int16, vec![0xfe, 0xff], -2.0),
+            (Dtype::Uint16, vec![0xfe, 0xff], 65534.0),
+            (Dtype::Int32, (-3_i32).to_le_bytes().to_vec(), -3.0),
+            (Dtype::Int64, (-4_i64).to_le_bytes().to_vec(), -4.0),
+            (Dtype::Float16, vec![0x00, 0xc1], -2.5),
+            (Dtype::Float16, vec![0x01, 0x00], 2_f64.powi(-24)),
+            (Dtype::Bfloat16, vec![0x20, 0xc0], -2.5),
+            (Dtype::Float32, 1.25_f32.to_le_bytes().to_vec(), 1.25),
+            (Dtype::Float64, 0.1_f64.to_le_bytes().to_vec(), 0.1),
+        ] {
+            assert_eq!(number(dtype, &bytes), expected, "{dtype:?}");
+        }
+        assert!(number(Dtype::Float16, &[0x01, 0x7c]).is_nan());
+        assert_eq!(number(Dtype::Float16, &[0x00, 0xfc]), f64::NEG_INFINITY);
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_counted_and_left_out() {
+        let data = [1.0_f32, f32::NAN, 3.0].iter().flat_map(|number| number.to_le_bytes()).collect();
+        let MadeValue::Tensor { min, max, mean, nan, .. } = tensor(Dtype::Float32, data) else { panic!() };
+        assert_eq!((min, max, mean, nan), (Some(1.0), Some(3.0), Some(2.0), 1));
+        let MadeValue::Tensor { min, mean, .. } = tensor(Dtype::Uint8, Vec::new()) else { panic!() };
+        assert_eq!((min, mean), (None, None));
+    }
+
+    #[test]
+    fn values_of_different_types_have_different_digests() {
+        let blob = field(Value::Blob(bytes::Bytes::from_static(b"ab")));
+        let text = field(Value::Text("ab".into()));
+        assert_eq!((blob.bytes, text.bytes), (2, 2));
+        assert!(blob.digest != text.digest && blob.digest.len() == 12);
+    }
+}

@@ -1,0 +1,182 @@
+//! Samples of files, made as a run makes them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_engine::item::{Origin, Sample, Value};
+use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, ListSource, OpenFault, RecordSource};
+use penstock_types::traversal::TraversalSettings;
+
+/// Most samples of one trial.
+pub const MAX_INPUT_SAMPLES: usize = 10_000;
+/// Most bytes of all of them.
+pub const MAX_INPUT_BYTES: u64 = 1 << 30;
+
+/// Ends of the names of files whose lines are samples.
+const RECORDS: [&str; 2] = [".ndjson", ".jsonl"];
+
+/// Which field a file's content becomes.
+#[derive(Clone, Debug)]
+pub struct FileField {
+    /// The field's name.
+    pub name: String,
+    /// Whether it is text rather than bytes.
+    pub is_text: bool,
+}
+
+/// Why there are no samples.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    /// A file or a folder cannot be read.
+    #[error("cannot read `{}`", .path.display())]
+    Read {
+        /// Which one.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A folder cannot be used.
+    #[error("cannot read `{}`", .path.display())]
+    Open {
+        /// Which one.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: OpenFault,
+    },
+    /// What lies in a folder, or the lines of a file, cannot be read.
+    #[error("`{}`", .path.display())]
+    Source {
+        /// Which one.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: SourceFault,
+    },
+    /// A file is to be text and is not.
+    #[error("`{}` is not UTF-8 text: byte {byte} is no character's start; leave `--text` away to hand it over as bytes", .path.display())]
+    NotText {
+        /// Which one.
+        path: PathBuf,
+        /// Where the text ends, from 1.
+        byte: usize,
+    },
+    /// More than a trial is for.
+    #[error(
+        "that is more than {MAX_INPUT_SAMPLES} samples or {} MiB of them; try a few, and run a pipeline on the rest",
+        MAX_INPUT_BYTES >> 20
+    )]
+    TooMany,
+}
+
+/// The samples of files and folders, in order. A line of an NDJSON file (`.ndjson`, `.jsonl`) is a sample as the source
+/// `records` makes it; any other file is one as `fetch` makes it, with its content in `field`. A folder stands for all
+/// files in it, by their keys.
+pub async fn read_samples(paths: &[PathBuf], field: &FileField) -> Result<Vec<Sample>, InputError> {
+    let mut read = Samples { samples: Vec::new(), bytes: 0, field };
+    for path in paths {
+        let unreadable = |source| InputError::Read { path: path.clone(), source };
+        // A link to a file is as good as the file; a store of its folder would not follow it out.
+        let place = fs::canonicalize(path).map_err(unreadable)?;
+        if place.is_dir() {
+            read.folder(path, &place).await?;
+        } else {
+            read.file(path, &path.to_string_lossy(), &place).await?;
+        }
+    }
+    Ok(read.samples)
+}
+
+struct Samples<'a> {
+    samples: Vec<Sample>,
+    bytes: u64,
+    field: &'a FileField,
+}
+
+impl Samples<'_> {
+    async fn folder(&mut self, path: &Path, place: &Path) -> Result<(), InputError> {
+        let mut source = ListSource::new(store(path, place)?, "", "", all());
+        while let Some(listed) = next(&mut source, path).await? {
+            for sample in listed {
+                self.file(&path.join(&*sample.key), &sample.key, &place.join(&*sample.key)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file at `place`, called `path` by the user.
+    async fn file(&mut self, path: &Path, key: &str, place: &Path) -> Result<(), InputError> {
+        if RECORDS.iter().any(|end| key.ends_with(end)) {
+            return self.records(path, place).await;
+        }
+        let unreadable = |source| InputError::Read { path: path.to_owned(), source };
+        let size = fs::metadata(place).map_err(unreadable)?.len();
+        if self.bytes.saturating_add(size) > MAX_INPUT_BYTES {
+            return Err(InputError::TooMany);
+        }
+        let content = fs::read(place).map_err(unreadable)?;
+        let value = if self.field.is_text {
+            Value::Text(String::from_utf8(content).map_err(|error| InputError::NotText {
+                path: path.to_owned(),
+                byte: error.utf8_error().valid_up_to() + 1,
+            })?)
+        } else {
+            Value::Blob(Bytes::from(content))
+        };
+        let mut sample = Sample::new(key, Origin::default());
+        sample.set(self.field.name.as_str(), value);
+        self.push(sample)
+    }
+
+    async fn records(&mut self, path: &Path, place: &Path) -> Result<(), InputError> {
+        let (Some(folder), Some(name)) = (place.parent(), place.file_name().and_then(|name| name.to_str()))
+        else {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "its name is not UTF-8");
+            return Err(InputError::Read { path: path.to_owned(), source });
+        };
+        let mut source = RecordSource::new(store(path, folder)?, name, all());
+        while let Some(records) = next(&mut source, path).await? {
+            records.into_iter().try_for_each(|sample| self.push(sample))?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, sample: Sample) -> Result<(), InputError> {
+        self.bytes = self.bytes.saturating_add(sample.bytes());
+        if self.samples.len() == MAX_INPUT_SAMPLES || self.bytes > MAX_INPUT_BYTES {
+            return Err(InputError::TooMany);
+        }
+        self.samples.push(sample);
+        Ok(())
+    }
+}
+
+/// Every entry once, in order.
+fn all() -> TraversalSettings {
+    TraversalSettings {
+        seed: 0,
+        shuffle: false,
+        shard: None,
+        limit: None,
+        epochs: Some(std::num::NonZeroU32::MIN),
+    }
+}
+
+fn store(path: &Path, folder: &Path) -> Result<BoundedStore, InputError> {
+    let open = |source| InputError::Open { path: path.to_owned(), source };
+    Ok(BoundedStore::new(Arc::new(FolderStore::open("input", folder).map_err(open)?), DEFAULT_READS))
+}
+
+async fn next(source: &mut dyn Source, path: &Path) -> Result<Option<Vec<Sample>>, InputError> {
+    match source.next().await {
+        Ok(Some(Produced::Samples(samples))) => Ok(Some(samples)),
+        Ok(Some(Produced::EpochEnd)) => Ok(Some(Vec::new())),
+        Ok(None) => Ok(None),
+        Err(source) => Err(InputError::Source { path: path.to_owned(), source }),
+    }
+}
