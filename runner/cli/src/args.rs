@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum, value_parser};
 
 /// Runs data-loading pipelines for ML and tells what limits them.
 ///
@@ -34,6 +34,18 @@ pub(crate) enum Command {
     /// Print the JSON Schema of the pipeline document.
     #[command(after_help = "Example:\n  penstock schema > pipeline.schema.json")]
     Schema,
+    /// Make a crate with a stage in it that builds and tests at once.
+    #[command(after_help = "Example:\n  penstock new decode-resize\n\nExit codes: 0 made, 2 it cannot be made.")]
+    New(NewArgs),
+    /// Try a stage module on a few samples: what becomes of each, and what it takes.
+    ///
+    /// Host code, limits and seeds are those of a run over the same samples.
+    #[command(
+        after_help = "Examples:\n  penstock test-stage decode_resize.wasm -i photos -p '{\"size\": 64}'\n  \
+        penstock test-stage text_filter.wasm -i corpus.ndjson --repeat 3\n\n\
+        Exit codes: 0 nothing failed or differed, 1 something did, or the module does not start, 2 bad input."
+    )]
+    TestStage(TestStageArgs),
     /// Look at stage modules.
     #[command(subcommand)]
     Module(ModuleCommand),
@@ -90,6 +102,80 @@ pub(crate) struct PipelineArgs {
     /// Worker threads; wins over the document.
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<u32>,
+    /// Where compiled modules are kept [default: ~/.cache/penstock].
+    #[arg(long, value_name = "DIR", env = "PENSTOCK_CACHE_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub(crate) cache_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NewArgs {
+    /// Name of the stage and of the folder that is made for it, e.g. `decode-resize`.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// What the stage is called with.
+    #[arg(long, value_enum, default_value = "sample")]
+    pub(crate) mode: NewMode,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum NewMode {
+    /// One sample a call; any number of instances.
+    Sample,
+    /// All samples of one batch a call.
+    Batch,
+    /// One sample a call, one instance, which may hold samples back.
+    Stateful,
+}
+
+impl NewMode {
+    /// The word in manifests.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sample => "sample",
+            Self::Batch => "batch",
+            Self::Stateful => "stateful",
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TestStageArgs {
+    /// The module, a WebAssembly file.
+    #[arg(value_name = "MODULE")]
+    pub(crate) module: PathBuf,
+    /// Samples: the lines of `.ndjson` and `.jsonl` files, any other file whole, a folder for all files in it.
+    #[arg(long = "input", short, value_name = "FILE", num_args = 1.., required = true)]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// What the stage is set up with, as JSON or as a file that holds it.
+    #[arg(long, short, value_name = "JSON|@FILE", default_value = "{}", hide_default_value = true)]
+    pub(crate) params: String,
+    /// Try each sample so often, on new instances and in other orders, and tell whether it always becomes the same.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u32).range(1..=1000))]
+    pub(crate) repeat: u32,
+    /// Field that a file's content becomes [default: bytes, or text with --text].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) field: Option<String>,
+    /// Hand the content of files over as text instead of bytes.
+    #[arg(long)]
+    pub(crate) text: bool,
+    /// Samples of one call, for a module of mode `batch` [default: 8].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
+    pub(crate) batch: Option<u32>,
+    /// Let an asset's name stand for a file.
+    #[arg(long = "asset", value_name = "NAME=FILE")]
+    pub(crate) assets: Vec<String>,
+    /// CPU time for one sample.
+    #[arg(long, value_name = "MS", default_value = "5000", value_parser = value_parser!(u32).range(1..=3_600_000))]
+    pub(crate) deadline_ms: u32,
+    /// Memory of one instance.
+    #[arg(long, value_name = "MIB", default_value = "256", value_parser = value_parser!(u32).range(1..=4096))]
+    pub(crate) memory_mib: u32,
+    /// Stands for the pipeline document's seed.
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) seed: u64,
+    /// Print everything as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Where compiled modules are kept [default: ~/.cache/penstock].
     #[arg(long, value_name = "DIR", env = "PENSTOCK_CACHE_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) cache_dir: Option<PathBuf>,

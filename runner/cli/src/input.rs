@@ -129,14 +129,14 @@ fn bytes(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn pair<'a>(given: &'a str, flag: &str, form: &str) -> Result<(&'a str, &'a str)> {
+pub(crate) fn pair<'a>(given: &'a str, flag: &str, form: &str) -> Result<(&'a str, &'a str)> {
     match given.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name, value)),
         _ => Err(bad(format!("`{flag} {given}` is not a name and what it stands for; write {flag} {form}"))),
     }
 }
 
-fn once<'a>(named: &mut BTreeSet<&'a str>, name: &'a str, flag: &str) -> Result<()> {
+pub(crate) fn once<'a>(named: &mut BTreeSet<&'a str>, name: &'a str, flag: &str) -> Result<()> {
     if named.insert(name) {
         return Ok(());
     }
@@ -153,10 +153,12 @@ pub(crate) fn module_bytes(path: &Path) -> io::Result<Vec<u8>> {
 /// Where compiled modules are kept. The folder that the user names has to work; without the usual one modules are compiled at
 /// every start.
 fn cache(args: &PipelineArgs) -> Option<PathBuf> {
-    if args.modules.is_empty() {
-        return None;
-    }
-    let named = args.cache_dir.clone().filter(|folder| !folder.as_os_str().is_empty());
+    if args.modules.is_empty() { None } else { cache_folder(args.cache_dir.as_deref()) }
+}
+
+/// The folder that the user names, or else the usual one.
+pub(crate) fn cache_folder(named: Option<&Path>) -> Option<PathBuf> {
+    let named = named.filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
     named.or_else(|| {
         let usual = default_cache()?;
         match fs::create_dir_all(&usual) {

@@ -17,7 +17,7 @@ use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command, ModuleCommand};
-use crate::commands::{check, compile_module, module, run, schema};
+use crate::commands::{check, compile_module, module, new, run, schema, test_stage};
 use crate::input::BadInput;
 use crate::text::warn;
 
@@ -33,11 +33,13 @@ const STOPPED: u8 = 130;
 fn main() -> ExitCode {
     heaps::bound();
     let args = Args::parse();
-    let _logs = start_logs(args.log_json);
+    let _logs = start_logs(args.log_json, &args.command);
     let outcome = match &args.command {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::check(args),
         Command::Schema => schema::print(),
+        Command::New(args) => new::new(args),
+        Command::TestStage(args) => test_stage::test_stage(args),
         Command::Module(ModuleCommand::Inspect(args)) => module::inspect(args),
         Command::CompileModule => return compile_module::answer(),
     };
@@ -62,11 +64,11 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 /// What modules say is shown from `info` on, Penstock itself from `warn` on; `PENSTOCK_LOG` changes that.
 /// Lines are written by a thread of their own, so that a terminal that stands still holds nothing up; what it does not take
-/// in time is lost.
-fn start_logs(json: bool) -> WorkerGuard {
+/// in time is lost. `test-stage` shows what its module says in its report.
+fn start_logs(json: bool, command: &Command) -> WorkerGuard {
     let (stderr, guard) = tracing_appender::non_blocking(io::stderr());
     let filter = EnvFilter::try_from_env("PENSTOCK_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("warn,penstock_wasm::log=info"));
+        .unwrap_or_else(|_| EnvFilter::new(format!("warn,penstock_wasm::log={}", modules_from(command))));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr)
@@ -79,4 +81,12 @@ fn start_logs(json: bool) -> WorkerGuard {
         logs.init()
     }
     guard
+}
+
+/// The least level at which what modules say is logged.
+fn modules_from(command: &Command) -> &'static str {
+    match command {
+        Command::TestStage(_) => "off",
+        _ => "info",
+    }
 }

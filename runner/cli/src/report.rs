@@ -167,7 +167,7 @@ fn stage_line(stage: &StageRecord) -> String {
     )
 }
 
-fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+pub(crate) fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(header.iter().copied()).add_rows(rows);
     for (position, column) in table.column_iter_mut().enumerate() {

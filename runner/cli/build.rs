@@ -1,0 +1,135 @@
+//! Lays the guest SDK's sources into the binary, for `penstock new`: the SDK is on no registry, so a stage made anywhere
+//! brings its own copy. What its manifests take from our workspace is written out in them.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use toml::{Table, Value};
+
+/// What of the SDK a stage is built with; its tests stay here.
+const PARTS: [&str; 6] = ["Cargo.toml", "README.md", "setup-target.sh", "src", "wit", "macros"];
+
+fn main() -> Result<()> {
+    let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../..").canonicalize()?;
+    let sdk = root.join("guest-sdk");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    println!("cargo::rerun-if-changed={}", root.join("Cargo.toml").display());
+    let workspace = table(&root.join("Cargo.toml"))?;
+
+    let mut files = BTreeMap::new();
+    for part in PARTS {
+        println!("cargo::rerun-if-changed={}", sdk.join(part).display());
+        collect(&sdk, Path::new(part), &mut files)?;
+    }
+    println!("cargo::rerun-if-changed={}", root.join("LICENSE").display());
+    files.insert("LICENSE".to_owned(), root.join("LICENSE"));
+    let mut list = String::from("[\n");
+    for (name, path) in &mut files {
+        if name.ends_with("Cargo.toml") {
+            let manifest = standalone(table(path)?, &workspace, Path::new("guest-sdk").join(name).parent())
+                .with_context(|| format!("`{}` cannot stand alone", path.display()))?;
+            *path = out.join(name.replace('/', "-"));
+            fs::write(&*path, toml::to_string(&manifest)?)?;
+        }
+        writeln!(
+            list,
+            "    ({name:?}, include_str!({:?})),",
+            path.to_str().context("a path that is not UTF-8")?
+        )?;
+    }
+    list.push_str("]\n");
+    fs::write(out.join("sdk.rs"), list)?;
+    Ok(())
+}
+
+/// All files at or below `part`, by their names within the SDK.
+fn collect(sdk: &Path, part: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<()> {
+    let path = sdk.join(part);
+    if path.is_dir() {
+        for entry in fs::read_dir(&path)? {
+            collect(sdk, &part.join(entry?.file_name()), files)?;
+        }
+    } else {
+        let name = part.to_str().context("a file's name is not UTF-8")?;
+        files.insert(name.to_owned(), path);
+    }
+    Ok(())
+}
+
+fn table(path: &Path) -> Result<Table> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    text.parse().with_context(|| format!("`{}` is not TOML", path.display()))
+}
+
+/// The manifest of the package in `folder` with everything in it that says `workspace = true` replaced by what the
+/// workspace says.
+fn standalone(mut manifest: Table, workspace: &Table, folder: Option<&Path>) -> Result<Table> {
+    let shared = workspace["workspace"].as_table().context("the workspace's manifest is none")?;
+    let of = |section: &str| shared.get(section).and_then(Value::as_table).cloned().unwrap_or_default();
+    for (name, value) in manifest["package"].as_table_mut().context("no package")? {
+        if inherits(value) {
+            *value = of("package").get(name).with_context(|| format!("no `{name}` to inherit"))?.clone();
+        }
+    }
+    if manifest.get("lints").is_some_and(inherits) {
+        manifest.insert("lints".into(), of("lints").into());
+    }
+    let folder = folder.context("a package lies in a folder")?;
+    let known = of("dependencies");
+    each_dependencies(&mut manifest, &mut |dependencies| {
+        for (name, value) in dependencies {
+            if inherits(value) {
+                let shared = known.get(name).with_context(|| format!("no `{name}` to inherit"))?;
+                *value = inherited(value, shared, folder).with_context(|| format!("dependency `{name}`"))?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(manifest)
+}
+
+fn inherits(value: &Value) -> bool {
+    value.get("workspace").and_then(Value::as_bool) == Some(true)
+}
+
+/// Every table of dependencies, those of targets included.
+fn each_dependencies(manifest: &mut Table, change: &mut dyn FnMut(&mut Table) -> Result<()>) -> Result<()> {
+    manifest.remove("dev-dependencies");
+    for section in ["dependencies", "build-dependencies"] {
+        if let Some(dependencies) = manifest.get_mut(section).and_then(Value::as_table_mut) {
+            change(dependencies)?;
+        }
+    }
+    if let Some(targets) = manifest.get_mut("target").and_then(Value::as_table_mut) {
+        for (_, target) in targets {
+            each_dependencies(target.as_table_mut().context("a target's section is a table")?, change)?;
+        }
+    }
+    Ok(())
+}
+
+/// A dependency as the workspace has it, with what the package adds; a path leads from the package's own folder.
+fn inherited(own: &Value, shared: &Value, folder: &Path) -> Result<Value> {
+    let mut whole = match shared {
+        Value::String(version) => Table::from_iter([("version".to_owned(), Value::String(version.clone()))]),
+        Value::Table(table) => table.clone(),
+        other => bail!("`{other}` is neither a version nor a table"),
+    };
+    if let Some(path) = whole.get("path").and_then(Value::as_str) {
+        let within =
+            Path::new(path).strip_prefix(folder).context("the SDK may depend on its own parts only")?;
+        let within = within.to_str().context("a path that is not UTF-8")?.to_owned();
+        whole.insert("path".into(), Value::String(within));
+    }
+    for (name, value) in own.as_table().into_iter().flatten().filter(|(name, _)| *name != "workspace") {
+        match (whole.get_mut(name), value) {
+            (Some(Value::Array(features)), Value::Array(more)) => features.extend(more.iter().cloned()),
+            _ => drop(whole.insert(name.clone(), value.clone())),
+        }
+    }
+    Ok(Value::Table(whole))
+}

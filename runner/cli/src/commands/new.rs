@@ -1,0 +1,59 @@
+//! `penstock new`: a crate with a stage in it that builds and tests at once, wherever it lies.
+
+mod files;
+mod name;
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::COMPLETED;
+use crate::args::NewArgs;
+use crate::input::bad;
+use crate::text::say;
+
+/// Makes the folder of a new stage.
+pub(crate) fn new(args: &NewArgs) -> Result<u8> {
+    let name = args.name.as_str();
+    name::check(name).map_err(|reason| bad(format!("`{name}` cannot name a stage: {reason}")))?;
+    let folder = Path::new(name);
+    fs::create_dir(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => bad(format!(
+            "`{name}` is here already, and nothing is overwritten; choose another name or remove it"
+        )),
+        _ => bad(format!("cannot make the folder `{name}`: {error}")),
+    })?;
+    if let Err(error) =
+        files::of(args).into_iter().try_for_each(|(file, text)| write(&folder.join(file), &text))
+    {
+        // Half a crate is of no use, and nobody but us has written here.
+        fs::remove_dir_all(folder).unwrap_or_default();
+        return Err(bad(format!("cannot write the files of `{name}`: {error}")));
+    }
+    say(&next_steps(args))?;
+    Ok(COMPLETED)
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let is_program = path.extension().is_some_and(|extension| extension == "sh");
+    let mode = if is_program { 0o777 } else { 0o666 };
+    OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(text.as_bytes())
+}
+
+fn next_steps(args: &NewArgs) -> String {
+    let name = &args.name;
+    let steps = [
+        format!("cd {name}"),
+        "cargo test".to_owned(),
+        "./build.sh".to_owned(),
+        format!("penstock test-stage {name}.wasm -i samples"),
+        format!("penstock run pipeline.json --store samples=samples --module {name}={name}.wasm"),
+    ];
+    format!("made `{name}`, a stage of mode {}; go on with\n  {}", args.mode.name(), steps.join("\n  "))
+}

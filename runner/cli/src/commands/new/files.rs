@@ -1,0 +1,98 @@
+//! The files of a new stage: a template by mode, and the SDK.
+
+use crate::args::{NewArgs, NewMode};
+
+/// The SDK's files by their names, as the build script collected them.
+const SDK: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/sdk.rs"));
+
+macro_rules! template {
+    ($file:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/template/", $file))
+    };
+}
+
+/// What every stage has.
+const COMMON: [(&str, &str); 8] = [
+    ("Cargo.toml", template!("Cargo.toml")),
+    (".cargo/config.toml", template!("cargo-config.toml")),
+    (".gitignore", template!("gitignore")),
+    ("README.md", template!("README.md")),
+    ("build.sh", template!("build.sh")),
+    ("samples/blank.txt", template!("samples/blank.txt")),
+    ("samples/penstock.txt", template!("samples/penstock.txt")),
+    ("samples/short.txt", template!("samples/short.txt")),
+];
+
+/// What differs by mode.
+struct Variant {
+    source: &'static str,
+    pipeline: &'static str,
+    /// A sentence of the README.
+    what: &'static str,
+    /// Params to try.
+    params: &'static str,
+}
+
+/// All files of the stage by their names within its folder.
+pub(super) fn of(args: &NewArgs) -> Vec<(String, String)> {
+    let variant = variant(args.mode);
+    let fill = |text: &str| {
+        text.replace("{{name}}", &args.name)
+            .replace("{{library}}", &args.name.replace('-', "_"))
+            .replace("{{rust}}", env!("CARGO_PKG_RUST_VERSION"))
+            .replace("{{what}}", variant.what)
+            .replace("{{params}}", variant.params)
+    };
+    let own = [("src/lib.rs", variant.source), ("pipeline.json", variant.pipeline)];
+    let filled = COMMON.into_iter().chain(own).map(|(file, text)| (file.to_owned(), fill(text)));
+    let sdk = SDK.iter().map(|(file, text)| (format!("penstock-guest/{file}"), (*text).to_owned()));
+    filled.chain(sdk).collect()
+}
+
+fn variant(mode: NewMode) -> Variant {
+    match mode {
+        NewMode::Sample => Variant {
+            source: template!("sample/lib.rs"),
+            pipeline: template!("sample/pipeline.json"),
+            what: "A stage of mode `sample`: called with one sample at a time. It keeps the first words of a text file.",
+            params: r#"{"words": 3}"#,
+        },
+        NewMode::Batch => Variant {
+            source: template!("batch/lib.rs"),
+            pipeline: template!("batch/pipeline.json"),
+            what: "A stage of mode `batch`: called with all samples of a batch. It makes rows of equal length.",
+            params: r#"{"longest": 16}"#,
+        },
+        NewMode::Stateful => Variant {
+            source: template!("stateful/lib.rs"),
+            pipeline: template!("stateful/pipeline.json"),
+            what: "A stage of mode `stateful`: the only instance of its run, which remembers. It packs files into sequences.",
+            params: r#"{"length": 100}"#,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_to_fill_in_and_the_sdk_stands_alone() {
+        for mode in [NewMode::Sample, NewMode::Batch, NewMode::Stateful] {
+            for (file, text) in of(&NewArgs { name: "first-words".into(), mode }) {
+                assert!(!text.contains("{{"), "{file}:\n{text}");
+                assert!(
+                    !file.ends_with("Cargo.toml") || !text.contains("workspace = true"),
+                    "{file}:\n{text}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_sdk_is_whole() {
+        for file in ["Cargo.toml", "macros/Cargo.toml", "src/lib.rs", "wit/stage.wit", "setup-target.sh"] {
+            assert!(SDK.iter().any(|(name, _)| *name == file), "`{file}` is missing");
+        }
+    }
+}

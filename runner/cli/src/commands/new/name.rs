@@ -1,0 +1,141 @@
+//! Which names a stage's crate may have.
+
+/// Words that Rust keeps for itself, of this or a later edition.
+const KEYWORDS: [&str; 53] = [
+    "abstract",
+    "as",
+    "async",
+    "await",
+    "become",
+    "box",
+    "break",
+    "const",
+    "continue",
+    "crate",
+    "do",
+    "dyn",
+    "else",
+    "enum",
+    "extern",
+    "false",
+    "final",
+    "fn",
+    "for",
+    "gen",
+    "if",
+    "impl",
+    "in",
+    "let",
+    "loop",
+    "macro",
+    "match",
+    "mod",
+    "move",
+    "mut",
+    "override",
+    "priv",
+    "pub",
+    "ref",
+    "return",
+    "self",
+    "static",
+    "struct",
+    "super",
+    "trait",
+    "true",
+    "try",
+    "type",
+    "typeof",
+    "union",
+    "unsafe",
+    "unsized",
+    "use",
+    "virtual",
+    "where",
+    "while",
+    "yield",
+    "macro_rules",
+];
+
+/// Names that cargo, the compiler or the new crate itself uses.
+const TAKEN: [&str; 11] = [
+    "alloc",
+    "build",
+    "core",
+    "deps",
+    "examples",
+    "incremental",
+    "penstock-guest",
+    "penstock-guest-macros",
+    "proc-macro",
+    "std",
+    "test",
+];
+
+/// Longest name.
+const MAX_LETTERS: usize = 64;
+
+/// Whether a crate and a module may be called so; else what is wrong and what would do.
+pub(super) fn check(name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("it is empty; write one like `decode-resize`".to_owned());
+    }
+    if name.contains(['/', '\\']) || name.starts_with('.') {
+        return Err("it is a path; the folder is made where you are, so write a name alone".to_owned());
+    }
+    if name.len() > MAX_LETTERS {
+        return Err(format!("it has {} letters, {MAX_LETTERS} would do", name.len()));
+    }
+    let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_".contains(letter);
+    if !name.starts_with(|first: char| first.is_ascii_lowercase()) || !name.chars().all(fits) {
+        let rule = "small letters a-z, digits, `-` and `_` would do, a letter first";
+        return Err(match proposal(name) {
+            Some(other) => format!("{rule}, e.g. `{other}`"),
+            None => rule.to_owned(),
+        });
+    }
+    if KEYWORDS.contains(&name) {
+        return Err(format!("it is a word of Rust; `{name}-stage` would do"));
+    }
+    if TAKEN.contains(&name.replace('_', "-").as_str()) {
+        return Err(format!("cargo or the SDK uses it; `{name}-stage` would do"));
+    }
+    Ok(())
+}
+
+/// A name near the one that does not do.
+fn proposal(name: &str) -> Option<String> {
+    let letters: String = name
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' })
+        .collect();
+    let trimmed = letters.trim_matches(|letter: char| !letter.is_ascii_alphanumeric());
+    let proposal = trimmed.trim_start_matches(|first: char| !first.is_ascii_lowercase());
+    (check(proposal).is_ok()).then(|| proposal.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_cargo_takes_are_taken() {
+        for name in ["a", "decode-resize", "mix_up2", "testing"] {
+            assert_eq!(check(name), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_near_name_is_proposed() {
+        assert_eq!(proposal("Resize Images").as_deref(), Some("resize-images"));
+        assert_eq!(proposal("3d-crop").as_deref(), Some("d-crop"));
+        assert_eq!(proposal("größe!").as_deref(), Some("gr--e"));
+        assert_eq!(proposal("日本"), None);
+    }
+
+    #[test]
+    fn a_name_is_as_long_as_it_may_be() {
+        assert_eq!(check(&"a".repeat(64)), Ok(()));
+        assert!(check(&"a".repeat(65)).is_err());
+    }
+}

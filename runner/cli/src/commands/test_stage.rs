@@ -1,0 +1,135 @@
+//! `penstock test-stage`: what a module does with a few samples.
+
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use penstock_engine::item::Sample;
+use penstock_runner::trial::{
+    FileField, MAX_INPUT_BYTES, TrialError, TrialSettings, check_trial_params, read_samples, try_module,
+};
+use penstock_types::manifest::Mode;
+use penstock_types::spec::{DeadlineMs, MemoryMib};
+use penstock_wasm::{Module, Sandbox, SandboxSettings};
+use serde_json::{Map, Value};
+
+use crate::args::TestStageArgs;
+use crate::commands::compile_module;
+use crate::input::{bad, cache_folder, module_bytes, once, pair, runtime};
+use crate::text::{say, warn};
+use crate::{COMPLETED, FAILED};
+
+/// Samples of a batch unless told otherwise.
+const BATCH: u32 = 8;
+/// Instances alive at a time: the one that is used, and the new one that takes its place or is compared with it.
+const INSTANCES: u32 = 2;
+
+/// Tries a module, and tells what became of each sample.
+pub(crate) fn test_stage(args: &TestStageArgs) -> Result<u8> {
+    let params = params(&args.params)?;
+    let assets = assets(&args.assets)?;
+    let samples = samples(args)?;
+    let module = module(args)?;
+    let manifest = module.manifest();
+    if args.batch.is_some() && manifest.mode != Mode::Batch {
+        return Err(bad(format!(
+            "`--batch` is for modules of mode `batch`, and `{}` is called with one sample; leave it away",
+            manifest.name
+        )));
+    }
+    let faults = check_trial_params(&module, &params);
+    if !faults.is_empty() {
+        let faults: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
+        return Err(bad(format!("the params do not fit:\n{}", faults.join("\n"))));
+    }
+    let settings = TrialSettings {
+        params,
+        deadline: DeadlineMs::new(args.deadline_ms).context("a deadline within its bounds")?,
+        memory: MemoryMib::new(args.memory_mib).context("a memory limit within its bounds")?,
+        assets,
+        seed: args.seed,
+        batch: args.batch.unwrap_or(BATCH) as usize,
+        repeat: args.repeat,
+    };
+    let report = match try_module(&module, samples, &settings) {
+        Err(TrialError::Start(fault)) => {
+            warn(&format!("error: the module does not start: {}", fault.message));
+            return Ok(FAILED);
+        }
+        report => report?,
+    };
+    if args.json {
+        say(&serde_json::to_string_pretty(&report)?)?;
+    } else {
+        say(&words::in_words(&report))?;
+    }
+    Ok(if report.is_good() { COMPLETED } else { FAILED })
+}
+
+fn samples(args: &TestStageArgs) -> Result<Vec<Sample>> {
+    let usual = if args.text { "text" } else { "bytes" };
+    let name = args.field.as_deref().unwrap_or(usual).to_owned();
+    let field = FileField { name, is_text: args.text };
+    let read = runtime()?.block_on(read_samples(&args.inputs, &field));
+    let samples = read.map_err(|error| bad(format!("{:#}", anyhow::Error::from(error))))?;
+    if samples.is_empty() {
+        return Err(bad("there are no samples: the input holds no line and no file"));
+    }
+    Ok(samples)
+}
+
+fn module(args: &TestStageArgs) -> Result<Module> {
+    let path = args.module.display();
+    let code = module_bytes(&args.module).map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
+    let sandbox = Sandbox::new(SandboxSettings {
+        cache_dir: cache_folder(args.cache_dir.as_deref()),
+        instances: INSTANCES,
+        compiler: compile_module::compiler(),
+        ..SandboxSettings::default()
+    })?;
+    sandbox.load(&code).map_err(|error| bad(format!("`{path}`: {error}")))
+}
+
+fn params(given: &str) -> Result<Map<String, Value>> {
+    let (text, origin) = match given.strip_prefix('@') {
+        Some(file) => {
+            let text = fs::read_to_string(file)
+                .map_err(|error| bad(format!("cannot read the params in `{file}`: {error}")))?;
+            (text, format!("in `{file}`"))
+        }
+        None => (given.to_owned(), "after `-p`".to_owned()),
+    };
+    match serde_json::from_str(&text) {
+        Ok(Value::Object(params)) => Ok(params),
+        Ok(_) => Err(bad(format!("the params {origin} are not a JSON object, such as {{\"size\": 224}}"))),
+        Err(error) => Err(bad(format!("the params {origin} are not JSON: {error}"))),
+    }
+}
+
+fn assets(given: &[String]) -> Result<BTreeMap<String, Bytes>> {
+    let mut named = BTreeSet::new();
+    let mut assets = BTreeMap::new();
+    for given in given {
+        let (name, path) = pair(given, "--asset", "NAME=FILE")?;
+        once(&mut named, name, "--asset")?;
+        let content = content(Path::new(path))
+            .map_err(|error| bad(format!("the asset `{name}` cannot be read at `{path}`: {error}")))?;
+        assets.insert(name.to_owned(), content);
+    }
+    Ok(assets)
+}
+
+fn content(path: &Path) -> std::io::Result<Bytes> {
+    let mut content = Vec::new();
+    let read = File::open(path)?.take(MAX_INPUT_BYTES + 1).read_to_end(&mut content)?;
+    if read as u64 > MAX_INPUT_BYTES {
+        let limit = format!("it has more than {} MiB", MAX_INPUT_BYTES >> 20);
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, limit));
+    }
+    Ok(Bytes::from(content))
+}
