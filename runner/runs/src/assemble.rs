@@ -18,7 +18,9 @@ use penstock_types::policy::Capacity;
 use penstock_types::spec::SleepOn;
 use penstock_types::traversal::{ShardFault, Traversal};
 use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
+use tokio::runtime::Handle;
 
+use crate::files::{FilesConsumer, FilesCount, FilesError, Place};
 use crate::modules::Modules;
 use crate::stores::Stores;
 
@@ -43,6 +45,9 @@ pub enum AssembleError {
         /// Why not.
         source: StoreError,
     },
+    /// The batches have no place.
+    #[error(transparent)]
+    Files(#[from] FilesError),
     /// The shard is none.
     #[error(transparent)]
     Shard(#[from] ShardFault),
@@ -67,10 +72,11 @@ pub(crate) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Builds the graph of a plan, to be drained by `consumer`: the only place that maps a kind to what does it.
+    /// Builds the graph of a plan between these ends: the only place that maps a kind to what does it.
     pub(crate) async fn assemble(
         &self,
         plan: &Plan,
+        source: Box<dyn Source>,
         consumer: Box<dyn Consumer>,
     ) -> Result<Assembled, AssembleError> {
         let mut guests = BTreeMap::new();
@@ -86,7 +92,7 @@ impl Parts<'_> {
         }
         let graph = Graph {
             name: plan.name.clone(),
-            source: self.source(&plan.source)?,
+            source,
             source_node: node(&plan.source.id, &plan.source.id.to_string(), plan.source.queue),
             stages,
             sink_node: node(&plan.sink.id, &plan.sink.id.to_string(), plan.sink.queue),
@@ -101,7 +107,8 @@ impl Parts<'_> {
         Ok(Assembled { graph, guests })
     }
 
-    fn source(&self, source: &SourcePlan) -> Result<Box<dyn Source>, AssembleError> {
+    /// The source that the document names.
+    pub(crate) fn source(&self, source: &SourcePlan) -> Result<Box<dyn Source>, AssembleError> {
         Ok(match &source.kind {
             SourceKind::List { store, prefix, suffix } => Box::new(ListSource::new(
                 self.store(store)?,
@@ -118,6 +125,26 @@ impl Parts<'_> {
             }
             SourceKind::Records { store, key } => {
                 Box::new(RecordSource::new(self.store(store)?, key.as_str(), source.traversal))
+            }
+        })
+    }
+
+    /// The consumer that the document names, and what it counts, if it writes files.
+    pub(crate) async fn consumer(
+        &self,
+        plan: &Plan,
+        runtime: &Handle,
+    ) -> Result<(Box<dyn Consumer>, Option<Arc<FilesCount>>), AssembleError> {
+        Ok(match &plan.consumer {
+            ConsumerPlan::Discard => (Box::new(Discard), None),
+            ConsumerPlan::Simulate { step, jitter } => {
+                (Box::new(Simulate::new(*step, *jitter, plan.seed)), None)
+            }
+            ConsumerPlan::Files(files) => {
+                let opened = Place::new(self.store(&files.store)?, files).open(files).await?;
+                let consumer = FilesConsumer::new(opened, runtime.clone());
+                let count = consumer.count();
+                (Box::new(consumer), Some(count))
             }
         })
     }
@@ -150,7 +177,7 @@ impl Parts<'_> {
             StageKind::Collate => threads(Arc::new(CollateFactory), false),
             StageKind::Transfer { device: Device::Host } => tasks(Arc::new(HostTransfer)),
             StageKind::Sleep(sleep) => {
-                let times = SleepTimes::new(*sleep, plan.seed, &seed_name(plan, stage));
+                let times = SleepTimes::new(*sleep, plan.seed, &stage.seeded_as);
                 match sleep {
                     SleepPlan { on: SleepOn::Async, .. } => {
                         tasks(Arc::new(SleepTask::new(times, self.timer()?)))
@@ -179,7 +206,7 @@ impl Parts<'_> {
             assets.insert(name.clone(), bytes.map_err(unreadable)?);
         }
         Ok(module.stage(StageSettings {
-            name: seed_name(plan, stage),
+            name: stage.seeded_as.clone(),
             params: wasm.params.clone().into(),
             deadline: wasm.deadline,
             memory_bytes: wasm.memory_bytes,
@@ -209,23 +236,6 @@ impl Parts<'_> {
     fn store(&self, name: &str) -> Result<BoundedStore, AssembleError> {
         let gone = || AssembleError::Gone { what: "the store", name: name.to_owned() };
         self.stores.get(name).cloned().ok_or_else(gone)
-    }
-}
-
-/// The stage's name, as it goes into seeds: a second stage of the same name draws numbers of its own.
-fn seed_name(plan: &Plan, stage: &StagePlan) -> String {
-    let before = plan.stages.iter().take_while(|other| other.id != stage.id);
-    match before.filter(|other| other.id.name() == stage.id.name()).count() {
-        0 => stage.id.name().to_owned(),
-        nth => format!("{}#{nth}", stage.id.name()),
-    }
-}
-
-/// The consumer that the document names.
-pub(crate) fn consumer(plan: &Plan) -> Box<dyn Consumer> {
-    match plan.consumer {
-        ConsumerPlan::Discard => Box::new(Discard),
-        ConsumerPlan::Simulate { step, jitter } => Box::new(Simulate::new(step, jitter, plan.seed)),
     }
 }
 

@@ -7,20 +7,23 @@ use penstock_engine::Failure;
 use penstock_types::run::{RunSnapshot, Window};
 use serde::Serialize;
 
-use crate::dead_letter::DeadLetter;
+use crate::dead_letter::{DeadLetter, LetterStage};
+use crate::replay::ReplayReport;
 
-const SPEC: &str = "spec.json";
+pub(crate) const SPEC: &str = "spec.json";
 const WINDOWS: &str = "windows.ndjson";
 const SNAPSHOT: &str = "snapshot.json";
 const ERRORS: &str = "errors.ndjson";
-const DEAD_LETTERS: &str = "dead_letters.ndjson";
+pub(crate) const DEAD_LETTERS: &str = "dead_letters.ndjson";
+const REPLAY: &str = "replay.json";
 
 /// Where a run is written down: the document that ran, every window, every failed sample, and the last snapshot.
 #[derive(Debug)]
 pub struct OutputFolder {
     folder: PathBuf,
     document: serde_json::Value,
-    windows: Lines,
+    /// `None` for a replay, which is several runs and written down as a whole.
+    windows: Option<Lines>,
     errors: Lines,
     dead_letters: Lines,
     /// The first thing that could not be written.
@@ -54,7 +57,7 @@ struct Lines {
 impl OutputFolder {
     /// A place for a run of `document`; fails if it is taken. Nothing is made before the run starts.
     pub fn at(folder: &Path, document: serde_json::Value) -> Result<Self, OutputError> {
-        let names = [SPEC, WINDOWS, SNAPSHOT, ERRORS, DEAD_LETTERS];
+        let names = [SPEC, WINDOWS, SNAPSHOT, ERRORS, DEAD_LETTERS, REPLAY];
         // A link counts, wherever it leads.
         if names.iter().any(|name| folder.join(name).symlink_metadata().is_ok()) {
             return Err(OutputError::Taken(folder.to_owned()));
@@ -63,41 +66,55 @@ impl OutputFolder {
         Ok(Self {
             folder: folder.to_owned(),
             document,
-            windows: lines(WINDOWS),
+            windows: Some(lines(WINDOWS)),
             errors: lines(ERRORS),
             dead_letters: lines(DEAD_LETTERS),
             broken: OnceLock::new(),
         })
     }
 
+    /// A place for a replay of letters of `document`; fails if it is taken. Its runs write one after another, and the whole
+    /// is what [`Self::write_replay`] gets.
+    pub fn for_replay(folder: &Path, document: serde_json::Value) -> Result<Self, OutputError> {
+        Ok(Self { windows: None, ..Self::at(folder, document)? })
+    }
+
     /// Makes the folder and writes the document into it.
     pub(crate) fn begin(&self) -> Result<(), OutputError> {
         fs::create_dir_all(&self.folder).map_err(|error| write_error(&self.folder, error))?;
         self.write_whole(SPEC, &self.document)?;
-        self.windows.open()?;
+        self.windows.as_ref().map_or(Ok(()), Lines::open)?;
         self.errors.open()
     }
 
     pub(crate) fn write_window(&self, window: &Window) {
-        // Somebody may follow the file, and there are few of them.
-        self.note(self.windows.write(window).and_then(|()| self.windows.flush()));
+        if let Some(windows) = &self.windows {
+            // Somebody may follow the file, and there are few of them.
+            self.note(windows.write(window).and_then(|()| windows.flush()));
+        }
     }
 
-    pub(crate) fn write_failure(&self, failure: &Failure, module: Option<&String>) {
+    pub(crate) fn write_failure(&self, failure: &Failure, stage: Option<&LetterStage>) {
         self.note(self.errors.write(&failure.record));
-        if let Some(sample) = &failure.dead_letter {
-            let letter = DeadLetter::new(&failure.record, module.map(String::as_str), sample);
-            self.note(self.dead_letters.write(&letter));
+        if let (Some(sample), Some(stage)) = (&failure.dead_letter, stage) {
+            self.note(self.dead_letters.write(&DeadLetter::new(&failure.record, stage, sample)));
         }
     }
 
     /// Writes the last snapshot and everything still in buffers.
     pub(crate) fn finish(&self, snapshot: &RunSnapshot) -> Result<(), OutputError> {
-        self.note(self.write_whole(SNAPSHOT, snapshot));
-        for lines in [&self.windows, &self.errors, &self.dead_letters] {
+        if self.windows.is_some() {
+            self.note(self.write_whole(SNAPSHOT, snapshot));
+        }
+        for lines in self.windows.iter().chain([&self.errors, &self.dead_letters]) {
             self.note(lines.flush());
         }
         self.broken.get().cloned().map_or(Ok(()), Err)
+    }
+
+    /// Writes what a replay came to.
+    pub fn write_replay(&self, report: &ReplayReport) -> Result<(), OutputError> {
+        self.write_whole(REPLAY, report)
     }
 
     fn note(&self, written: Result<(), OutputError>) {

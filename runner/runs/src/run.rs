@@ -4,9 +4,12 @@ use std::time::{Duration, SystemTime};
 
 use penstock_engine::Failure;
 use penstock_engine::running::{Observer, RunHandle, RunView, Running, StopReason};
+use penstock_types::plan::Plan;
 use penstock_types::run::{RunSnapshot, Window};
 use penstock_wasm::{LogLines, StageFactory};
 
+use crate::dead_letter::LetterStage;
+use crate::files::FilesCount;
 use crate::output::{OutputError, OutputFolder};
 
 /// A run of this process.
@@ -38,13 +41,15 @@ pub(crate) struct Facts {
     threads: u32,
     modules: BTreeMap<String, String>,
     guests: BTreeMap<String, StageFactory>,
+    files: Option<Arc<FilesCount>>,
 }
 
 /// Writes down what happens.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    output: Option<OutputFolder>,
-    modules: BTreeMap<String, String>,
+    output: Option<Arc<OutputFolder>>,
+    /// What is written beside a failure, by stage id.
+    stages: BTreeMap<String, LetterStage>,
 }
 
 impl Run {
@@ -100,6 +105,7 @@ impl Facts {
         threads: u32,
         modules: BTreeMap<String, String>,
         guests: BTreeMap<String, StageFactory>,
+        files: Option<Arc<FilesCount>>,
     ) -> Self {
         Self {
             id: uuid::Uuid::now_v7().to_string(),
@@ -108,11 +114,8 @@ impl Facts {
             threads,
             modules,
             guests,
+            files,
         }
-    }
-
-    pub(crate) fn modules(&self) -> &BTreeMap<String, String> {
-        &self.modules
     }
 
     fn logs(&self) -> BTreeMap<String, LogLines> {
@@ -132,6 +135,7 @@ impl Facts {
             threads: self.threads,
             modules: self.modules.clone(),
             counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),
+            files: self.files.as_ref().map(|files| files.record()),
             stages: view.stages,
             queues: view.queues,
             ledger: view.ledger,
@@ -142,8 +146,9 @@ impl Facts {
 }
 
 impl Watcher {
-    pub(crate) fn new(output: Option<OutputFolder>, modules: BTreeMap<String, String>) -> Self {
-        Self { output, modules }
+    pub(crate) fn new(output: Option<Arc<OutputFolder>>, plan: &Plan) -> Self {
+        let stages = plan.stages.iter().map(|stage| (stage.id.to_string(), LetterStage::of(stage)));
+        Self { output, stages: stages.collect() }
     }
 }
 
@@ -158,7 +163,7 @@ impl Observer for Watcher {
             "sample failed"
         );
         if let Some(output) = &self.output {
-            output.write_failure(failure, self.modules.get(&record.stage));
+            output.write_failure(failure, self.stages.get(&record.stage));
         }
     }
 

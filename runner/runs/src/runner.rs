@@ -2,15 +2,15 @@ use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 use penstock_engine::clock::MonotonicClock;
-use penstock_engine::ports::Consumer;
+use penstock_engine::ports::{Consumer, Source as SampleSource};
 use penstock_storage::{check_key, check_prefix};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::{Known, Plan, StageKind};
 use penstock_types::policy::OnError;
-use penstock_types::spec::{Source, Spec, Stage};
+use penstock_types::spec::{Consumer as DocumentConsumer, Source, Spec, Stage};
 use tokio::runtime::Handle;
 
-use crate::assemble::{AssembleError, Parts, consumer};
+use crate::assemble::{AssembleError, Parts};
 use crate::modules::Modules;
 use crate::output::{OutputError, OutputFolder};
 use crate::params::check_params;
@@ -37,6 +37,20 @@ pub enum StartError {
     /// The machine gives no threads.
     #[error("cannot start the run's thread")]
     Thread(#[source] std::io::Error),
+}
+
+/// What a run is given instead of what its document names.
+#[derive(Default)]
+pub(crate) struct Ends {
+    pub(crate) source: Option<Box<dyn SampleSource>>,
+    pub(crate) consumer: Option<Box<dyn Consumer>>,
+}
+
+impl StartError {
+    /// Whether the folder that batches are to be written to holds something else, which has to be changed by hand.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Assemble(AssembleError::Files(error)) if error.is_refusal())
+    }
 }
 
 impl Runner {
@@ -92,7 +106,7 @@ impl Runner {
 
     /// Starts a run of a checked pipeline. What it measures is also written to `output`, if there is one.
     pub async fn start(&self, plan: &Plan, output: Option<OutputFolder>) -> Result<Run, StartError> {
-        self.start_with(plan, output, consumer(plan)).await
+        self.start_between(plan, output.map(Arc::new), Ends::default()).await
     }
 
     /// Starts a run whose items go to `consumer` instead of the one that the document names.
@@ -102,6 +116,17 @@ impl Runner {
         output: Option<OutputFolder>,
         consumer: Box<dyn Consumer>,
     ) -> Result<Run, StartError> {
+        let ends = Ends { consumer: Some(consumer), ..Ends::default() };
+        self.start_between(plan, output.map(Arc::new), ends).await
+    }
+
+    /// Starts a run between these ends, and those that the document names where there is none.
+    pub(crate) async fn start_between(
+        &self,
+        plan: &Plan,
+        output: Option<Arc<OutputFolder>>,
+        ends: Ends,
+    ) -> Result<Run, StartError> {
         let threads = plan.threads.unwrap_or_else(cores).max(1);
         let parts = Parts {
             stores: &self.stores,
@@ -109,7 +134,15 @@ impl Runner {
             threads: threads as usize,
             timer: OnceLock::new(),
         };
-        let assembled = parts.assemble(plan, consumer).await?;
+        let source = match ends.source {
+            Some(source) => source,
+            None => parts.source(&plan.source)?,
+        };
+        let (consumer, files) = match ends.consumer {
+            Some(consumer) => (consumer, None),
+            None => parts.consumer(plan, &self.runtime).await?,
+        };
+        let assembled = parts.assemble(plan, source, consumer).await?;
         if let Some(output) = &output {
             output.begin()?;
         }
@@ -117,8 +150,8 @@ impl Runner {
             StageKind::Wasm(wasm) => Some((stage.id.to_string(), wasm.digest.clone())),
             _ => None,
         });
-        let facts = Facts::new(&plan.name, threads, modules.collect(), assembled.guests);
-        let watcher = Arc::new(Watcher::new(output, facts.modules().clone()));
+        let facts = Facts::new(&plan.name, threads, modules.collect(), assembled.guests, files);
+        let watcher = Arc::new(Watcher::new(output, plan));
         let clock = Arc::new(MonotonicClock::start());
         let running = assembled
             .graph
@@ -149,6 +182,12 @@ fn check_keys(spec: &Spec) -> Vec<SpecFault> {
         }
         Source::Records(records) => check(source.key("key"), check_key(records.key.as_str())),
         Source::Range(_) => {}
+    }
+    if let DocumentConsumer::Files(files) = &spec.consumer {
+        let place = Pointer::ROOT.key("consumer").key("files").key("prefix");
+        // The names below it are short and valid; what is between them is one `/`.
+        let folder = files.prefix.strip_suffix('/').unwrap_or(&files.prefix);
+        check(place, if folder.is_empty() { Ok(()) } else { check_key(folder) });
     }
     for (index, stage) in spec.stages.iter().enumerate() {
         let Stage::Wasm(wasm) = stage else { continue };

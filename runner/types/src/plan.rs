@@ -1,6 +1,7 @@
 //! The checked pipeline: every name resolved, every stage given an id, nothing left to find wrong before running.
 
 mod check;
+mod recipe;
 #[cfg(test)]
 mod tests;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::fault::Pointer;
 use crate::manifest::{Manifest, Mode};
 use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order};
 use crate::spec::{SleepOn, SleepShape};
@@ -93,6 +95,8 @@ pub enum SourceKind {
 pub struct StagePlan {
     /// Its place and name.
     pub id: StageId,
+    /// Its name as it goes into seeds: a second stage of the same name, `x#1`, draws numbers of its own.
+    pub seeded_as: String,
     /// What it does.
     pub kind: StageKind,
     /// Items the queue at its exit may hold.
@@ -197,7 +201,7 @@ pub struct SinkPlan {
 }
 
 /// What drains the sink queue.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ConsumerPlan {
     /// Drops every item at once.
     Discard,
@@ -208,6 +212,22 @@ pub enum ConsumerPlan {
         /// How far waits stray from the mean, as a share of it.
         jitter: f64,
     },
+    /// Writes every batch as a file.
+    Files(FilesPlan),
+}
+
+/// Where batches are written, and what decides their bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FilesPlan {
+    /// The store they are written to.
+    pub store: String,
+    /// The folder they lie in, without a `/` at its end; the whole store when empty.
+    pub prefix: String,
+    /// The document less what cannot change a byte of them: equal recipes over the same data make the same batches.
+    pub recipe: Value,
+    /// The settings that let batches come in another order from run to run; when there is none, a second run makes the
+    /// same ones.
+    pub unordered: Vec<Pointer>,
 }
 
 /// Names one stage of a pipeline: its place, from 0 for the source, and its name. Written `2:download`.
@@ -249,6 +269,13 @@ impl StageId {
     pub(crate) fn new(position: usize, name: impl Into<String>) -> Self {
         let position = u32::try_from(position).expect("a pipeline has at most 256 stages");
         Self { position, name: name.into() }
+    }
+
+    /// The id that is written so, e.g. `2:download`; `None` if it is none.
+    pub fn parse(written: &str) -> Option<Self> {
+        let (position, name) = written.split_once(':')?;
+        let id = Self { position: position.parse().ok()?, name: name.to_owned() };
+        (id.to_string() == written && !name.is_empty()).then_some(id)
     }
 
     /// Its place in the pipeline, 0 for the source.

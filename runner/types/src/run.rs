@@ -31,6 +31,8 @@ pub struct RunSnapshot {
     pub modules: BTreeMap<String, String>,
     /// What the modules counted, by stage id and counter.
     pub counters: BTreeMap<String, BTreeMap<String, f64>>,
+    /// What became of the batches that the consumer `files` got; `null` with any other consumer.
+    pub files: Option<FilesRecord>,
     /// The stages, first to last. Source and sink do no work of their own and have queues only.
     pub stages: Vec<StageRecord>,
     /// The queues, first to last: at the exit of the source, of every stage, and of the sink.
@@ -61,6 +63,15 @@ pub enum RunState {
     Stopped,
     /// Its process died.
     Interrupted,
+}
+
+/// Files of batches, counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FilesRecord {
+    /// Written by this run.
+    pub written: u64,
+    /// Found as an earlier run of the same pipeline had written them, and left alone.
+    pub already_there: u64,
 }
 
 /// One stage and what its tasks did.

@@ -1,6 +1,7 @@
 //! The pipeline document as written.
 
 mod bounds;
+mod consumer;
 mod json;
 mod read;
 mod reader;
@@ -19,6 +20,7 @@ pub use bounds::{
     Reads, Share, Threads,
 };
 pub(crate) use bounds::{number_schema, read_number};
+pub use consumer::{Consumer, Discard, Files, Simulate};
 pub use json::{MAX_DEPTH, MAX_DOCUMENT_BYTES, parse};
 pub use read::MAX_FAULTS;
 pub(crate) use read::read_all;
@@ -80,41 +82,9 @@ pub struct Sink {
     pub queue: Capacity,
 }
 
-/// What drains the sink queue: the training loop, or what stands in for it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Consumer {
-    /// Drops every item at once, to see how fast the pipeline can be.
-    Discard(Discard),
-    /// Waits after every item, as a training step of that length would.
-    Simulate(Simulate),
-}
-
-/// Drops every item at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Discard {}
-
-/// Waits after every item.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Simulate {
-    /// Mean time of a training step, in milliseconds.
-    pub step_ms: Millis,
-    /// How far steps stray from the mean, as a share of it.
-    #[serde(default = "stage::default_share")]
-    pub jitter: Share,
-}
-
 impl Default for Sink {
     fn default() -> Self {
         Self { queue: default_sink_queue() }
-    }
-}
-
-impl Default for Consumer {
-    fn default() -> Self {
-        Self::Discard(Discard {})
     }
 }
 

@@ -1,16 +1,19 @@
 //! From the document as written to the plan, with everything that stands in the way.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::recipe::{recipe, unordered};
 use super::{
-    AssetPlan, ConsumerPlan, Device, Known, ModuleFacts, Plan, SinkPlan, SleepPlan, SourceKind, SourcePlan,
-    StageId, StageKind, StagePlan, StoreFacts, WasmPlan,
+    AssetPlan, ConsumerPlan, Device, FilesPlan, Known, ModuleFacts, Plan, SinkPlan, SleepPlan, SourceKind,
+    SourcePlan, StageId, StageKind, StagePlan, StoreFacts, WasmPlan,
 };
 use crate::fault::{Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
 use crate::policy::Concurrency;
 use crate::spec::{
-    Consumer, DeviceName, Fetch, Millis, Name, Settings, Sleep, Source, Spec, Stage, Wasm, default_queue,
+    Consumer, DeviceName, Fetch, Files, Millis, Name, Settings, Sleep, Source, Spec, Stage, Wasm,
+    default_queue,
 };
 
 const MIB: u64 = 1 << 20;
@@ -27,6 +30,10 @@ impl Plan {
             check.order_of_kinds(spec, index, &place, &mut flow);
             stages.extend(check.stage(stage, index + 1, spec.source.store(), &place));
         }
+        tell_namesakes_apart(&mut stages);
+        if let Consumer::Files(files) = &spec.consumer {
+            check.files(spec, files, flow);
+        }
         if !check.faults.is_empty() {
             return Err(check.faults);
         }
@@ -38,13 +45,19 @@ impl Plan {
             buffer_bytes: u64::from(spec.buffer_mib.get()) * MIB,
             source,
             sink: SinkPlan { id: StageId::new(stages.len() + 1, "sink"), queue: spec.sink.queue },
-            stages,
-            consumer: match spec.consumer {
+            consumer: match &spec.consumer {
                 Consumer::Discard(_) => ConsumerPlan::Discard,
                 Consumer::Simulate(simulate) => {
                     ConsumerPlan::Simulate { step: duration(simulate.step_ms), jitter: simulate.jitter.get() }
                 }
+                Consumer::Files(files) => ConsumerPlan::Files(FilesPlan {
+                    store: files.store.to_string(),
+                    prefix: files.prefix.strip_suffix('/').unwrap_or(&files.prefix).to_owned(),
+                    recipe: recipe(spec, &stages),
+                    unordered: unordered(&stages),
+                }),
             },
+            stages,
             max_failures: spec.max_failures,
         })
     }
@@ -146,7 +159,8 @@ impl Check<'_> {
             Stage::Sleep(sleep) => Some(StageKind::Sleep(sleep_plan(sleep))),
         };
         let id = StageId::new(position, name.map_or(default_name, Name::as_str));
-        kind.map(|kind| StagePlan { id, kind, queue, concurrency, order, on_error, max_failures })
+        let seeded_as = id.name().to_owned();
+        kind.map(|kind| StagePlan { id, seeded_as, kind, queue, concurrency, order, on_error, max_failures })
     }
 
     fn fetch(&mut self, fetch: &Fetch, source_store: Option<&Name>, place: &Pointer) -> Option<StageKind> {
@@ -214,6 +228,26 @@ impl Check<'_> {
     /// What is known of a store; `None` when it is not known at all.
     fn facts(&self, store: &Name) -> Option<StoreFacts> {
         self.known.stores?.get(store.as_str()).copied()
+    }
+
+    /// Files hold collated batches and nothing else.
+    fn files(&mut self, spec: &Spec, files: &Files, flow: Option<Flow>) {
+        let place = Pointer::ROOT.key("consumer").key("files");
+        self.store(&files.store, place.key("store"));
+        let (found, remedy) = match flow {
+            // Behind an unknown module nothing can be said.
+            None | Some(Flow::Collated) => return,
+            Some(found @ Flow::Samples) => (found, "add an `aggregate` and a `collate`"),
+            Some(found @ Flow::Batches) => (found, "add a `collate`"),
+        };
+        let before = match spec.stages.last() {
+            Some(stage) => format!("`{}` before it", stage.kind()),
+            None => format!("the source `{}`", spec.source.kind()),
+        };
+        self.fault(
+            place,
+            format!("`files` takes collated batches, but {before} gives {}: {remedy}", found.in_words()),
+        );
     }
 
     fn device(&mut self, device: &DeviceName, place: &Pointer) -> Option<Device> {
@@ -299,6 +333,18 @@ fn remedy(found: Flow, takes: &[Flow]) -> &'static str {
         Flow::Samples => "put an `aggregate` between them",
         Flow::Batches if takes.contains(&Flow::Samples) => "put a `disaggregate` between them",
         Flow::Batches | Flow::Collated => "what is collated stays so, put this stage before the `collate`",
+    }
+}
+
+/// Of stages with one name, all but the first get the number of those before them into their seeds.
+fn tell_namesakes_apart(stages: &mut [StagePlan]) {
+    let mut namesakes = BTreeMap::<String, u32>::new();
+    for stage in stages {
+        let before = namesakes.entry(stage.id.name().to_owned()).or_default();
+        if *before > 0 {
+            stage.seeded_as = format!("{}#{before}", stage.id.name());
+        }
+        *before += 1;
     }
 }
 

@@ -180,3 +180,45 @@ fn every_example_is_a_plan() {
         assert!(plan.is_ok(), "{}: {plan:?}", path.display());
     }
 }
+
+fn files_plan(document: &str) -> FilesPlan {
+    match check(document).unwrap().consumer {
+        ConsumerPlan::Files(files) => files,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn files_take_collated_batches_and_nothing_else() {
+    let stages = |stages: &str| {
+        let source = r#"{"list": {"store": "photos"}}"#;
+        let consumer = r#"{"files": {"store": "photo", "prefix": "train"}}"#;
+        check(&format!(r#"{{"source": {source}, "stages": [{stages}], "consumer": {consumer}}}"#)).unwrap_err()
+    };
+    let told = ["", r#"{"aggregate": {"size": 2}}"#, r#"{"aggregate": {"size": 2}}, {"collate": {}}"#]
+        .map(|written| stages(written).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    insta::assert_snapshot!(told.join("\n\n"));
+}
+
+#[test]
+fn a_recipe_holds_what_decides_the_bytes_and_nothing_else() {
+    let document = |run: &str, seed: u64| {
+        format!(
+            r#"{{"seed": {seed}, {run} "source": {{"list": {{"store": "photos", "shuffle": true}}}}, "stages": [
+                {{"fetch": {{"concurrency": 4, "order": "input"}}}},
+                {{"wasm": {{"module": "decode-resize", "params": {{"size": 8}}, "on_error": "fail"}}}},
+                {{"wasm": {{"module": "decode-resize", "queue": 9}}}},
+                {{"sleep": {{"mean_ms": 3, "fail_rate": 0.5, "concurrency": 2}}}},
+                {{"aggregate": {{"size": 2}}}}, {{"collate": {{}}}}, {{"transfer": {{"device": "host"}}}}
+            ], "consumer": {{"files": {{"store": "tables", "prefix": "train/"}}}}}}"#
+        )
+    };
+    let one = files_plan(&document("", 7));
+    let run = r#""name": "x", "threads": 3, "interval_s": 0.5, "buffer_mib": 1, "sink": {"queue": 9},"#;
+    assert_eq!(files_plan(&document(run, 7)).recipe, one.recipe);
+    assert_ne!(files_plan(&document("", 8)).recipe, one.recipe);
+    assert_eq!(one.prefix, "train");
+    // A stage that does one thing at a time keeps the order, whatever it promises.
+    assert_eq!(one.unordered.iter().map(Pointer::as_str).collect::<Vec<_>>(), ["/stages/3/sleep/order"]);
+    insta::assert_json_snapshot!(one.recipe);
+}

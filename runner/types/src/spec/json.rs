@@ -175,6 +175,13 @@ mod tests {
     }
 
     #[test]
+    fn a_number_is_read_to_its_last_digit() {
+        let value = parse(b"[1.9767727700013757e-28]").unwrap();
+        assert_eq!(value[0].as_f64(), Some(1.9767727700013757e-28));
+        assert_eq!(value.to_string(), "[1.9767727700013757e-28]");
+    }
+
+    #[test]
     fn a_value_reads_as_serde_json_reads_it() {
         let text = r#"{"a": [null, true, -1, 18446744073709551615, 1.5, "x\n"], "b": {}}"#;
         assert_eq!(parse(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap());

@@ -224,6 +224,11 @@ impl Stage {
         }
     }
 
+    /// What the document calls it; `None` when it goes by its kind or its module.
+    pub fn name(&self) -> Option<&Name> {
+        self.settings().name
+    }
+
     pub(crate) fn settings(&self) -> Settings<'_> {
         match self {
             Self::Aggregate(stage) => Settings::of_rebatching(stage.name.as_ref(), stage.queue),

@@ -390,6 +390,7 @@ fn spec() -> impl Strategy<Value = Spec> {
     let consumer = prop_oneof![
         Just(Consumer::Discard(Discard {})),
         (millis(), share()).prop_map(|(step_ms, jitter)| Consumer::Simulate(Simulate { step_ms, jitter })),
+        (name(), "[a-z/]{0,9}").prop_map(|(store, prefix)| Consumer::Files(Files { store, prefix })),
     ];
     (
         (name(), any::<u64>(), proptest::option::of(1..=Threads::MOST), 0.01..=3600.0, 1..=BufferMib::MOST),

@@ -1,0 +1,233 @@
+//! The consumer `files`: every collated batch becomes `PREFIX/batch-00000000.safetensors`, whole or not at all.
+//!
+//! Beside the batches lies a manifest, `PREFIX/penstock-files.json`: what made them (the document less what cannot change
+//! a byte, with modules by digest) and, once a run has come to its end, how many there are: `complete`. A second run with the same
+//! manifest and a fixed order goes through all of its data again, but writes only the batches that are missing; of those that are there
+//! it reads the header and compares it with what it would have written. Anything else in the folder is refused before the
+//! run, and nothing is ever overwritten.
+
+mod batch;
+mod consumer;
+mod manifest;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use penstock_storage::{BoundedStore, StoreError};
+use penstock_types::fault::Pointer;
+use penstock_types::plan::FilesPlan;
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
+
+pub(crate) use self::consumer::{FilesConsumer, FilesCount};
+pub use self::manifest::Difference;
+use self::manifest::{Manifest, differences};
+
+/// Most differences that are told at a time.
+const MAX_DIFFERENCES: usize = 10;
+
+/// The folder of a store that the batches of one pipeline lie in.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    store: BoundedStore,
+    /// What all keys start with: empty, or a folder and its `/`.
+    folder: Arc<str>,
+}
+
+/// A folder that was found to be free for a pipeline, or to hold its batches.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    place: Place,
+    manifest: Manifest,
+    /// Numbers of the batches that are there.
+    there: BTreeSet<u64>,
+}
+
+/// Why batches cannot be written where the document says.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// Another pipeline has written there.
+    #[error(
+        "{place} holds the files of another pipeline; write to another prefix, or remove them. What differs:{}",
+        listed(differences)
+    )]
+    Another {
+        /// The folder and its store.
+        place: String,
+        /// What differs between what made them and this pipeline.
+        differences: Vec<Difference>,
+    },
+    /// The pipeline makes other batches every time, so that those that are there cannot be added to.
+    #[error(
+        "{place} holds {files} batches already, and a second run would make others, because their order is not fixed; set {} to \
+         `input`, write to another prefix, or remove them",
+        pointers(unordered)
+    )]
+    Unordered {
+        /// The folder and its store.
+        place: String,
+        /// How many batches are there.
+        files: usize,
+        /// The settings that would have to be `input`.
+        unordered: Vec<Pointer>,
+    },
+    /// Something else lies there.
+    #[error("{place} holds `{name}`, {what}; write to another prefix, or remove it")]
+    Foreign {
+        /// The folder and its store.
+        place: String,
+        /// What lies there.
+        name: String,
+        /// Why that cannot be.
+        what: String,
+    },
+    /// The store does not answer, or may not be written to.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl FilesError {
+    /// Whether something has to be changed by hand; otherwise the same call may succeed later.
+    pub fn is_refusal(&self) -> bool {
+        !matches!(self, Self::Store(_))
+    }
+}
+
+impl Place {
+    pub(crate) fn new(store: BoundedStore, plan: &FilesPlan) -> Self {
+        let folder = if plan.prefix.is_empty() { String::new() } else { format!("{}/", plan.prefix) };
+        Self { store, folder: folder.into() }
+    }
+
+    /// Looks at what is there, refuses what must not be, and writes the manifest if it is not there yet.
+    pub(crate) async fn open(self, plan: &FilesPlan) -> Result<Opened, FilesError> {
+        let (there, has_manifest) = self.look().await?;
+        let mut manifest = Manifest::of(plan);
+        if has_manifest {
+            let found = self.read_manifest().await?;
+            let differences = differences(found.recipe(), manifest.recipe());
+            if differences.is_empty() {
+                manifest = found;
+            } else if !there.is_empty() {
+                return Err(FilesError::Another { place: self.to_string(), differences });
+            }
+        } else if let Some(first) = there.first() {
+            let what = format!(
+                "but no `{}` that would tell what made it; perhaps something else has written it",
+                Manifest::NAME
+            );
+            return Err(FilesError::Foreign { place: self.to_string(), name: batch_name(*first), what });
+        }
+        if !there.is_empty() && !plan.unordered.is_empty() {
+            let unordered = plan.unordered.clone();
+            return Err(FilesError::Unordered { place: self.to_string(), files: there.len(), unordered });
+        }
+        // Readers trust the mark, so that it goes while batches that it counts are missing.
+        let is_marked = manifest.complete().is_some();
+        if is_marked && manifest.complete().map(|complete| complete.batches) != Some(there.len() as u64) {
+            manifest.set_complete(None);
+        }
+        if !has_manifest || is_marked != manifest.complete().is_some() || there.is_empty() {
+            self.store.put(self.key(Manifest::NAME), manifest.bytes()).await?;
+        }
+        Ok(Opened { place: self, manifest, there })
+    }
+
+    /// The numbers of the batches that are there, and whether there is a manifest.
+    async fn look(&self) -> Result<(BTreeSet<u64>, bool), FilesError> {
+        let mut there = BTreeSet::new();
+        let mut has_manifest = false;
+        let mut pages = self.store.list(&self.folder);
+        while let Some(page) = pages.next().await {
+            for key in page?.iter() {
+                let name = key.strip_prefix(&*self.folder).unwrap_or(key);
+                if name == Manifest::NAME {
+                    has_manifest = true;
+                } else if let Some(number) = batch_number(name) {
+                    there.insert(number);
+                } else {
+                    let what = "which `files` does not write".to_owned();
+                    let name = printable(name, MAX_SHOWN_KEY);
+                    return Err(FilesError::Foreign { place: self.to_string(), name, what });
+                }
+            }
+        }
+        Ok((there, has_manifest))
+    }
+
+    async fn read_manifest(&self) -> Result<Manifest, FilesError> {
+        let key = self.key(Manifest::NAME);
+        let foreign = |what: String| FilesError::Foreign {
+            place: self.to_string(),
+            name: Manifest::NAME.to_owned(),
+            what,
+        };
+        let size = self.store.size(key.clone()).await?;
+        if size > Manifest::MOST_BYTES {
+            return Err(foreign(format!("which has {size} bytes and is none of `files`")));
+        }
+        let bytes: Bytes = self.store.get_range(key, 0..size).await?;
+        Manifest::read(&bytes).map_err(|reason| foreign(format!("which cannot be read: {reason}")))
+    }
+
+    fn key(&self, name: &str) -> Arc<str> {
+        format!("{}{name}", self.folder).into()
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.folder {
+            "" => write!(f, "store `{}`", self.store.name()),
+            folder => write!(f, "`{folder}` of store `{}`", self.store.name()),
+        }
+    }
+}
+
+/// What the batch of this number is called.
+fn batch_name(number: u64) -> String {
+    format!("batch-{number:08}.safetensors")
+}
+
+/// The number of the batch of this name, if it is one.
+fn batch_number(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("batch-")?.strip_suffix(".safetensors")?;
+    let number = digits.parse().ok()?;
+    // `+1` and `000000001` are numbers too.
+    (batch_name(number) == name).then_some(number)
+}
+
+fn listed(differences: &[Difference]) -> String {
+    let mut lines: Vec<String> =
+        differences.iter().take(MAX_DIFFERENCES).map(|difference| format!("\n  {difference}")).collect();
+    if differences.len() > MAX_DIFFERENCES {
+        lines.push(format!("\n  and {} more", differences.len() - MAX_DIFFERENCES));
+    }
+    lines.concat()
+}
+
+fn pointers(pointers: &[Pointer]) -> String {
+    pointers.iter().map(|pointer| format!("`{pointer}`")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_written_so_is_a_batch() {
+        assert_eq!(batch_number("batch-00000012.safetensors"), Some(12));
+        assert_eq!(batch_number("batch-123456789.safetensors"), Some(123_456_789));
+        for other in [
+            "batch-12.safetensors",
+            "batch-+0000012.safetensors",
+            "batch-.safetensors",
+            "batch-00000012",
+            "a",
+        ] {
+            assert_eq!(batch_number(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! A collated batch as a safetensors file.
+//!
+//! | Field of the batch | Tensors in the file |
+//! |---|---|
+//! | tensor, int, real | one of its name, type and shape, the first dimension the samples (ints `I64`, reals `F64`) |
+//! | text, blob | `NAME`: all bytes one after another (`U8`; texts are UTF-8), and `NAME.offsets`: where each begins, and the end (`I64`, one more than there are samples) |
+//!
+//! The header's `__metadata__` has one member, `penstock`, whose text is JSON: `format`, the `batch`'s number, and of every
+//! sample its key (`keys`), pass over the source (`epochs`) and position in the unshuffled source (`indexes`); `paths`, hashes of
+//! fan-outs, only where there were any; `fields`, in the batch's order, with `tensor`, `text` or `blob` for each. One member, because
+//! the format does not order them, and equal batches have to be equal bytes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_engine::item::{Collated, Dtype, Origin, Stacked, Tensor};
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
+use safetensors::tensor::{Dtype as FileDtype, Metadata, TensorInfo};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The member of `__metadata__` that is ours.
+const METADATA: &str = "penstock";
+
+/// The name that the format keeps for itself.
+const RESERVED: &str = "__metadata__";
+
+/// Bytes before the header that tell its length.
+pub(super) const LENGTH_BYTES: usize = 8;
+
+/// Longest header that readers of the format accept, in bytes.
+pub(super) const MAX_HEADER_BYTES: usize = 100_000_000;
+
+/// A batch ready to be written.
+#[derive(Debug)]
+pub(super) struct File {
+    /// Length and header: everything before the data.
+    head: Vec<u8>,
+    parts: Vec<Part>,
+    data_bytes: usize,
+}
+
+/// What the header tells of the samples.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Told {
+    format: u32,
+    batch: u64,
+    pub(super) keys: Vec<Arc<str>>,
+    epochs: Vec<u32>,
+    indexes: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    paths: Option<Vec<u64>>,
+    fields: Map<String, Value>,
+}
+
+/// One tensor of the file.
+#[derive(Debug)]
+struct Part {
+    name: String,
+    dtype: FileDtype,
+    shape: Vec<usize>,
+    data: PartData,
+}
+
+#[derive(Debug)]
+enum PartData {
+    Whole(Bytes),
+    Texts(Arc<[String]>),
+    Blobs(Arc<[Bytes]>),
+}
+
+impl File {
+    /// The file of a batch; else why there can be none.
+    pub(super) fn of(batch: Collated, number: u64) -> Result<Self, String> {
+        let told = Told::of(&batch, number);
+        let mut parts: Vec<Part> =
+            batch.fields.into_iter().flat_map(|column| parts_of(&column.name, column.values)).collect();
+        check_names(&parts)?;
+        // As the format's own writer orders them: large elements first, so that all are aligned, then by name.
+        parts.sort_by(|one, other| other.dtype.cmp(&one.dtype).then_with(|| one.name.cmp(&other.name)));
+        let mut data_bytes = 0;
+        let infos = parts.iter().map(|part| {
+            let begin = data_bytes;
+            data_bytes += part.data.bytes();
+            let data_offsets = (begin, data_bytes);
+            (part.name.clone(), TensorInfo { dtype: part.dtype, shape: part.shape.clone(), data_offsets })
+        });
+        let infos: Vec<_> = infos.collect();
+        let told = serde_json::to_string(&told).expect("keys and numbers are JSON");
+        let metadata = Metadata::new(Some(HashMap::from([(METADATA.to_owned(), told)])), infos)
+            .map_err(|error| format!("it does not fit the format: {error}"))?;
+        let mut header = serde_json::to_vec(&metadata).expect("a header is JSON");
+        header.resize(header.len().next_multiple_of(LENGTH_BYTES), b' ');
+        if header.len() > MAX_HEADER_BYTES {
+            return Err(format!(
+                "its {} keys make a header of {} bytes, and readers accept {MAX_HEADER_BYTES}; make smaller batches",
+                batch.keys.len(),
+                header.len()
+            ));
+        }
+        let mut head = (header.len() as u64).to_le_bytes().to_vec();
+        head.append(&mut header);
+        Ok(Self { head, parts, data_bytes })
+    }
+
+    /// Bytes of the whole file.
+    pub(super) fn size(&self) -> u64 {
+        (self.head.len() + self.data_bytes) as u64
+    }
+
+    /// What the file begins with: everything but the data.
+    pub(super) fn into_head(self) -> Bytes {
+        self.head.into()
+    }
+
+    /// The whole file.
+    pub(super) fn into_bytes(self) -> Bytes {
+        let mut bytes = self.head;
+        bytes.reserve_exact(self.data_bytes);
+        self.parts.iter().for_each(|part| part.data.append_to(&mut bytes));
+        bytes.into()
+    }
+}
+
+impl Told {
+    fn of(batch: &Collated, number: u64) -> Self {
+        let each = |of: fn(&Origin) -> u64| batch.origins.iter().map(of).collect::<Vec<_>>();
+        let paths = each(|origin| origin.path);
+        let kind = |values: &Stacked| match values {
+            Stacked::Tensor(_) => "tensor",
+            Stacked::Texts(_) => "text",
+            Stacked::Blobs(_) => "blob",
+        };
+        Self {
+            format: super::manifest::FORMAT,
+            batch: number,
+            keys: batch.keys.clone(),
+            epochs: batch.origins.iter().map(|origin| origin.epoch).collect(),
+            indexes: each(|origin| origin.index),
+            paths: paths.iter().any(|path| *path != 0).then_some(paths),
+            fields: batch
+                .fields
+                .iter()
+                .map(|column| (column.name.to_string(), kind(&column.values).into()))
+                .collect(),
+        }
+    }
+
+    /// What a header, without its length, tells; `None` when it is none of ours.
+    pub(super) fn read(header: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Header {
+            #[serde(rename = "__metadata__")]
+            metadata: HashMap<String, String>,
+        }
+        let header: Header = serde_json::from_slice(header).ok()?;
+        serde_json::from_str(header.metadata.get(METADATA)?).ok()
+    }
+}
+
+impl PartData {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.len(),
+            Self::Texts(texts) => texts.iter().map(String::len).sum(),
+            Self::Blobs(blobs) => blobs.iter().map(Bytes::len).sum(),
+        }
+    }
+
+    fn append_to(&self, file: &mut Vec<u8>) {
+        match self {
+            Self::Whole(bytes) => file.extend_from_slice(bytes),
+            Self::Texts(texts) => texts.iter().for_each(|text| file.extend_from_slice(text.as_bytes())),
+            Self::Blobs(blobs) => blobs.iter().for_each(|blob| file.extend_from_slice(blob)),
+        }
+    }
+}
+
+/// The tensors that one field becomes.
+fn parts_of(name: &str, values: Stacked) -> Vec<Part> {
+    match values {
+        Stacked::Tensor(Tensor { dtype, shape, data }) => vec![Part {
+            name: name.to_owned(),
+            dtype: file_dtype(dtype),
+            shape: shape.iter().map(|size| *size as usize).collect(),
+            data: PartData::Whole(data),
+        }],
+        Stacked::Texts(texts) => {
+            parts_with_offsets(name, texts.iter().map(String::len), PartData::Texts(texts.as_slice().into()))
+        }
+        Stacked::Blobs(blobs) => {
+            parts_with_offsets(name, blobs.iter().map(Bytes::len), PartData::Blobs(blobs.as_slice().into()))
+        }
+    }
+}
+
+fn parts_with_offsets(name: &str, lengths: impl Iterator<Item = usize>, data: PartData) -> Vec<Part> {
+    let mut end = 0;
+    let mut offsets = 0_i64.to_le_bytes().to_vec();
+    for length in lengths {
+        end += length as i64;
+        offsets.extend_from_slice(&end.to_le_bytes());
+    }
+    let count = offsets.len() / size_of::<i64>();
+    let part = |name: String, dtype, size, data| Part { name, dtype, shape: vec![size], data };
+    vec![
+        part(name.to_owned(), FileDtype::U8, data.bytes(), data),
+        part(offsets_name(name), FileDtype::I64, count, PartData::Whole(offsets.into())),
+    ]
+}
+
+fn offsets_name(name: &str) -> String {
+    format!("{name}.offsets")
+}
+
+/// Two tensors of one name would be one of them lost.
+fn check_names(parts: &[Part]) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for Part { name, .. } in parts {
+        let shown = printable(name, MAX_SHOWN_KEY);
+        if name == RESERVED {
+            return Err(format!("the file format keeps the name `{RESERVED}` for itself; rename the field"));
+        }
+        if !seen.insert(name) {
+            return Err(format!(
+                "the field `{shown}` has the name of the tensor that tells where the texts or blobs of another one begin; \
+                 rename one of them"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn file_dtype(dtype: Dtype) -> FileDtype {
+    match dtype {
+        Dtype::Boolean => FileDtype::BOOL,
+        Dtype::Uint8 => FileDtype::U8,
+        Dtype::Int8 => FileDtype::I8,
+        Dtype::Int16 => FileDtype::I16,
+        Dtype::Uint16 => FileDtype::U16,
+        Dtype::Int32 => FileDtype::I32,
+        Dtype::Int64 => FileDtype::I64,
+        Dtype::Float16 => FileDtype::F16,
+        Dtype::Bfloat16 => FileDtype::BF16,
+        Dtype::Float32 => FileDtype::F32,
+        Dtype::Float64 => FileDtype::F64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_engine::item::Column;
+    use safetensors::SafeTensors;
+
+    use super::*;
+
+    fn batch(fields: Vec<(&str, Stacked)>) -> Collated {
+        let origin = |index| Origin { epoch: 1, index, path: 0 };
+        Collated {
+            keys: vec!["a".into(), "b\n".into()],
+            origins: vec![origin(5), origin(3)],
+            fields: fields.into_iter().map(|(name, values)| Column { name: name.into(), values }).collect(),
+        }
+    }
+
+    fn tensor(dtype: Dtype, shape: &[u32]) -> Stacked {
+        let size = shape.iter().product::<u32>() as usize * dtype.size();
+        let data = (0..size).map(|byte| byte as u8).collect::<Vec<_>>().into();
+        Stacked::Tensor(Tensor { dtype, shape: shape.to_vec(), data })
+    }
+
+    fn file(fields: Vec<(&str, Stacked)>) -> Bytes {
+        File::of(batch(fields), 7).unwrap().into_bytes()
+    }
+
+    #[test]
+    fn every_kind_of_field_comes_back_from_the_formats_own_reader() {
+        let mut fields: Vec<(&str, Stacked)> =
+            Dtype::ALL.map(|dtype| (dtype.name(), tensor(dtype, &[2, 3]))).into();
+        fields.push(("none", tensor(Dtype::Float32, &[2, 0])));
+        fields.push(("caption", Stacked::Texts(vec!["ä".into(), String::new()])));
+        fields.push(("raw", Stacked::Blobs(vec![Bytes::new(), Bytes::from_static(b"\xff\x00")])));
+        let bytes = file(fields);
+        let read = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(read.len(), 11 + 1 + 4);
+        for dtype in Dtype::ALL {
+            let view = read.tensor(dtype.name()).unwrap();
+            assert_eq!((view.dtype(), view.shape()), (file_dtype(dtype), [2, 3].as_slice()));
+            assert_eq!(view.data().len(), 6 * dtype.size());
+            assert_eq!(view.data()[5], 5);
+        }
+        let offsets = |name: &str| -> Vec<i64> {
+            let view = read.tensor(name).unwrap();
+            view.data().chunks(8).map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap())).collect()
+        };
+        assert_eq!(read.tensor("caption").unwrap().data(), "ä".as_bytes());
+        assert_eq!(offsets("caption.offsets"), [0, 2, 2]);
+        assert_eq!(read.tensor("raw").unwrap().data(), b"\xff\x00");
+        assert_eq!(offsets("raw.offsets"), [0, 0, 2]);
+    }
+
+    #[test]
+    fn the_header_tells_where_every_sample_came_from_and_is_the_same_every_time() {
+        let fields =
+            || vec![("x", tensor(Dtype::Int64, &[2])), ("a", Stacked::Texts(vec![String::new(); 2]))];
+        let bytes = file(fields());
+        assert_eq!(file(fields()), bytes);
+        let whole = File::of(batch(fields()), 7).unwrap();
+        assert_eq!(whole.size(), bytes.len() as u64);
+        let head = whole.into_head();
+        assert_eq!(bytes[..head.len()], head);
+        assert!(head.len().is_multiple_of(8));
+        let told = Told::read(&head[LENGTH_BYTES..]).unwrap();
+        assert_eq!(
+            serde_json::to_string(&told).unwrap(),
+            r#"{"format":1,"batch":7,"keys":["a","b\n"],"epochs":[1,1],"indexes":[5,3],"fields":{"x":"tensor","a":"text"}}"#
+        );
+    }
+
+    #[test]
+    fn names_that_would_hide_each_other_are_refused() {
+        let clash =
+            vec![("a", Stacked::Texts(vec![String::new(); 2])), ("a.offsets", tensor(Dtype::Int64, &[2]))];
+        assert!(File::of(batch(clash), 0).unwrap_err().contains("`a.offsets`"));
+        let reserved = vec![(RESERVED, tensor(Dtype::Int64, &[2]))];
+        assert!(File::of(batch(reserved), 0).unwrap_err().contains("keeps the name"));
+    }
+}

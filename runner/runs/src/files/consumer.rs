@@ -1,0 +1,453 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_engine::item::Item;
+use penstock_engine::ports::{Consumer, Ending, Fault, StopFlag};
+use penstock_storage::StoreError;
+use penstock_types::run::{FailureClass, FilesRecord};
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::batch::{File, LENGTH_BYTES, MAX_HEADER_BYTES, Told};
+use super::manifest::{Complete, Manifest};
+use super::{Opened, Place, batch_name};
+
+/// Batches written or compared at a time, so that a bucket's latency does not add up.
+const IN_FLIGHT: usize = 4;
+
+/// How often a wait looks whether the run is stopping.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a stop waits for batches under way: the engine gives two seconds.
+const GRACE: Duration = Duration::from_millis(1500);
+
+/// Writes batches, a few at a time. See [`crate::files`].
+#[derive(Debug)]
+pub(crate) struct FilesConsumer {
+    place: Place,
+    runtime: Handle,
+    manifest: Manifest,
+    there: BTreeSet<u64>,
+    /// Number of the next batch.
+    next: u64,
+    /// Samples of all batches so far.
+    samples: u64,
+    /// Each gives the samples of its batch back.
+    under_way: JoinSet<Result<u64, String>>,
+    /// Samples of batches that are neither written nor given up yet.
+    pending: u64,
+    count: Arc<FilesCount>,
+}
+
+/// What a run did with its files so far.
+#[derive(Debug, Default)]
+pub(crate) struct FilesCount {
+    written: AtomicU64,
+    already_there: AtomicU64,
+}
+
+/// Why a wait ended before its time.
+enum Broken {
+    Stopping,
+    Fault(Fault),
+}
+
+impl FilesConsumer {
+    /// Goes on where the folder was left. Writes run on `runtime`.
+    pub(crate) fn new(opened: Opened, runtime: Handle) -> Self {
+        let Opened { place, manifest, there } = opened;
+        Self {
+            place,
+            runtime,
+            manifest,
+            there,
+            next: 0,
+            samples: 0,
+            under_way: JoinSet::new(),
+            pending: 0,
+            count: Arc::default(),
+        }
+    }
+
+    /// What it did so far, to be looked at while it is at work.
+    pub(crate) fn count(&self) -> Arc<FilesCount> {
+        self.count.clone()
+    }
+
+    fn begin(&mut self, file: File, number: u64, samples: u64) {
+        let key = self.place.key(&batch_name(number));
+        let (place, count) = (self.place.clone(), self.count.clone());
+        if self.there.contains(&number) {
+            let (size, head) = (file.size(), file.into_head());
+            self.under_way.spawn_on(
+                async move {
+                    compare(&place, key, number, size, head).await?;
+                    count.already_there.fetch_add(1, Ordering::Relaxed);
+                    Ok(samples)
+                },
+                &self.runtime,
+            );
+        } else {
+            let bytes = file.into_bytes();
+            self.under_way.spawn_on(
+                async move {
+                    place.store.put(key, bytes).await.map_err(|error| error.with_causes())?;
+                    count.written.fetch_add(1, Ordering::Relaxed);
+                    Ok(samples)
+                },
+                &self.runtime,
+            );
+        }
+    }
+
+    /// Waits until fewer than `most` are under way.
+    fn wait_for_fewer_than(&mut self, most: usize, stop: &StopFlag) -> Result<(), Broken> {
+        loop {
+            // What has failed meanwhile is told now, not when there is no room.
+            while let Some(done) = self.under_way.try_join_next() {
+                self.settle(done)?;
+            }
+            if self.under_way.len() < most {
+                return Ok(());
+            }
+            if stop.is_set() {
+                return Err(Broken::Stopping);
+            }
+            let Self { under_way, runtime, .. } = self;
+            let done = runtime.block_on(async { timeout(LOOK, under_way.join_next()).await });
+            if let Ok(Some(done)) = done {
+                self.settle(done)?;
+            }
+        }
+    }
+
+    /// Waits a little for what is under way, although the run is stopping, and gives the rest up.
+    fn wait_for_the_last(&mut self) -> Result<(), Fault> {
+        let mut first_fault = None;
+        let runtime = self.runtime.clone();
+        let all = async {
+            while let Some(done) = self.under_way.join_next().await {
+                if let Err(Broken::Fault(fault)) = self.settle(done) {
+                    first_fault.get_or_insert(fault);
+                }
+            }
+        };
+        // Late or not: what is not done by then is pending, and stays so.
+        let is_late = runtime.block_on(async { timeout(GRACE, all).await }).is_err();
+        if is_late {
+            self.under_way.abort_all();
+        }
+        first_fault.map_or(Ok(()), Err)
+    }
+
+    fn settle(&mut self, done: Result<Result<u64, String>, tokio::task::JoinError>) -> Result<(), Broken> {
+        match done {
+            Ok(Ok(samples)) => {
+                self.pending -= samples;
+                Ok(())
+            }
+            Ok(Err(message)) => Err(Broken::Fault(fault(message))),
+            Err(error) => Err(Broken::Fault(fault(format!("a batch was not written: {error}")))),
+        }
+    }
+
+    /// Says to readers that nothing is missing.
+    fn mark_complete(&mut self, stop: &StopFlag) -> Result<(), Broken> {
+        if let Some(extra) = self.there.range(self.next..).next() {
+            return Err(Broken::Fault(fault(format!(
+                "{} holds `{}`, but this run made only {} batches; the source's data or its failures have changed since; write \
+                 to another prefix, or remove what is there",
+                self.place,
+                batch_name(*extra),
+                self.next
+            ))));
+        }
+        let complete = Complete { batches: self.next, samples: self.samples };
+        if self.manifest.complete() == Some(complete) {
+            return Ok(());
+        }
+        self.manifest.set_complete(Some(complete));
+        let (place, bytes) = (self.place.clone(), self.manifest.bytes());
+        self.under_way.spawn_on(
+            async move {
+                let written = place.store.put(place.key(Manifest::NAME), bytes).await;
+                written.map(|()| 0).map_err(|error| error.with_causes())
+            },
+            &self.runtime,
+        );
+        self.wait_for_fewer_than(1, stop)
+    }
+}
+
+impl Consumer for FilesConsumer {
+    fn consume(&mut self, item: Item, stop: &StopFlag) -> Result<(), Fault> {
+        let samples = item.samples();
+        let number = self.next;
+        self.next += 1;
+        self.samples += samples;
+        self.pending += samples;
+        let Item::Collated(batch) = item else {
+            return Err(fault(
+                "`files` takes collated batches and got something else; add a `collate`".to_owned(),
+            ));
+        };
+        let file = File::of(batch, number)
+            .map_err(|reason| fault(format!("batch {number} cannot be a file: {reason}")))?;
+        match self.wait_for_fewer_than(IN_FLIGHT, stop) {
+            Ok(()) => self.begin(file, number, samples),
+            Err(Broken::Stopping) => {}
+            Err(Broken::Fault(fault)) => return Err(fault),
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, ending: Ending, stop: &StopFlag) -> Result<(), Fault> {
+        let finished = match ending {
+            Ending::Whole => self.wait_for_fewer_than(1, stop).and_then(|()| self.mark_complete(stop)),
+            Ending::Early => Err(Broken::Stopping),
+        };
+        match finished {
+            Ok(()) => Ok(()),
+            Err(Broken::Stopping) => self.wait_for_the_last(),
+            Err(Broken::Fault(fault)) => self.wait_for_the_last().and(Err(fault)),
+        }
+    }
+
+    fn unfinished(&self) -> u64 {
+        self.pending
+    }
+}
+
+impl FilesCount {
+    pub(crate) fn record(&self) -> FilesRecord {
+        FilesRecord {
+            written: self.written.load(Ordering::Relaxed),
+            already_there: self.already_there.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Checks that the batch that is there is the one that would be written, by everything but its data.
+async fn compare(place: &Place, key: Arc<str>, number: u64, size: u64, head: Bytes) -> Result<(), String> {
+    let told = |error: StoreError| error.with_causes();
+    let found_size = place.store.size(key.clone()).await.map_err(told)?;
+    let found_head =
+        place.store.get_range(key.clone(), 0..found_size.min(head.len() as u64)).await.map_err(told)?;
+    if found_size == size && found_head == head {
+        return Ok(());
+    }
+    let what = match header(place, &key, found_size).await.map_err(told)? {
+        Some(_) if found_head == head => {
+            format!("it has {found_size} bytes, and {size} would be written, so it is not whole")
+        }
+        Some(header) => difference(&header, &head[LENGTH_BYTES..]),
+        None => "it is no whole safetensors file".to_owned(),
+    };
+    Err(format!(
+        "{place} holds `{}`, which is not batch {number} of this run: {what}; the source's data or its failures have changed since, \
+         or something else has written it; write to another prefix, or remove what is there",
+        batch_name(number)
+    ))
+}
+
+/// The header of a file of `size` bytes, without its length; `None` when it has none.
+async fn header(place: &Place, key: &Arc<str>, size: u64) -> Result<Option<Bytes>, StoreError> {
+    let begin = LENGTH_BYTES as u64;
+    if size < begin {
+        return Ok(None);
+    }
+    let length = place.store.get_range(key.clone(), 0..begin).await?;
+    let length = u64::from_le_bytes(length[..].try_into().expect("eight bytes were asked for"));
+    if length > (size - begin).min(MAX_HEADER_BYTES as u64) {
+        return Ok(None);
+    }
+    place.store.get_range(key.clone(), begin..begin + length).await.map(Some)
+}
+
+/// How the header that is there differs from the one that would be written, for people.
+fn difference(there: &[u8], here: &[u8]) -> String {
+    let (Some(there), Some(here)) = (Told::read(there), Told::read(here)) else {
+        return "its metadata is not that of `files`".to_owned();
+    };
+    if there.keys.len() != here.keys.len() {
+        return format!("it has {} samples, and here there are {}", there.keys.len(), here.keys.len());
+    }
+    let mut pairs = there.keys.iter().zip(&here.keys).enumerate();
+    match pairs.find(|(_, (there, here))| there != here) {
+        Some((place, (there, here))) => format!(
+            "its sample {place} is `{}`, and here it is `{}`",
+            printable(there, MAX_SHOWN_KEY),
+            printable(here, MAX_SHOWN_KEY)
+        ),
+        None => "its samples are the same, but not where they came from, or their fields".to_owned(),
+    }
+}
+
+fn fault(message: String) -> Fault {
+    Fault::new(FailureClass::Storage, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::ops::Range;
+    use std::sync::Mutex;
+
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use futures::stream::{self, BoxStream, StreamExt};
+    use penstock_engine::item::{Collated, Column, Origin, Stacked};
+    use penstock_storage::{BoundedStore, Keys, Store};
+    use penstock_types::plan::FilesPlan;
+    use tokio::runtime::Runtime;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// A store in memory that writes a batch only when it is let.
+    struct Gated {
+        name: Arc<str>,
+        objects: Mutex<Vec<Arc<str>>>,
+        let_through: Semaphore,
+        waiting: AtomicU64,
+    }
+
+    /// What the consumer holds of it.
+    #[derive(Clone)]
+    struct Entry(Arc<Gated>);
+
+    impl Store for Entry {
+        fn name(&self) -> &Arc<str> {
+            &self.0.name
+        }
+
+        fn describe(&self) -> String {
+            "memory".to_owned()
+        }
+
+        fn list(&self, _: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+            stream::empty().boxed()
+        }
+
+        fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+            let store = self.0.name.clone();
+            std::future::ready(Err(StoreError::NotFound { store, key })).boxed()
+        }
+
+        fn get_range(&self, key: Arc<str>, _: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+            self.get(key)
+        }
+
+        fn size(&self, key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>> {
+            self.get(key).map(|read| read.map(|_| 0)).boxed()
+        }
+
+        fn put(&self, key: Arc<str>, _: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
+            let this = self.0.clone();
+            async move {
+                if key.ends_with(".json") {
+                    return Ok(());
+                }
+                if key.ends_with("9.safetensors") {
+                    return Err(StoreError::NotFound { store: this.name.clone(), key });
+                }
+                this.waiting.fetch_add(1, Ordering::SeqCst);
+                this.let_through.acquire().await.expect("nobody closes it").forget();
+                this.waiting.fetch_sub(1, Ordering::SeqCst);
+                this.objects.lock().unwrap().push(key);
+                Ok(())
+            }
+            .boxed()
+        }
+    }
+
+    /// A consumer whose writes wait for the store.
+    fn consumer(runtime: &Runtime) -> (Arc<Gated>, FilesConsumer) {
+        let store = Arc::new(Gated {
+            name: "gated".into(),
+            objects: Mutex::default(),
+            let_through: Semaphore::new(0),
+            waiting: AtomicU64::new(0),
+        });
+        let plan = FilesPlan {
+            store: "gated".to_owned(),
+            prefix: "p".to_owned(),
+            recipe: serde_json::json!({}),
+            unordered: Vec::new(),
+        };
+        let bounded = BoundedStore::new(Arc::new(Entry(store.clone())), NonZeroUsize::new(64).unwrap());
+        let opened = runtime.block_on(Place::new(bounded, &plan).open(&plan)).unwrap();
+        (store, FilesConsumer::new(opened, runtime.handle().clone()))
+    }
+
+    fn batch() -> Item {
+        Item::Collated(Collated {
+            keys: vec!["a".into(), "b".into()],
+            origins: vec![Origin::default(); 2],
+            fields: vec![Column { name: "t".into(), values: Stacked::Texts(vec![String::new(); 2]) }],
+        })
+    }
+
+    fn wait_until(is_so: impl Fn() -> bool) {
+        while !is_so() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn four_batches_are_written_at_a_time_and_no_more() {
+        let runtime = Runtime::new().unwrap();
+        let (store, mut consumer) = consumer(&runtime);
+        let stop = StopFlag::default();
+        for _ in 0..IN_FLIGHT {
+            consumer.consume(batch(), &stop).unwrap();
+        }
+        // None is done, and nobody had to wait.
+        wait_until(|| store.waiting.load(Ordering::SeqCst) == IN_FLIGHT as u64);
+        let fifth = std::thread::scope(|scope| {
+            let fifth = scope.spawn(|| consumer.consume(batch(), &stop));
+            std::thread::sleep(2 * LOOK);
+            assert!(!fifth.is_finished() && store.waiting.load(Ordering::SeqCst) == IN_FLIGHT as u64);
+            store.let_through.add_permits(1);
+            fifth.join().unwrap()
+        });
+        assert_eq!(fifth, Ok(()));
+        store.let_through.add_permits(4);
+        assert_eq!(consumer.finish(Ending::Whole, &stop), Ok(()));
+        assert_eq!(consumer.unfinished(), 0);
+        assert_eq!(store.objects.lock().unwrap().len(), 5);
+        assert_eq!(consumer.manifest.complete(), Some(Complete { batches: 5, samples: 10 }));
+    }
+
+    #[test]
+    fn a_stop_gives_up_what_is_not_written_in_time_and_counts_it_as_unfinished() {
+        let runtime = Runtime::new().unwrap();
+        let (store, mut consumer) = consumer(&runtime);
+        let stop = StopFlag::default();
+        (0..3).for_each(|_| consumer.consume(batch(), &stop).unwrap());
+        store.let_through.add_permits(1);
+        stop.set();
+        assert_eq!(consumer.finish(Ending::Early, &stop), Ok(()));
+        assert_eq!(consumer.unfinished(), 4);
+        assert_eq!(consumer.count().record(), FilesRecord { written: 1, already_there: 0 });
+        assert_eq!(consumer.manifest.complete(), None);
+    }
+
+    #[test]
+    fn a_write_that_fails_is_told_with_its_key_and_the_batch_is_unfinished() {
+        let runtime = Runtime::new().unwrap();
+        let (store, mut consumer) = consumer(&runtime);
+        store.let_through.add_permits(100);
+        let stop = StopFlag::default();
+        (0..10).for_each(|_| consumer.consume(batch(), &stop).unwrap());
+        let fault = consumer.finish(Ending::Whole, &stop).unwrap_err();
+        assert_eq!(&*fault.message, "store `gated` has no object `p/batch-00000009.safetensors`");
+        assert_eq!(consumer.unfinished(), 2);
+        assert_eq!(consumer.manifest.complete(), None);
+    }
+}

@@ -1,0 +1,160 @@
+use std::fmt;
+
+use bytes::Bytes;
+use penstock_types::fault::Pointer;
+use penstock_types::plan::FilesPlan;
+use penstock_types::text::printable;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Version of the files' form: names, metadata, and how fields become tensors.
+pub(super) const FORMAT: u32 = 1;
+
+/// Most characters of a value that a difference shows.
+const MAX_SHOWN_VALUE: usize = 80;
+
+/// What made the batches of a folder: `penstock-files.json`.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Manifest {
+    made_by: MadeBy,
+    /// How many batches there are; `None` until a run has come to its end.
+    complete: Option<Complete>,
+}
+
+/// Two runs of the same make the same files.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct MadeBy {
+    /// See [`FORMAT`].
+    format: u32,
+    /// The document less what cannot change a byte.
+    document: Value,
+}
+
+/// What a run that came to its end had made in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Complete {
+    pub(super) batches: u64,
+    pub(super) samples: u64,
+}
+
+/// A place at which two manifests differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Where in the manifest's `made_by`.
+    pub pointer: Pointer,
+    /// What stands in the manifest that is there; `None` for nothing.
+    pub there: Option<String>,
+    /// What this run would write; `None` for nothing.
+    pub here: Option<String>,
+}
+
+impl Manifest {
+    pub(super) const NAME: &str = "penstock-files.json";
+    /// A document has at most 4 MiB; written with line breaks and indented it takes more.
+    pub(super) const MOST_BYTES: u64 = 64 << 20;
+
+    /// The manifest of a folder in which nothing lies yet.
+    pub(super) fn of(plan: &FilesPlan) -> Self {
+        Self { made_by: MadeBy { format: FORMAT, document: plan.recipe.clone() }, complete: None }
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn bytes(&self) -> Bytes {
+        let mut text = serde_json::to_vec_pretty(self).expect("a manifest is JSON");
+        text.push(b'\n');
+        text.into()
+    }
+
+    /// What has to be the same for a second run to go on.
+    pub(super) fn recipe(&self) -> Value {
+        // By way of text, as the one that is there: a number may be read a little differently than it was computed.
+        let text = serde_json::to_vec(&self.made_by).expect("a manifest is JSON");
+        serde_json::from_slice(&text).expect("what was just written can be read")
+    }
+
+    pub(super) fn complete(&self) -> Option<Complete> {
+        self.complete
+    }
+
+    pub(super) fn set_complete(&mut self, complete: Option<Complete>) {
+        self.complete = complete;
+    }
+}
+
+/// Every place at which `there` and `here` differ.
+pub(super) fn differences(there: Value, here: Value) -> Vec<Difference> {
+    let mut found = Vec::new();
+    compare(&Pointer::ROOT, Some(&there), Some(&here), &mut found);
+    found
+}
+
+fn compare(place: &Pointer, there: Option<&Value>, here: Option<&Value>, found: &mut Vec<Difference>) {
+    match (there, here) {
+        (Some(Value::Object(there)), Some(Value::Object(here))) => {
+            for (name, value) in there {
+                compare(&place.key(name), Some(value), here.get(name), found);
+            }
+            for (name, value) in here.iter().filter(|(name, _)| !there.contains_key(*name)) {
+                compare(&place.key(name), None, Some(value), found);
+            }
+        }
+        (Some(Value::Array(there)), Some(Value::Array(here))) => {
+            for index in 0..there.len().max(here.len()) {
+                compare(&place.index(index), there.get(index), here.get(index), found);
+            }
+        }
+        (there, here) if there == here => {}
+        (there, here) => {
+            let shown = |value: &Value| printable(&value.to_string(), MAX_SHOWN_VALUE);
+            found.push(Difference { pointer: place.clone(), there: there.map(shown), here: here.map(shown) });
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |value: &Option<String>| {
+            value.as_ref().map_or_else(|| "nothing".to_owned(), |value| format!("`{value}`"))
+        };
+        write!(f, "{}: there {}, here {}", self.pointer, shown(&self.there), shown(&self.here))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_difference_is_told_with_its_place() {
+        let there = json!({ "document": { "seed": 1, "stages": [{ "a": 1 }], "old": true }, "format": 1 });
+        let here =
+            json!({ "format": 1, "document": { "stages": [{ "a": 2 }, "b"], "seed": 1, "new": null } });
+        let told: Vec<String> = differences(there, here).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "/document/stages/0/a: there `1`, here `2`",
+                "/document/stages/1: there nothing, here `\"b\"`",
+                "/document/old: there `true`, here nothing",
+                "/document/new: there nothing, here `null`",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_manifest_reads_as_it_was_written() {
+        let recipe = json!({ "seed": 7, "source": { "range": { "count": 3 } }, "rate": 0.1 });
+        let plan = FilesPlan { store: "s".to_owned(), prefix: String::new(), recipe, unordered: Vec::new() };
+        let mut manifest = Manifest::of(&plan);
+        manifest.set_complete(Some(Complete { batches: 2, samples: 3 }));
+        assert_eq!(Manifest::read(&manifest.bytes()).unwrap(), manifest);
+        assert!(Manifest::read(b"{").unwrap_err().contains("EOF"));
+        assert!(Manifest::read(br#"{"complete": null}"#).unwrap_err().contains("made_by"));
+    }
+}

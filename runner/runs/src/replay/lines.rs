@@ -1,0 +1,100 @@
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+use memchr::memchr;
+
+/// Longest letter that is read, in bytes: it is held in memory while it is decoded.
+pub const MAX_LETTER_BYTES: usize = 256 << 20;
+
+/// Lines of a file, one at a time, none of them longer than [`MAX_LETTER_BYTES`].
+#[derive(Debug)]
+pub(super) struct Lines {
+    file: BufReader<File>,
+    number: u64,
+    line: Vec<u8>,
+}
+
+/// One line.
+#[derive(Debug)]
+pub(super) struct Line<'a> {
+    /// From 1.
+    pub(super) number: u64,
+    /// Without its end; `None` when it was longer than what is read.
+    pub(super) text: Option<&'a [u8]>,
+    /// Whether it has an end; the last one of a file whose writer was killed may have none.
+    pub(super) has_end: bool,
+}
+
+impl Lines {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: BufReader::with_capacity(1 << 20, File::open(path)?), number: 0, line: Vec::new() })
+    }
+
+    /// The next line; `None` at the end.
+    pub(super) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+        self.number += 1;
+        // What one long letter took is not kept for all the short ones behind it.
+        self.line.clear();
+        self.line.shrink_to(1 << 20);
+        let mut is_too_long = false;
+        let mut has_begun = false;
+        let has_end = loop {
+            let block = match self.file.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                block => block?,
+            };
+            if block.is_empty() {
+                break false;
+            }
+            has_begun = true;
+            let end = memchr(b'\n', block);
+            let text = &block[..end.unwrap_or(block.len())];
+            is_too_long |= self.line.len() + text.len() > MAX_LETTER_BYTES;
+            if is_too_long {
+                self.line.clear();
+            } else {
+                self.line.extend_from_slice(text);
+            }
+            let used = end.map_or(block.len(), |end| end + 1);
+            self.file.consume(used);
+            if end.is_some() {
+                break true;
+            }
+        };
+        let text = (!is_too_long).then_some(self.line.as_slice());
+        Ok(has_begun.then_some(Line { number: self.number, text, has_end }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn lines_come_with_their_numbers_and_a_line_that_is_too_long_comes_without_its_text() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"one\n\n").unwrap();
+        // A hole in the file: it takes no room on the disk.
+        file.as_file().set_len(5 + MAX_LETTER_BYTES as u64 + 1).unwrap();
+        let mut end = std::fs::OpenOptions::new().append(true).open(file.path()).unwrap();
+        end.write_all(b"\nlast").unwrap();
+        let mut lines = Lines::open(file.path()).unwrap();
+        let mut seen = Vec::new();
+        while let Some(line) = lines.next().unwrap() {
+            seen.push((line.number, line.text.map(<[u8]>::to_vec), line.has_end));
+        }
+        assert_eq!(
+            seen,
+            [
+                (1, Some(b"one".to_vec()), true),
+                (2, Some(Vec::new()), true),
+                (3, None, true),
+                (4, Some(b"last".to_vec()), false),
+            ]
+        );
+        assert!(lines.line.capacity() <= 2 << 20);
+    }
+}
