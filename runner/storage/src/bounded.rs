@@ -1,4 +1,4 @@
-//! A store whose reads in flight are bounded.
+//! A store whose reads and writes in flight are bounded.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -18,8 +18,8 @@ use crate::store::Store;
 /// Reads in flight at a time, unless the operator says otherwise.
 pub const DEFAULT_READS: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
 
-/// A store as sources and stages hold it. All clones share one bound on the reads in flight, whichever stage they
-/// belong to: a batch of a thousand samples opens no thousand files, and no thousand connections.
+/// A store as sources and stages hold it. All clones share one bound on the reads and writes in flight, whichever stage
+/// they belong to: a batch of a thousand samples opens no thousand files, and no thousand connections.
 #[derive(Clone)]
 pub struct BoundedStore {
     store: Arc<dyn Store>,
@@ -36,7 +36,7 @@ pub struct ReadTime {
 }
 
 impl BoundedStore {
-    /// Lets at most `reads` reads of `store` be in flight.
+    /// Lets at most `reads` reads and writes of `store` be in flight.
     pub fn new(store: Arc<dyn Store>, reads: NonZeroUsize) -> Self {
         let reads = reads.get().min(Semaphore::MAX_PERMITS);
         Self { store, reads: Arc::new(Semaphore::new(reads)) }
@@ -75,6 +75,12 @@ impl BoundedStore {
     pub async fn size(&self, key: Arc<str>) -> Result<u64, StoreError> {
         let _place = self.place().await;
         self.store.size(key).await
+    }
+
+    /// [`Store::put`], once there is a free place.
+    pub async fn put(&self, key: Arc<str>, bytes: Bytes) -> Result<(), StoreError> {
+        let _place = self.place().await;
+        self.store.put(key, bytes).await
     }
 
     async fn place(&self) -> Result<SemaphorePermit<'_>, AcquireError> {

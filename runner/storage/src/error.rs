@@ -21,13 +21,15 @@ pub enum StoreError {
         /// The key asked for.
         key: Arc<str>,
     },
-    /// The object is there, or may be, and this process may not read it.
-    #[error("store `{store}` denies reading {}; check its permissions", shown(key))]
+    /// The object is there, or may be, and this process may not do this with it.
+    #[error("store `{store}` denies {}; check its permissions", access.of(key))]
     Denied {
         /// The store's name.
         store: Arc<str>,
         /// The key asked for.
         key: Arc<str>,
+        /// What was to be done with it.
+        access: Access,
         /// What the system or the service said.
         #[source]
         source: Box<dyn Error + Send + Sync>,
@@ -72,17 +74,30 @@ pub enum StoreError {
         /// Where the object ends, in bytes.
         size: u64,
     },
-    /// Reading failed, after all retries.
-    #[error("reading {} of store `{store}` failed", shown(key))]
+    /// Reading, writing or listing failed, after all retries.
+    #[error("{} of store `{store}` failed", access.of(key))]
     Io {
         /// The store's name.
         store: Arc<str>,
-        /// The key asked for.
+        /// The key asked for; of a listing, the prefix.
         key: Arc<str>,
+        /// What was to be done with it.
+        access: Access,
         /// What went wrong.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+}
+
+/// What is done with objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// An object, its size or a range of it is read.
+    Reading,
+    /// An object is written.
+    Writing,
+    /// The keys that start with a prefix are listed.
+    Listing,
 }
 
 /// Why a store could not be opened.
@@ -131,6 +146,18 @@ impl From<StoreError> for SourceFault {
             | StoreError::OutOfRange { .. } => None,
         };
         Self::new(message, cause)
+    }
+}
+
+impl Access {
+    /// What was done with `key`, as messages say it.
+    fn of(self, key: &str) -> String {
+        match self {
+            Self::Reading => format!("reading {}", shown(key)),
+            Self::Writing => format!("writing {}", shown(key)),
+            Self::Listing if key.is_empty() => "listing all keys".to_owned(),
+            Self::Listing => format!("listing {}", shown(key)),
+        }
     }
 }
 

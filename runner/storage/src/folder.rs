@@ -14,14 +14,16 @@ use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, OFlags, fstat};
-use rustix::io::{Errno, pread, retry_on_intr};
+use rustix::io::{pread, retry_on_intr};
 use tokio::task::spawn_blocking;
 
-use crate::error::{OpenFault, StoreError};
+use crate::asked::{Asked, NOT_REGULAR};
+use crate::error::{Access, OpenFault, StoreError};
 use crate::key::{check_key, check_prefix};
 use crate::keys::Keys;
 use crate::store::{MAX_GET_BYTES, Store};
 use crate::walk::Walk;
+use crate::write::write;
 
 /// A local folder as a store: its regular files, named by their paths below it.
 ///
@@ -37,7 +39,10 @@ use crate::walk::Walk;
 /// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES), links that lead nowhere and special files are left out, and a warning
 /// counts them. It is made while it is read, and holds the names of one folder per level of depth.
 ///
-/// Reads run on tokio's blocking threads, one hop for the whole of open, read and close.
+/// A write makes the folders it needs, and replaces a link by the object itself. Until it is whole, the object has a
+/// name that is no UTF-8, so that no key can name it and no listing shows it; a process that dies may leave one behind.
+///
+/// Reads and writes run on tokio's blocking threads, one hop for the whole of open, read and close.
 #[derive(Debug)]
 pub struct FolderStore {
     name: Arc<str>,
@@ -67,17 +72,23 @@ impl FolderStore {
         key: Arc<str>,
         read: impl FnOnce(&Asked, Object) -> Result<T, StoreError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, StoreError>> {
-        let asked = Asked { store: self.name.clone(), key };
+        let asked = Asked { store: self.name.clone(), key, access: Access::Reading };
+        self.on_blocking_thread(asked, |root, asked| read(asked, Object::open(root, asked)?))
+    }
+
+    /// Does `work` on a blocking thread, if what is asked for is a key.
+    fn on_blocking_thread<T: Send + 'static>(
+        &self,
+        asked: Asked,
+        work: impl FnOnce(&Dir, &Asked) -> Result<T, StoreError> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, StoreError>> {
         if let Err(reason) = check_key(&asked.key) {
             return Box::pin(std::future::ready(Err(asked.refused(reason))));
         }
         let root = self.root.clone();
         Box::pin(async move {
             let asked_again = asked.clone();
-            let task = spawn_blocking(move || {
-                let object = Object::open(&root, &asked)?;
-                read(&asked, object)
-            });
+            let task = spawn_blocking(move || work(&root, &asked));
             task.await.unwrap_or_else(|error| Err(asked_again.failed(error)))
         })
     }
@@ -93,7 +104,7 @@ impl Store for FolderStore {
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
-        let asked = Asked { store: self.name.clone(), key: Arc::from(prefix) };
+        let asked = Asked { store: self.name.clone(), key: Arc::from(prefix), access: Access::Listing };
         if let Err(reason) = check_prefix(prefix) {
             return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
         }
@@ -128,6 +139,11 @@ impl Store for FolderStore {
 
     fn size(&self, key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>> {
         self.with_object(key, |_, object| Ok(object.size))
+    }
+
+    fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
+        let asked = Asked { store: self.name.clone(), key, access: Access::Writing };
+        self.on_blocking_thread(asked, move |root, asked| write(root, asked, &bytes))
     }
 }
 
@@ -175,86 +191,5 @@ impl Object {
         // The allocator may have given more room than was asked for, and the file may have grown.
         bytes.truncate(most);
         Ok(Bytes::from(bytes))
-    }
-}
-
-/// What was asked of which store: all that its errors have to name.
-#[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    pub(crate) store: Arc<str>,
-    pub(crate) key: Arc<str>,
-}
-
-const NOT_REGULAR: &str = "it names a pipe, a socket or a device; only regular files are objects";
-const LEADS_OUTSIDE: &str =
-    "it leads out of the store's folder (through a link: inside, links must be relative and stay inside)";
-const LINK_CIRCLE: &str = "it leads through links that go in a circle";
-
-impl Asked {
-    fn not_opened(&self, error: io::Error) -> StoreError {
-        let errno = error.raw_os_error().map(Errno::from_raw_os_error);
-        match errno {
-            // cap-std's word for a path that leads outside: it alone comes without a number.
-            None if error.kind() == io::ErrorKind::PermissionDenied => self.refused(LEADS_OUTSIDE),
-            Some(Errno::LOOP) => self.refused(LINK_CIRCLE),
-            // What opening a socket, or a device without a driver, answers.
-            Some(Errno::NXIO | Errno::NODEV) => self.refused(NOT_REGULAR),
-            Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => self.not_found(),
-            Some(Errno::ACCESS | Errno::PERM) => {
-                StoreError::Denied { store: self.store.clone(), key: self.key.clone(), source: error.into() }
-            }
-            _ => self.failed(error),
-        }
-    }
-
-    fn not_found(&self) -> StoreError {
-        StoreError::NotFound { store: self.store.clone(), key: self.key.clone() }
-    }
-
-    fn refused(&self, reason: &'static str) -> StoreError {
-        StoreError::Refused { store: self.store.clone(), key: self.key.clone(), reason: reason.into() }
-    }
-
-    fn too_large(&self, size: u64) -> StoreError {
-        let (store, key) = (self.store.clone(), self.key.clone());
-        StoreError::TooLarge { store, key, size, most: MAX_GET_BYTES }
-    }
-
-    fn out_of_range(&self, range: Range<u64>, size: u64) -> StoreError {
-        StoreError::OutOfRange { store: self.store.clone(), key: self.key.clone(), range, size }
-    }
-
-    fn failed(&self, source: impl std::error::Error + Send + Sync + 'static) -> StoreError {
-        StoreError::Io { store: self.store.clone(), key: self.key.clone(), source: Box::new(source) }
-    }
-
-    /// The error for a folder of a listing that could not be read; `None` when it has gone meanwhile.
-    pub(crate) fn not_listed(&self, folder: &str, error: io::Error) -> Option<StoreError> {
-        let asked = Self { store: self.store.clone(), key: Arc::from(folder) };
-        match asked.not_opened(error) {
-            StoreError::NotFound { .. } => None,
-            error => Some(error),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_system_answers_becomes_what_a_caller_can_do() {
-        let asked = Asked { store: Arc::from("data"), key: Arc::from("a/b") };
-        let error = |errno: Errno| asked.not_opened(io::Error::from(errno));
-        // A test that runs as root cannot be denied anything, so the answer is made up.
-        assert!(matches!(error(Errno::ACCESS), StoreError::Denied { .. }));
-        assert!(matches!(error(Errno::MFILE), StoreError::Io { .. }));
-        assert!(matches!(error(Errno::NOTDIR), StoreError::NotFound { .. }));
-        assert!(matches!(error(Errno::LOOP), StoreError::Refused { .. }));
-        let escape = io::Error::new(io::ErrorKind::PermissionDenied, "a path led outside of the filesystem");
-        assert!(matches!(asked.not_opened(escape), StoreError::Refused { .. }));
-        assert!(asked.not_listed("a/", io::Error::from(Errno::NOENT)).is_none());
-        let text = error(Errno::MFILE).with_causes();
-        assert!(text.starts_with("reading `a/b` of store `data` failed: Too many open files"), "{text}");
     }
 }

@@ -4,6 +4,7 @@
 //! reach a store through a [`BoundedStore`], which bounds the reads in flight.
 #![warn(missing_docs)]
 
+mod asked;
 mod bounded;
 mod clock;
 mod error;
@@ -19,9 +20,10 @@ mod records;
 mod store;
 mod visits;
 mod walk;
+mod write;
 
 pub use bounded::{BoundedStore, DEFAULT_READS, ReadTime};
-pub use error::{OpenFault, StoreError};
+pub use error::{Access, OpenFault, StoreError};
 pub use fetch::{BYTES_FIELD, FetchOp};
 pub use folder::FolderStore;
 pub use index::{IndexSource, MAX_INDEX_BYTES, write_index};

@@ -17,7 +17,7 @@ pub const MAX_GET_BYTES: u64 = 2 << 30;
 /// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES).
 ///
 /// Errors name the store and the key. What can be retried has been retried when an error comes out. The futures own
-/// what they need, so that an op may outlive the call; dropping one gives its read up.
+/// what they need, so that an op may outlive the call; dropping one gives a read up.
 pub trait Store: Send + Sync {
     /// The name by which pipelines know it.
     fn name(&self) -> &Arc<str>;
@@ -38,4 +38,9 @@ pub trait Store: Send + Sync {
 
     /// The object's size in bytes.
     fn size(&self, key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>>;
+
+    /// Writes the object whole or not at all; replaces one that is there. Who reads or lists meanwhile sees the old
+    /// object or the new one, never a part. Once this has returned, the object outlives this machine's failure as far
+    /// as the store can promise. Giving the future up may still write the object, whole.
+    fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>>;
 }

@@ -7,10 +7,11 @@ use std::vec;
 use cap_std::fs::{Dir, FileType};
 use tracing::warn;
 
+use crate::asked::Asked;
 use crate::error::StoreError;
-use crate::folder::Asked;
 use crate::key::MAX_KEY_BYTES;
 use crate::keys::Keys;
+use crate::write::is_draft;
 
 /// Keys of one page: a page is what one visit to a blocking thread gives.
 const PAGE: usize = 1000;
@@ -96,6 +97,7 @@ impl Walk {
             let entry = entry?;
             let mut name = match entry.file_name().into_string() {
                 Ok(name) => name,
+                Err(name) if is_draft(&name) => continue,
                 Err(name) => {
                     if name.to_string_lossy().starts_with(name_prefix) {
                         self.leave_out(format!("{path}{}", name.display()));

@@ -1,8 +1,11 @@
 //! What every store must do, whatever keeps its objects: run [`check`] over a store that holds [`OBJECTS`] and no more.
+//! Afterwards it holds those that were put as well.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::TryStreamExt;
+use futures::future::join_all;
 use penstock_storage::{Keys, Store, StoreError};
 
 /// In the byte order of their keys. Folders sort otherwise: by name, `a` stands before `a-b`.
@@ -30,6 +33,8 @@ pub(crate) async fn check(store: &dyn Store) {
     what_is_not_there_is_not_found(store).await;
     what_is_no_key_is_refused(store).await;
     ranges_are_exact_or_errors(store).await;
+    what_is_put_is_there(store).await;
+    readers_see_whole_objects_while_others_put(store).await;
 }
 
 async fn listed(store: &dyn Store, prefix: &str) -> Vec<String> {
@@ -84,6 +89,7 @@ async fn what_is_no_key_is_refused(store: &dyn Store) {
             store.get(key.clone()).await.unwrap_err(),
             store.get_range(key.clone(), 0..1).await.unwrap_err(),
             store.size(key.clone()).await.unwrap_err(),
+            store.put(key.clone(), Bytes::new()).await.unwrap_err(),
         ] {
             assert!(matches!(error, StoreError::Refused { .. }), "{bad:?}: {error:?}");
             assert!(error.to_string().len() < 400, "{} bytes of message", error.to_string().len());
@@ -107,4 +113,44 @@ async fn ranges_are_exact_or_errors(store: &dyn Store) {
             "{error:?}"
         );
     }
+}
+
+async fn what_is_put_is_there(store: &dyn Store) {
+    let before = listed(store, "").await;
+    let mut expected = before.clone();
+    let puts: [(&str, &[u8]); 5] = [
+        ("put/deep/er", b"in new folders"),
+        ("put/deep/er", b"in its place, longer than the one before"),
+        ("put/deep/er", b"short again"),
+        ("put/empty", b""),
+        ("put/\u{e4} +&%2f?#\\", b"a key that must be escaped"),
+    ];
+    for (key, bytes) in puts {
+        let key: Arc<str> = Arc::from(key);
+        store.put(key.clone(), Bytes::from_static(bytes)).await.unwrap();
+        assert_eq!(store.get(key.clone()).await.unwrap(), bytes, "{key}");
+        assert_eq!(store.size(key.clone()).await.unwrap(), bytes.len() as u64, "{key}");
+        expected.push(key.to_string());
+    }
+    expected.sort();
+    expected.dedup();
+    assert_eq!(listed(store, "").await, expected);
+}
+
+async fn readers_see_whole_objects_while_others_put(store: &dyn Store) {
+    let key: Arc<str> = Arc::from("put/contended");
+    let version = |byte: u8| Bytes::from(vec![byte; 100_000 + usize::from(byte)]);
+    let is_whole = |read: &Bytes| read.len() == 100_000 + usize::from(read[0]) && *read == version(read[0]);
+    store.put(key.clone(), version(0)).await.unwrap();
+    let puts = join_all((0..16).map(|byte| store.put(key.clone(), version(byte))));
+    let reads = join_all((0..16).map(|_| store.get(key.clone())));
+    let (puts, reads) = futures::join!(puts, reads);
+    assert!(puts.iter().all(Result::is_ok), "{puts:?}");
+    assert!(reads.iter().all(|read| read.as_ref().is_ok_and(is_whole)));
+    assert!(is_whole(&store.get(key.clone()).await.unwrap()));
+    // Neighbours, which make their folder at the same time.
+    let keys: Vec<String> = (0..16).map(|number| format!("put/together/{number:02}")).collect();
+    let puts = join_all(keys.iter().map(|key| store.put(Arc::from(key.as_str()), version(1)))).await;
+    assert!(puts.iter().all(Result::is_ok), "{puts:?}");
+    assert_eq!(listed(store, "put/together/").await, keys);
 }

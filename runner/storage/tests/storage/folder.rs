@@ -8,6 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::TryStreamExt;
 use penstock_storage::{FolderStore, Keys, Store, StoreError};
 use proptest::prelude::*;
@@ -132,6 +133,76 @@ async fn a_listing_of_several_pages_is_whole_and_sorted() {
         expected.insert(key);
     }
     assert!(listed(&open(folder.path()), "").await.into_iter().eq(expected));
+}
+
+#[tokio::test]
+async fn nothing_is_written_outside_or_over_what_is_no_object() {
+    let outside = tempfile::tempdir().unwrap();
+    put(outside.path(), "victim", b"as it was");
+    let (folder, _) = folder_with(&[("file", b"x"), ("sub/x", b"x")]);
+    let root = folder.path();
+    symlink(outside.path(), root.join("out")).unwrap();
+    symlink("nowhere", root.join("broken")).unwrap();
+    mknodat(CWD, root.join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let store = open(root);
+    let mut refusals = Vec::new();
+    for key in
+        ["out/victim", "out/new/x", "broken/x", "file/x", "sub", "pipe", &format!("{}/x", "n".repeat(300))]
+    {
+        match store.put(Arc::from(key), Bytes::from_static(b"!")).await {
+            Err(error @ StoreError::Refused { .. }) => refusals.push(error.to_string()),
+            other => panic!("`{key}` gave {other:?}"),
+        }
+    }
+    let reasons: Vec<&str> = refusals.iter().map(|text| text.split_once(": ").unwrap().1).collect();
+    let leads_outside =
+        "it leads out of the store's folder (through a link: inside, links must be relative and stay inside)";
+    assert_eq!(
+        reasons,
+        [
+            leads_outside,
+            leads_outside,
+            "a part of it before a `/` is a link that leads nowhere",
+            "a part of it before a `/` names a file, which can hold no objects",
+            "a folder of that name is there; only files are objects",
+            "it names a pipe, a socket or a device; only regular files are objects",
+            "a part of it is longer than the folder's file system allows",
+        ]
+    );
+    assert_eq!(std::fs::read(outside.path().join("victim")).unwrap(), b"as it was");
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_link_is_replaced_and_what_it_led_to_stays() {
+    let outside = tempfile::tempdir().unwrap();
+    put(outside.path(), "victim", b"as it was");
+    let (folder, _) = folder_with(&[("real/x", b"x")]);
+    let root = folder.path();
+    symlink(outside.path().join("victim"), root.join("link")).unwrap();
+    symlink("real", root.join("linked")).unwrap();
+    let store = open(root);
+    for key in ["link", "linked/y"] {
+        store.put(Arc::from(key), Bytes::from_static(b"new")).await.unwrap();
+        assert_eq!(store.get(Arc::from(key)).await.unwrap(), "new");
+    }
+    assert_eq!(std::fs::read(outside.path().join("victim")).unwrap(), b"as it was");
+    assert_eq!(listed(&store, "").await, ["link", "real/x", "real/y"]);
+}
+
+#[tokio::test]
+async fn a_write_leaves_nothing_but_its_object() {
+    let (folder, _) = folder_with(&[]);
+    let root = folder.path();
+    // What a process leaves that dies while it writes.
+    std::fs::write(root.join(OsStr::from_bytes(b".penstock-draft-\xff0123456789abcdef")), b"half").unwrap();
+    let store = open(root);
+    assert_eq!(listed(&store, "").await, [""; 0]);
+    store.put(Arc::from("x"), Bytes::from_static(b"whole")).await.unwrap();
+    // Fails where it would get its name.
+    store.put(Arc::from(&*"n".repeat(300)), Bytes::from_static(b"!")).await.unwrap_err();
+    assert_eq!(listed(&store, "").await, ["x"]);
+    assert_eq!(std::fs::read_dir(root).unwrap().count(), 2);
 }
 
 #[test]

@@ -1,0 +1,104 @@
+//! What was asked of a store, and the errors that name it.
+
+use std::error::Error;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::error::{Access, StoreError};
+use crate::store::MAX_GET_BYTES;
+
+/// What was asked of which store: all that its errors have to name.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) store: Arc<str>,
+    /// Of a listing, the prefix.
+    pub(crate) key: Arc<str>,
+    pub(crate) access: Access,
+}
+
+pub(crate) const NOT_REGULAR: &str = "it names a pipe, a socket or a device; only regular files are objects";
+const LEADS_OUTSIDE: &str =
+    "it leads out of the store's folder (through a link: inside, links must be relative and stay inside)";
+const LINK_CIRCLE: &str = "it leads through links that go in a circle";
+
+impl Asked {
+    pub(crate) fn not_opened(&self, error: io::Error) -> StoreError {
+        let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+        match errno {
+            // cap-std's word for a path that leads outside: it alone comes without a number.
+            None if error.kind() == io::ErrorKind::PermissionDenied => self.refused(LEADS_OUTSIDE),
+            Some(Errno::LOOP) => self.refused(LINK_CIRCLE),
+            // What opening a socket, or a device without a driver, answers.
+            Some(Errno::NXIO | Errno::NODEV) => self.refused(NOT_REGULAR),
+            Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => self.not_found(),
+            Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => self.denied(error),
+            _ => self.failed(error),
+        }
+    }
+
+    pub(crate) fn not_found(&self) -> StoreError {
+        StoreError::NotFound { store: self.store.clone(), key: self.key.clone() }
+    }
+
+    pub(crate) fn denied(&self, source: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+        let Self { store, key, access } = self.clone();
+        StoreError::Denied { store, key, access, source: source.into() }
+    }
+
+    pub(crate) fn refused(&self, reason: &'static str) -> StoreError {
+        StoreError::Refused { store: self.store.clone(), key: self.key.clone(), reason: reason.into() }
+    }
+
+    pub(crate) fn too_large(&self, size: u64) -> StoreError {
+        let (store, key) = (self.store.clone(), self.key.clone());
+        StoreError::TooLarge { store, key, size, most: MAX_GET_BYTES }
+    }
+
+    pub(crate) fn out_of_range(&self, range: Range<u64>, size: u64) -> StoreError {
+        StoreError::OutOfRange { store: self.store.clone(), key: self.key.clone(), range, size }
+    }
+
+    pub(crate) fn failed(&self, source: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+        let Self { store, key, access } = self.clone();
+        StoreError::Io { store, key, access, source: source.into() }
+    }
+
+    /// The error for a folder of a listing that could not be read; `None` when it has gone meanwhile.
+    pub(crate) fn not_listed(&self, folder: &str, error: io::Error) -> Option<StoreError> {
+        let asked = Self { key: Arc::from(folder), ..self.clone() };
+        match asked.not_opened(error) {
+            StoreError::NotFound { .. } => None,
+            error => Some(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_answers_becomes_what_a_caller_can_do() {
+        let asked = Asked { store: Arc::from("data"), key: Arc::from("a/b"), access: Access::Reading };
+        let error = |errno: Errno| asked.not_opened(io::Error::from(errno));
+        // A test that runs as root cannot be denied anything, so the answer is made up.
+        assert!(matches!(error(Errno::ACCESS), StoreError::Denied { .. }));
+        assert!(matches!(error(Errno::MFILE), StoreError::Io { .. }));
+        assert!(matches!(error(Errno::NOTDIR), StoreError::NotFound { .. }));
+        assert!(matches!(error(Errno::LOOP), StoreError::Refused { .. }));
+        let escape = io::Error::new(io::ErrorKind::PermissionDenied, "a path led outside of the filesystem");
+        assert!(matches!(asked.not_opened(escape), StoreError::Refused { .. }));
+        assert!(asked.not_listed("a/", io::Error::from(Errno::NOENT)).is_none());
+        let writing = Asked { access: Access::Writing, ..asked.clone() };
+        let read_only = writing.not_opened(io::Error::from(Errno::ROFS)).to_string();
+        assert_eq!(read_only, "store `data` denies writing `a/b`; check its permissions");
+        let all = Asked { key: Arc::from(""), access: Access::Listing, ..asked.clone() };
+        let failed = all.failed(io::Error::from(Errno::IO)).to_string();
+        assert_eq!(failed, "listing all keys of store `data` failed");
+        let text = error(Errno::MFILE).with_causes();
+        assert!(text.starts_with("reading `a/b` of store `data` failed: Too many open files"), "{text}");
+    }
+}

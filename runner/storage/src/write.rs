@@ -1,0 +1,120 @@
+//! Writes a file of a folder whole or not at all.
+
+use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use cap_std::fs::{Dir, File, OpenOptions};
+use rustix::fs::{Mode, OFlags, fsync, openat};
+use rustix::io::Errno;
+
+use crate::asked::{Asked, NOT_REGULAR};
+use crate::error::StoreError;
+
+/// How the names of files begin that are not whole yet. A key is UTF-8, which this is not.
+const DRAFT: &[u8] = b".penstock-draft-\xff";
+
+const FOLDER_IS_THERE: &str = "a folder of that name is there; only files are objects";
+const FILE_IN_THE_WAY: &str = "a part of it before a `/` names a file, which can hold no objects";
+const LINK_TO_NOWHERE: &str = "a part of it before a `/` is a link that leads nowhere";
+const NAME_TOO_LONG: &str = "a part of it is longer than the folder's file system allows";
+
+/// A file that is being written, gone again unless it is kept.
+struct Draft<'a> {
+    folder: &'a Dir,
+    name: OsString,
+    file: File,
+    is_kept: bool,
+}
+
+/// Whether a file of this name is one that is not whole yet.
+pub(crate) fn is_draft(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(DRAFT)
+}
+
+/// Writes the asked object below `root`, durably. Makes the folders it needs.
+pub(crate) fn write(root: &Dir, asked: &Asked, bytes: &[u8]) -> Result<(), StoreError> {
+    let (folder, name) = asked.key.rsplit_once('/').unwrap_or((".", &asked.key));
+    let folder = folder_at(root, folder).map_err(|error| asked.not_written(error))?;
+    if let Ok(found) = folder.symlink_metadata(name)
+        && !(found.is_file() || found.is_symlink())
+    {
+        return Err(asked.refused(if found.is_dir() { FOLDER_IS_THERE } else { NOT_REGULAR }));
+    }
+    let written = Draft::create(&folder).and_then(|mut draft| {
+        draft.file.write_all(bytes)?;
+        draft.file.sync_all()?;
+        draft.keep_as(name)
+    });
+    written.map_err(|error| asked.not_written(error))
+}
+
+/// The folder at `path`, made if it is not there.
+fn folder_at(root: &Dir, path: &str) -> io::Result<Dir> {
+    match root.open_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        found => return found,
+    }
+    let mut parent = ".";
+    for end in path.match_indices('/').map(|(at, _)| at).chain([path.len()]) {
+        let folder = &path[..end];
+        match root.create_dir(folder) {
+            Ok(()) => sync(&root.open_dir(parent)?)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        parent = folder;
+    }
+    root.open_dir(path)
+}
+
+/// Makes the names in `folder` outlive a failure of the machine.
+fn sync(folder: &Dir) -> io::Result<()> {
+    // cap-std opens folders by path only, which cannot be synced.
+    let readable = openat(folder.as_fd(), ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    match fsync(readable) {
+        // The file system has nothing to sync for folders.
+        Err(Errno::INVAL) => Ok(()),
+        synced => synced.map_err(io::Error::from),
+    }
+}
+
+impl<'a> Draft<'a> {
+    fn create(folder: &'a Dir) -> io::Result<Self> {
+        let mut name = DRAFT.to_vec();
+        // Every hasher of a new state answers differently, in every process.
+        name.extend(format!("{:016x}", RandomState::new().build_hasher().finish()).bytes());
+        let name = OsString::from_vec(name);
+        let file = folder.open_with(&name, OpenOptions::new().write(true).create_new(true))?;
+        Ok(Self { folder, name, file, is_kept: false })
+    }
+
+    fn keep_as(&mut self, name: &str) -> io::Result<()> {
+        self.folder.rename(&self.name, self.folder, name)?;
+        self.is_kept = true;
+        sync(self.folder)
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // What made the write fail is what the caller has to hear, not this.
+            self.folder.remove_file(&self.name).ok();
+        }
+    }
+}
+
+impl Asked {
+    fn not_written(&self, error: io::Error) -> StoreError {
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::ISDIR) => self.refused(FOLDER_IS_THERE),
+            Some(Errno::NOTDIR) => self.refused(FILE_IN_THE_WAY),
+            Some(Errno::NOENT) => self.refused(LINK_TO_NOWHERE),
+            Some(Errno::NAMETOOLONG) => self.refused(NAME_TOO_LONG),
+            _ => self.not_opened(error),
+        }
+    }
+}
