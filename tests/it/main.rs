@@ -9,6 +9,7 @@ mod c_guest;
 mod cli;
 mod delivered;
 mod examples;
+mod files;
 mod floors;
 mod instances;
 mod interrupt;

@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::STOPPED;
 
-/// Ctrl-C: the first one stops the run, the second one ends the process, whatever it waits for.
+/// Ctrl-C: the first one stops the run and any that follows, the second one ends the process, whatever it waits for.
 pub(crate) struct Interrupts {
     run: Sender<RunHandle>,
 }
@@ -22,9 +22,7 @@ impl Interrupts {
         runtime.spawn(async move {
             interrupts.recv().await;
             let stopped = tokio::task::spawn_blocking(move || {
-                if let Ok(run) = runs.recv() {
-                    run.stop(StopReason::Asked);
-                }
+                runs.into_iter().for_each(|run| run.stop(StopReason::Asked));
             });
             interrupts.recv().await;
             drop(stopped);
@@ -33,7 +31,7 @@ impl Interrupts {
         Ok(Self { run })
     }
 
-    /// Lets an interrupt stop this run.
+    /// Lets an interrupt stop this run, too; the runs before it are over.
     pub(crate) fn stop(&self, run: RunHandle) {
         // Nobody listens any more only when the process is about to end.
         self.run.send(run).unwrap_or_default();

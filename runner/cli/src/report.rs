@@ -3,7 +3,7 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use penstock_types::answer::Answer;
-use penstock_types::run::{QueueRecord, RunSnapshot, StageRecord};
+use penstock_types::run::{FailureGroup, QueueRecord, RunSnapshot, StageRecord};
 
 use crate::text::{bracketed, count, duration, percent, rate};
 
@@ -11,7 +11,7 @@ use crate::text::{bracketed, count, duration, percent, rate};
 pub(crate) fn report(snapshot: &RunSnapshot) -> String {
     let mut parts =
         vec![headline(snapshot), stages(&snapshot.stages), queues(&snapshot.queues), ledger(snapshot)];
-    parts.extend([failures(snapshot), counters(snapshot), lines(snapshot)]);
+    parts.extend([failures(snapshot), files(snapshot), counters(snapshot), lines(snapshot)]);
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }
@@ -110,21 +110,36 @@ fn failures(snapshot: &RunSnapshot) -> String {
         return String::new();
     }
     let mut lines = vec!["Failures:".to_owned()];
-    for group in &snapshot.failures {
+    lines.extend(failure_lines(&snapshot.failures));
+    if snapshot.failures_not_listed > 0 {
+        lines.push(format!("  {} more of other kinds", count(snapshot.failures_not_listed)));
+    }
+    lines.join("\n")
+}
+
+/// A line for each kind of failure.
+pub(crate) fn failure_lines(groups: &[FailureGroup]) -> impl Iterator<Item = String> {
+    groups.iter().map(|group| {
         let more = if group.count > group.first_keys.len() as u64 { ", ..." } else { "" };
-        lines.push(format!(
+        format!(
             "  {} x [{}] {}: {} ({}{more})",
             count(group.count),
             group.stage,
             group.class.name(),
             group.message,
             group.first_keys.join(", ")
-        ));
-    }
-    if snapshot.failures_not_listed > 0 {
-        lines.push(format!("  {} more of other kinds", count(snapshot.failures_not_listed)));
-    }
-    lines.join("\n")
+        )
+    })
+}
+
+fn files(snapshot: &RunSnapshot) -> String {
+    snapshot.files.as_ref().map_or_else(String::new, |files| {
+        format!(
+            "[files] {} batches were written, {} were there already",
+            count(files.written),
+            count(files.already_there)
+        )
+    })
 }
 
 fn counters(snapshot: &RunSnapshot) -> String {

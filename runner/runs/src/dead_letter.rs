@@ -33,6 +33,7 @@ pub(crate) struct LetterStage {
 
 /// A letter as it is read again. Members that only people need are left out.
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "a dead letter")]
 pub(crate) struct ReadLetter {
     pub(crate) stage: String,
     pub(crate) module: Option<String>,

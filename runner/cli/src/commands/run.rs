@@ -42,7 +42,10 @@ fn run_on(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
         .transpose()
         .map_err(|error| bad(error.to_string()))?;
     let interrupts = Interrupts::listen(runtime)?;
-    let run = runtime.block_on(runner.start(&plan, output))?;
+    let run = runtime.block_on(runner.start(&plan, output)).map_err(|error| match error.is_refusal() {
+        true => bad(error.to_string()),
+        false => error.into(),
+    })?;
     interrupts.stop(run.handle());
     let Ended { snapshot, logs, output } = watch(run, args);
     if args.json {

@@ -1,0 +1,306 @@
+//! The consumer `files`: what it writes, what it does not write twice, and what it refuses.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use penstock_tests::{Call, Finished, Folder, photos, repository, shown};
+use penstock_types::run::{FilesRecord, RunState};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// How often a run is killed; `PENSTOCK_TEST_KILLS` wins.
+const KILLS: u64 = 10;
+
+const SAMPLES: u64 = 200;
+const BATCHES: u64 = 50;
+
+/// Records through a stage whose tasks overlap and take unlike times, into files in the folder `out` beside them.
+fn document() -> Value {
+    json!({
+        "name": "to-files", "seed": 5, "threads": 2,
+        "source": { "records": { "store": "here", "key": "records.ndjson", "shuffle": true } },
+        "stages": [
+            { "sleep": { "mean_ms": 2, "jitter": 1, "concurrency": 4, "order": "input" } },
+            { "aggregate": { "size": 4 } },
+            { "collate": {} }
+        ],
+        "consumer": { "files": { "store": "out", "prefix": "train" } }
+    })
+}
+
+/// A folder with records and the document, and an empty folder `out`.
+fn prepared() -> (Folder, PathBuf) {
+    let folder = Folder::new();
+    let line = |number: u64| {
+        format!(
+            "{}\n",
+            json!({ "key": format!("k{number}"), "x": number, "caption": "ä".repeat(number as usize % 7) })
+        )
+    };
+    folder.write("records.ndjson", (0..SAMPLES).map(line).collect::<String>());
+    fs::create_dir(folder.join("out")).unwrap();
+    let document = folder.document(&document());
+    (folder, document)
+}
+
+fn call(folder: &Folder, document: &Path) -> Call {
+    Call::run(document).store("here", folder.path()).store("out", &folder.join("out")).json()
+}
+
+fn run(folder: &Folder, document: &Path) -> Finished {
+    call(folder, document).finish()
+}
+
+/// All objects of the folder `train` of `out`; drafts that a kill left are none.
+fn objects(out: &Path) -> BTreeMap<String, Vec<u8>> {
+    let Ok(entries) = fs::read_dir(out.join("train")) else { return BTreeMap::new() };
+    entries
+        .map(|entry| entry.unwrap())
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, fs::read(entry.path()).unwrap())))
+        .collect()
+}
+
+fn batches(objects: &BTreeMap<String, Vec<u8>>) -> u64 {
+    objects.keys().filter(|name| name.ends_with(".safetensors")).count() as u64
+}
+
+fn manifest(objects: &BTreeMap<String, Vec<u8>>) -> Value {
+    serde_json::from_slice(&objects["penstock-files.json"]).unwrap()
+}
+
+/// The header of a safetensors file.
+fn header(file: &[u8]) -> Value {
+    let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    serde_json::from_slice(&file[8..8 + length]).unwrap()
+}
+
+#[test]
+fn every_batch_becomes_a_file_that_tells_where_its_samples_came_from() {
+    let (folder, document) = prepared();
+    let snapshot = run(&folder, &document).exits(0).snapshot();
+    assert_eq!(snapshot.files, Some(FilesRecord { written: BATCHES, already_there: 0 }));
+    assert_eq!(snapshot.ledger.total.delivered, SAMPLES);
+    let objects = objects(&folder.join("out"));
+    assert_eq!(batches(&objects), BATCHES);
+    assert_eq!(objects.len() as u64, BATCHES + 1);
+    shown().bind(|| insta::assert_json_snapshot!(header(&objects["batch-00000007.safetensors"])));
+    shown().bind(|| insta::assert_json_snapshot!(manifest(&objects)));
+    let text = Call::run(&document).store("here", folder.path()).store("out", &folder.join("out"));
+    let text = text.finish().exits(0).stdout;
+    let line = text.lines().find(|line| line.starts_with("[files]")).unwrap_or_default();
+    assert_eq!(line, "[files] 0 batches were written, 50 were there already");
+}
+
+#[test]
+fn files_are_the_same_bytes_for_any_number_of_threads() {
+    let files = |threads: u32| {
+        let folder = Folder::new();
+        let call = Call::run(&repository().join("examples/pipelines/photos.json")).store("photos", photos());
+        let call = call.module("decode-resize", "decode-resize").store("out", folder.path()).threads(threads);
+        let call = call.set("/source/list/limit=40").set("/stages/3/wasm/params/size=48");
+        let call = call.set("/stages/1/fetch/order=input").set("/stages/3/wasm/order=input");
+        let call = call.set(r#"/consumer={"files": {"store": "out", "prefix": "train/"}}"#);
+        call.json().finish().exits(0);
+        objects(folder.path())
+    };
+    let one = files(1);
+    assert_eq!(batches(&one), 10);
+    for threads in [2, 12] {
+        assert!(files(threads) == one, "{threads} threads");
+    }
+}
+
+/// A generator of which nothing is asked but that it is the same every time.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+#[test]
+fn a_run_that_was_killed_leaves_whole_files_and_a_second_one_writes_those_that_are_missing() {
+    let (reference, document) = prepared();
+    run(&reference, &document).exits(0);
+    let reference = objects(&reference.join("out"));
+    let kills: u64 = env::var("PENSTOCK_TEST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let mut state = 7;
+    let mut cut_short = 0;
+    for kill in 0..kills {
+        let (folder, document) = prepared();
+        let out = folder.join("out");
+        let call = call(&folder, &document);
+        let mut child = call.start();
+        // Spread over the run, by what it has written; then at any moment within a few milliseconds.
+        let after = kill * BATCHES / kills;
+        while batches(&objects(&out)) < after && child.try_wait().unwrap().is_none() {
+            sleep(Duration::from_millis(1));
+        }
+        sleep(Duration::from_micros(random(&mut state) % 8_000));
+        child.kill().unwrap();
+        call.finished(child);
+
+        let left = objects(&out);
+        let there = batches(&left);
+        for (name, file) in left.iter().filter(|(name, _)| name.ends_with(".safetensors")) {
+            assert!(file == &reference[name], "kill {kill}: {name} is torn");
+        }
+        cut_short += u64::from(there < BATCHES);
+        let snapshot = run(&folder, &document).exits(0).snapshot();
+        let files = FilesRecord { written: BATCHES - there, already_there: there };
+        assert_eq!(snapshot.files, Some(files), "kill {kill}");
+        assert!(objects(&out) == reference, "kill {kill}: the files differ from those of an undisturbed run");
+    }
+    assert!(cut_short * 2 > kills, "only {cut_short} of {kills} runs were killed before their end");
+}
+
+#[test]
+fn a_stopped_run_delivers_what_it_wrote_and_is_not_complete() {
+    let (folder, document) = prepared();
+    let out = folder.join("out");
+    let call = call(&folder, &document).set("/stages/0/sleep/mean_ms=20");
+    let mut child = call.start();
+    while batches(&objects(&out)) < 5 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was stopped");
+        sleep(Duration::from_millis(1));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let snapshot = call.finished(child).exits(130).snapshot();
+    assert_eq!(snapshot.state, RunState::Stopped);
+    let left = objects(&out);
+    assert_eq!(snapshot.ledger.total.delivered, 4 * batches(&left));
+    assert_eq!(snapshot.files.unwrap().written, batches(&left));
+    assert_eq!(manifest(&left)["complete"], Value::Null);
+
+    // How long samples sleep changes no byte.
+    let snapshot = run(&folder, &document).exits(0).snapshot();
+    assert_eq!(snapshot.files.unwrap().already_there, batches(&left));
+    assert_eq!(manifest(&objects(&out))["complete"], json!({ "batches": BATCHES, "samples": SAMPLES }));
+}
+
+#[test]
+fn a_run_whose_time_is_up_is_not_complete() {
+    let (folder, document) = prepared();
+    let call = call(&folder, &document).set("/stages/0/sleep/mean_ms=50").argument("--for=400ms");
+    let snapshot = call.finish().exits(0).snapshot();
+    let left = objects(&folder.join("out"));
+    assert_eq!(snapshot.ledger.total.delivered, 4 * batches(&left));
+    assert_eq!(manifest(&left)["complete"], Value::Null);
+}
+
+#[test]
+fn what_cannot_change_a_byte_may_change_and_all_else_is_refused_with_what_differs() {
+    let (folder, document) = prepared();
+    run(&folder, &document).exits(0);
+    let before = objects(&folder.join("out"));
+    let same = call(&folder, &document)
+        .threads(7)
+        .set("/name=other")
+        .set(r#"/sink={"queue": 9}"#)
+        .set("/buffer_mib=1");
+    let same = same.set("/stages/0/sleep/concurrency=2").set("/stages/0/sleep/on_error=fail");
+    let snapshot = same.finish().exits(0).snapshot();
+    assert_eq!(snapshot.files, Some(FilesRecord { written: 0, already_there: BATCHES }));
+
+    let other = call(&folder, &document).set("/seed=6").set("/stages/1/aggregate/size=8");
+    let refused = other.set("/source/records/limit=100").finish().exits(2);
+    shown().bind(|| insta::assert_snapshot!(refused.stderr));
+    assert!(objects(&folder.join("out")) == before);
+}
+
+#[test]
+fn files_whose_order_is_not_fixed_are_written_once() {
+    let (folder, document) = prepared();
+    let unordered = || call(&folder, &document).set("/stages/0/sleep/order=completion");
+    unordered().finish().exits(0);
+    let refused = unordered().finish().exits(2);
+    shown().bind(|| insta::assert_snapshot!(refused.stderr));
+}
+
+#[test]
+fn a_folder_with_something_else_in_it_is_refused_before_the_run() {
+    let (folder, document) = prepared();
+    folder.write("out/train/notes.txt", "mine");
+    let foreign = run(&folder, &document).exits(2).stderr;
+    fs::remove_file(folder.join("out/train/notes.txt")).unwrap();
+    folder.write("out/train/batch-00000003.safetensors", "mine");
+    let unnamed = run(&folder, &document).exits(2).stderr;
+    folder.write("out/train/penstock-files.json", "{}");
+    let unreadable = run(&folder, &document).exits(2).stderr;
+    shown().bind(|| insta::assert_snapshot!([foreign, unnamed, unreadable].join("\n")));
+    assert_eq!(objects(&folder.join("out")).len(), 2);
+}
+
+#[test]
+fn a_file_of_other_samples_fails_the_run_and_is_left_alone() {
+    let (folder, document) = prepared();
+    run(&folder, &document).exits(0);
+    let out = folder.join("out");
+    let before = objects(&out);
+    // As many records under the same key, but others.
+    let text = fs::read_to_string(folder.join("records.ndjson")).unwrap();
+    folder.write("records.ndjson", text.replace("\"k", "\"new-"));
+    let failed = run(&folder, &document).exits(1);
+    shown().bind(|| insta::assert_snapshot!(failed.stderr));
+    assert_eq!(failed.snapshot().state, RunState::Failed);
+    assert!(objects(&out) == before);
+}
+
+#[test]
+fn files_beyond_the_end_of_the_data_fail_the_run() {
+    let (folder, document) = prepared();
+    run(&folder, &document).exits(0);
+    let text = fs::read_to_string(folder.join("records.ndjson")).unwrap();
+    let fewer: Vec<&str> = text.lines().collect();
+    // In order, so that the first batches stay as they were.
+    let in_order = || call(&folder, &document).set("/source/records/shuffle=false");
+    fs::remove_dir_all(folder.join("out/train")).unwrap();
+    in_order().finish().exits(0);
+    folder.write("records.ndjson", fewer[..100].join("\n"));
+    let failed = in_order().finish().exits(1);
+    shown().bind(|| insta::assert_snapshot!(failed.stderr));
+}
+
+#[test]
+fn a_torn_file_is_noticed() {
+    let (folder, document) = prepared();
+    run(&folder, &document).exits(0);
+    let torn = folder.join("out/train/batch-00000011.safetensors");
+    let whole = fs::read(&torn).unwrap();
+    fs::write(&torn, &whole[..whole.len() - 1]).unwrap();
+    let failed = run(&folder, &document).exits(1);
+    shown().bind(|| insta::assert_snapshot!(failed.stderr));
+}
+
+#[test]
+fn a_batch_that_cannot_be_written_fails_the_run_with_its_key_and_the_reason() {
+    let (folder, document) = prepared();
+    let line = |number: u64| {
+        let length = if number < 24 { 10 } else { 20_000 };
+        format!("{}\n", json!({ "key": format!("k{number}"), "caption": "x".repeat(length) }))
+    };
+    folder.write("records.ndjson", (0..40).map(line).collect::<String>());
+    let call = call(&folder, &document).set("/source/records/shuffle=false");
+    // Files of more than 8 KiB cannot be written, as on a disk that is full.
+    let inner = call.command();
+    let mut limited = Command::new("bash");
+    limited.args(["-c", r#"trap "" XFSZ; ulimit -f 8; exec "$0" "$@""#]);
+    limited.arg(inner.get_program()).args(inner.get_args());
+    let output = limited.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let objects = objects(&folder.join("out"));
+    let failed = stderr.lines().last().unwrap_or_default();
+    let (_, key) = failed.split_once("`train/batch-0000000").expect(failed);
+    assert!(matches!(&key[..1], "6" | "7" | "8" | "9"), "{failed}");
+    assert!(failed.contains("File too large"), "{failed}");
+    let snapshot: penstock_types::run::RunSnapshot = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(snapshot.state, RunState::Failed);
+    assert!(snapshot.ledger.balanced);
+    // Delivered is what was written.
+    assert_eq!(snapshot.ledger.total.delivered, 4 * batches(&objects));
+    assert_eq!(batches(&objects), 6);
+}
