@@ -1,0 +1,183 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use penstock_runner::{
+    Ended, Letters, OutputFolder, ReplayFault, ReplayReport, Run, Runner, StageLetters, StageReplay,
+    Unreadable,
+};
+use penstock_types::plan::Plan;
+use penstock_types::run::RunState;
+use tokio::runtime::Runtime;
+
+use crate::args::{PipelineArgs, ReplayArgs, StoreArgs};
+use crate::input::{Prepared, bad, faults, runtime};
+use crate::interrupt::Interrupts;
+use crate::progress::Progress;
+use crate::report::failure_lines;
+use crate::text::{count, say, warn};
+use crate::{COMPLETED, FAILED, STOPPED};
+
+/// How often progress is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Runs the dead letters of a run again, stage by stage.
+pub(crate) fn replay(args: &ReplayArgs) -> Result<u8> {
+    let runtime = runtime()?;
+    let code = replay_on(&runtime, args);
+    // A read that hangs in the system must not keep the process.
+    runtime.shutdown_background();
+    code
+}
+
+fn replay_on(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
+    let letters = Letters::open(&args.run).map_err(|fault| unusable(&fault))?;
+    tell_unreadable(letters.unreadable());
+    let mut report = ReplayReport { stages: Vec::new(), unreadable: letters.unreadable().clone() };
+    let output = args
+        .out
+        .as_deref()
+        .map(|folder| OutputFolder::for_replay(folder, letters.document()))
+        .transpose()
+        .map_err(|error| bad(error.to_string()))?
+        .map(Arc::new);
+    let plans = plans(runtime, args, &letters, output.is_some())?;
+    if plans.is_empty() {
+        if args.json {
+            say(&serde_json::to_string_pretty(&report)?)?;
+        } else {
+            say(&format!("nothing to replay: `{}` holds no dead letters", args.run.display()))?;
+        }
+        return Ok(code(&report));
+    }
+    let interrupts = Interrupts::listen(runtime)?;
+    for (runner, stage, plan) in &plans {
+        let run = runtime.block_on(runner.start_replay(plan, &letters, stage, output.clone()))?;
+        interrupts.stop(run.handle());
+        let Ended { snapshot, output, .. } = watch(run, args);
+        output.context("the output of the replay is not whole")?;
+        let replay = StageReplay::of(stage, snapshot);
+        if !args.json {
+            say(&in_words(&replay))?;
+        }
+        if let Some(error) = &replay.snapshot.error {
+            warn(&format!("error: the replay of [{}] failed: {error}", replay.stage));
+        }
+        let is_stopped = replay.snapshot.state == RunState::Stopped;
+        report.stages.push(replay);
+        if is_stopped {
+            break;
+        }
+    }
+    if args.json {
+        say(&serde_json::to_string_pretty(&report)?)?;
+    }
+    if let Some(output) = &output {
+        output.write_replay(&report).context("the output of the replay is not whole")?;
+    }
+    Ok(code(&report))
+}
+
+/// Every stage that has letters, with a plan to run it alone; all of them are checked before the first one runs.
+fn plans<'a>(
+    runtime: &Runtime,
+    args: &ReplayArgs,
+    letters: &'a Letters,
+    has_output: bool,
+) -> Result<Vec<(Runner, &'a StageLetters, Plan)>> {
+    let origin = format!("`{}`", args.run.join("spec.json").display());
+    if letters.stages().is_empty() {
+        return Ok(Vec::new());
+    }
+    let prepared = Prepared { origin, spec: letters.spec().clone() };
+    let runner = prepared.runner(&pipeline(args), runtime.handle())?;
+    let mut plans = Vec::new();
+    let mut found = Vec::new();
+    for stage in letters.stages() {
+        match runner.check_replay(letters, stage, has_output) {
+            Ok(plan) => plans.push((runner.clone(), stage, plan)),
+            Err(faults) => found.extend(faults),
+        }
+    }
+    if found.is_empty() { Ok(plans) } else { Err(faults(&prepared.origin, &found)) }
+}
+
+/// The arguments of a run of the document that the letters are of.
+fn pipeline(args: &ReplayArgs) -> PipelineArgs {
+    PipelineArgs {
+        file: args.run.join("spec.json"),
+        stores: StoreArgs { stores: args.stores.stores.clone(), config: args.stores.config.clone() },
+        modules: args.modules.clone(),
+        settings: Vec::new(),
+        threads: None,
+        cache_dir: args.cache_dir.clone(),
+    }
+}
+
+fn watch(run: Run, args: &ReplayArgs) -> Ended {
+    let mut progress = Progress::new(args.json);
+    while !run.wait_for(LOOK) {
+        progress.show(&run.snapshot());
+    }
+    progress.clear();
+    run.wait()
+}
+
+fn in_words(replay: &StageReplay) -> String {
+    let mut lines = vec![format!(
+        "[{}] {} of {} dead letters are mended, {} still fail",
+        replay.stage,
+        count(replay.mended),
+        count(replay.letters),
+        count(replay.still_failing)
+    )];
+    if replay.left > 0 {
+        lines[0].push_str(&format!(", {} were not tried to the end", count(replay.left)));
+    }
+    if let Some(ran_in) = &replay.ran_in {
+        let others: Vec<&str> =
+            replay.failed_in.iter().map(String::as_str).filter(|module| module != ran_in).collect();
+        lines.push(if others.is_empty() {
+            format!("  by the module in which they had failed, {ran_in}; `--module` brings another one")
+        } else {
+            format!("  by the module {ran_in}; they had failed in {}", others.join(", "))
+        });
+    }
+    lines.extend(failure_lines(&replay.failures));
+    lines.join("\n")
+}
+
+fn tell_unreadable(unreadable: &Unreadable) {
+    if unreadable.count == 0 {
+        return;
+    }
+    let mut lines = vec![match unreadable.count {
+        1 => "1 line of the dead letters cannot be replayed:".to_owned(),
+        more => format!("{} lines of the dead letters cannot be replayed:", count(more)),
+    }];
+    lines.extend(unreadable.first.iter().map(|letter| format!("  line {} {}", letter.line, letter.reason)));
+    if unreadable.count > unreadable.first.len() as u64 {
+        lines.push("  ...".to_owned());
+    }
+    warn(&lines.join("\n"));
+}
+
+/// Why there is no replay; what the user gave, as far as it is.
+fn unusable(fault: &ReplayFault) -> anyhow::Error {
+    match fault {
+        ReplayFault::NoRun(_) => bad(fault.to_string()),
+        ReplayFault::Document { path, faults: found } => faults(&format!("`{}`", path.display()), found),
+        ReplayFault::Read { source, .. } => bad(format!("{fault}: {source}")),
+    }
+}
+
+fn code(report: &ReplayReport) -> u8 {
+    let states = || report.stages.iter().map(|replay| replay.snapshot.state);
+    if states().any(|state| state == RunState::Stopped) {
+        STOPPED
+    } else if report.unreadable.count > 0 || states().any(|state| state != RunState::Completed) {
+        FAILED
+    } else {
+        COMPLETED
+    }
+}
