@@ -100,6 +100,7 @@ impl Call {
     pub fn command(&self) -> Command {
         let mut command = Command::new(penstock());
         command.args(&self.arguments).stdin(Stdio::null()).env_remove("PENSTOCK_LOG");
+        command.env_remove("PENSTOCK_CONFIG");
         command.env("PENSTOCK_CACHE_DIR", kept("cache"));
         command
     }

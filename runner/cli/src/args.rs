@@ -31,6 +31,15 @@ pub(crate) enum Command {
         Exit codes: 0 it can run, 2 it cannot."
     )]
     Check(CheckArgs),
+    /// Run the dead letters of a run again, each through the stage in which it failed and no other.
+    ///
+    /// What comes out is not kept: a replay tells whether a mended module, or a mended store, takes what had failed.
+    #[command(
+        after_help = "Example:\n  penstock run photos.json --store photos=./photos --module decode=old.wasm --out night\n  \
+        penstock replay night --module decode=new.wasm\n\n\
+        Exit codes: 0 all letters were tried, whether they are mended or not, 1 some could not be, 2 bad input, 130 stopped by Ctrl-C."
+    )]
+    Replay(ReplayArgs),
     /// Print the JSON Schema of the pipeline document.
     #[command(after_help = "Example:\n  penstock schema > pipeline.schema.json")]
     Schema,
@@ -52,6 +61,23 @@ pub(crate) enum Command {
     /// Compile the module that is asked for on standard input. Penstock starts itself with it.
     #[command(hide = true)]
     CompileModule,
+    /// Make indexes, which the source `index` reads.
+    #[command(subcommand)]
+    Index(IndexCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum IndexCommand {
+    /// Write down the keys of a store, sorted by their bytes, as a JSON array.
+    ///
+    /// A pipeline reads them by its source `index`, which spares it the listing: the first sample comes at once, however
+    /// large the bucket is. The index never names itself.
+    #[command(
+        after_help = "Examples:\n  penstock index create --store photos=./photos --suffix .jpg -o photos.json\n  \
+        penstock index create --store photos=s3://bucket/train --suffix .jpg --upload index.json\n\n\
+        Exit codes: 0 written, 1 failed, 2 bad input."
+    )]
+    Create(IndexCreateArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -80,6 +106,27 @@ pub(crate) struct RunArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct ReplayArgs {
+    /// The folder of the run: what `penstock run --out` has made.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: PathBuf,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
+    /// Let a module's name stand for a WebAssembly file: a mended one, or the one in which they failed.
+    #[arg(long = "module", value_name = "NAME=PATH")]
+    pub(crate) modules: Vec<String>,
+    /// Write what fails again into this new folder, as dead letters, with spec.json, errors.ndjson and replay.json.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print what it came to as JSON, alone, on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where compiled modules are kept [default: ~/.cache/penstock].
+    #[arg(long, value_name = "DIR", env = "PENSTOCK_CACHE_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub(crate) cache_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) pipeline: PipelineArgs,
@@ -90,9 +137,8 @@ pub(crate) struct PipelineArgs {
     /// The pipeline document, a JSON file; `-` reads standard input.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Let a store's name stand for a folder.
-    #[arg(long = "store", value_name = "NAME=DIR")]
-    pub(crate) stores: Vec<String>,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
     /// Let a module's name stand for a WebAssembly file.
     #[arg(long = "module", value_name = "NAME=PATH")]
     pub(crate) modules: Vec<String>,
@@ -105,6 +151,38 @@ pub(crate) struct PipelineArgs {
     /// Where compiled modules are kept [default: ~/.cache/penstock].
     #[arg(long, value_name = "DIR", env = "PENSTOCK_CACHE_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) cache_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StoreArgs {
+    /// Let a store's name stand for a folder, for `s3://bucket/prefix`, or for the data set in S3 that a `*.json` file
+    /// describes; wins over the configuration.
+    #[arg(long = "store", value_name = "NAME=WHAT")]
+    pub(crate) stores: Vec<String>,
+    /// The operator's configuration, which says what stores are.
+    #[arg(long, value_name = "FILE", env = "PENSTOCK_CONFIG", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct IndexCreateArgs {
+    /// The store to list; need not be named when there is but one.
+    #[arg(value_name = "NAME")]
+    pub(crate) store: Option<String>,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
+    /// What keys have to start with.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// What keys have to end with, e.g. `.jpg`.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) suffix: String,
+    /// Write the index to this file instead of standard output.
+    #[arg(long, short, value_name = "FILE", conflicts_with = "upload")]
+    pub(crate) output: Option<PathBuf>,
+    /// Put the index into the store itself, under this key; replaces what is there.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) upload: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

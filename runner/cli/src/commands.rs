@@ -1,7 +1,9 @@
 pub(crate) mod check;
 pub(crate) mod compile_module;
+pub(crate) mod index;
 pub(crate) mod module;
 pub(crate) mod new;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod schema;
 pub(crate) mod test_stage;

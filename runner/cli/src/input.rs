@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use penstock_runner::{Modules, Runner, Stores};
+use penstock_runner::{Modules, Runner};
 use penstock_types::fault::SpecFault;
 use penstock_types::spec::{self, Spec};
 use penstock_wasm::{MAX_MODULE_BYTES, Sandbox, SandboxSettings};
@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::args::PipelineArgs;
 use crate::commands::compile_module;
+use crate::stores;
 
 /// What the user gave cannot be used; the process ends with exit code 2.
 #[derive(Debug)]
@@ -44,12 +45,21 @@ pub(crate) fn bad(message: impl Into<String>) -> anyhow::Error {
 
 /// The document has faults: all of them.
 pub(crate) fn faults(origin: &str, faults: &[SpecFault]) -> anyhow::Error {
+    all(&format!("{origin} cannot run as written"), faults)
+}
+
+/// A configuration has faults: all of them.
+pub(crate) fn unusable(origin: &str, faults: &[SpecFault]) -> anyhow::Error {
+    all(&format!("{origin} cannot be used as written"), faults)
+}
+
+fn all(what: &str, faults: &[SpecFault]) -> anyhow::Error {
     let count = match faults.len() {
         1 => "1 fault".to_owned(),
         more => format!("{more} faults"),
     };
     let lines: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
-    bad(format!("{origin} cannot run as written, {count}:\n{}", lines.join("\n")))
+    bad(format!("{what}, {count}:\n{}", lines.join("\n")))
 }
 
 /// The runtime on which storage is read.
@@ -85,13 +95,8 @@ impl Prepared {
 
     /// Opens the stores and loads the modules that the command line names.
     pub(crate) fn runner(&self, args: &PipelineArgs, runtime: &Handle) -> Result<Runner> {
-        let mut stores = Stores::default();
-        let mut named = BTreeSet::new();
-        for given in &args.stores {
-            let (name, folder) = pair(given, "--store", "NAME=DIR")?;
-            once(&mut named, name, "--store")?;
-            stores.add_folder(name, folder).map_err(|error| bad(format!("`--store {given}`: {error}")))?;
-        }
+        let config = stores::config(&args.stores)?;
+        let stores = stores::open(&args.stores, &config)?;
         let settings = SandboxSettings {
             cache_dir: cache(args),
             instances: Runner::instances(&self.spec).max(1),
@@ -117,7 +122,8 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>> {
+/// A document's bytes; of a file larger than any document only the beginning.
+pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>> {
     let limit = spec::MAX_DOCUMENT_BYTES as u64 + 1;
     let mut bytes = Vec::new();
     let read = if is_stdin(path) {
@@ -132,6 +138,8 @@ fn bytes(path: &Path) -> Result<Vec<u8>> {
 pub(crate) fn pair<'a>(given: &'a str, flag: &str, form: &str) -> Result<(&'a str, &'a str)> {
     match given.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name, value)),
+        // An address may have a password in it.
+        _ if given.contains("://") => Err(bad(format!("a `{flag}` names nothing; write {flag} {form}"))),
         _ => Err(bad(format!("`{flag} {given}` is not a name and what it stands for; write {flag} {form}"))),
     }
 }

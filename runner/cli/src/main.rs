@@ -7,6 +7,7 @@ mod input;
 mod interrupt;
 mod progress;
 mod report;
+mod stores;
 mod text;
 
 use std::io::{self, IsTerminal};
@@ -16,8 +17,8 @@ use clap::Parser;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Args, Command, ModuleCommand};
-use crate::commands::{check, compile_module, module, new, run, schema, test_stage};
+use crate::args::{Args, Command, IndexCommand, ModuleCommand};
+use crate::commands::{check, compile_module, index, module, new, replay, run, schema, test_stage};
 use crate::input::BadInput;
 use crate::text::warn;
 
@@ -37,11 +38,13 @@ fn main() -> ExitCode {
     let outcome = match &args.command {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::check(args),
+        Command::Replay(args) => replay::replay(args),
         Command::Schema => schema::print(),
         Command::New(args) => new::new(args),
         Command::TestStage(args) => test_stage::test_stage(args),
         Command::Module(ModuleCommand::Inspect(args)) => module::inspect(args),
         Command::CompileModule => return compile_module::answer(),
+        Command::Index(IndexCommand::Create(args)) => index::create(args),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),

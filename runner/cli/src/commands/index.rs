@@ -1,0 +1,129 @@
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use penstock_runner::Stores;
+use penstock_storage::{BoundedStore, Keys, MAX_INDEX_BYTES, Wanted, check_key, check_prefix, write_index};
+use tokio::runtime::Runtime;
+
+use crate::COMPLETED;
+use crate::args::IndexCreateArgs;
+use crate::input::{bad, runtime};
+use crate::stores;
+use crate::text::{count, warn};
+
+/// Where standard output leads, as Linux says.
+const STANDARD_OUTPUT: &str = "/proc/self/fd/1";
+
+/// Writes the keys of a store down as an index. Nothing is written before all of them are known.
+pub(crate) fn create(args: &IndexCreateArgs) -> Result<u8> {
+    check_prefix(&args.prefix).map_err(|reason| bad(format!("`--prefix` will not do: {reason}")))?;
+    if let Some(key) = &args.upload {
+        check_key(key).map_err(|reason| bad(format!("`--upload` takes a key, this is none: {reason}")))?;
+    }
+    let runtime = runtime()?;
+    let stores = stores::open(&args.stores, &stores::config(&args.stores)?)?;
+    let (name, store) = chosen(&stores, args)?;
+    let wanted = Wanted {
+        prefix: args.prefix.clone(),
+        suffix: args.suffix.clone(),
+        except: own_key(&stores, &name, args),
+    };
+    let keys = runtime.block_on(list(store, &wanted))?;
+    let place = write(&runtime, store, &keys, args)?;
+    warn(&format!("{} keys of store `{name}` were written to {place}", count(keys.len() as u64)));
+    Ok(COMPLETED)
+}
+
+/// The store to list: the one that is named, or the only one there is to choose.
+fn chosen<'a>(stores: &'a Stores, args: &IndexCreateArgs) -> Result<(String, &'a BoundedStore)> {
+    let names = stores.names();
+    let listed = || names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let name = match (&args.store, names.first(), names.len()) {
+        (Some(name), ..) => name,
+        (None, Some(only), 1) => only,
+        (None, None, _) => {
+            return Err(bad(
+                "there is no store to list; give one with `--store NAME=WHAT` or `--config FILE`",
+            ));
+        }
+        (None, ..) => return Err(bad(format!("name the store to list, one of {}", listed()))),
+    };
+    match stores.get(name) {
+        Some(store) => Ok((name.clone(), store)),
+        None => Err(bad(format!("there is no store `{}`, known are {}", name.escape_debug(), listed()))),
+    }
+}
+
+/// The key that the index itself has in the store, or would have, so that it does not name itself.
+fn own_key(stores: &Stores, name: &str, args: &IndexCreateArgs) -> Option<String> {
+    if let Some(key) = &args.upload {
+        return Some(key.clone());
+    }
+    let file = args.output.clone().or_else(|| fs::read_link(STANDARD_OUTPUT).ok())?;
+    stores.key_of(name, &file)
+}
+
+async fn list(store: &BoundedStore, wanted: &Wanted) -> Result<Keys> {
+    let bar = io::stderr().is_terminal().then(|| {
+        let style = ProgressStyle::with_template("{spinner} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner());
+        let bar = ProgressBar::new_spinner().with_style(style);
+        bar.enable_steady_tick(Duration::from_millis(100));
+        bar
+    });
+    let shown = |found: usize| {
+        if let Some(bar) = &bar {
+            bar.set_message(format!("{} keys found in store `{}`", count(found as u64), store.name()));
+        }
+    };
+    let keys = wanted.list(store, shown).await;
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    Ok(keys?)
+}
+
+/// Writes the index where it is wanted, and gives the words for that place.
+fn write(runtime: &Runtime, store: &BoundedStore, keys: &Keys, args: &IndexCreateArgs) -> Result<String> {
+    if let Some(key) = &args.upload {
+        let mut document = Vec::new();
+        write_index(keys, &mut document)?;
+        if document.len() as u64 > MAX_INDEX_BYTES {
+            anyhow::bail!(
+                "the index would have {} bytes, more than the {MAX_INDEX_BYTES} that are read; make several, with `--prefix`",
+                document.len()
+            );
+        }
+        runtime.block_on(store.put(Arc::from(key.as_str()), document.into()))?;
+        return Ok(format!("its object `{key}`"));
+    }
+    match &args.output {
+        Some(path) => {
+            write_file(keys, path).with_context(|| format!("cannot write `{}`", path.display()))?;
+            Ok(format!("`{}`", path.display()))
+        }
+        None => {
+            let mut out = BufWriter::new(io::stdout().lock());
+            write_index(keys, &mut out)?;
+            out.flush()?;
+            Ok("standard output".to_owned())
+        }
+    }
+}
+
+/// Writes a file whole or not at all. What is no file, such as a pipe, is written as it is.
+fn write_file(keys: &Keys, path: &Path) -> io::Result<()> {
+    let is_replaced = path.symlink_metadata().map_or(true, |found| found.is_file());
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let written = if is_replaced { PathBuf::from(part) } else { path.to_owned() };
+    let mut file = BufWriter::new(File::create(&written)?);
+    write_index(keys, &mut file)?;
+    file.into_inner()?.sync_all().or_else(|error| if is_replaced { Err(error) } else { Ok(()) })?;
+    if is_replaced { fs::rename(&written, path) } else { Ok(()) }
+}
