@@ -54,23 +54,28 @@ fn batches_are_the_same_bytes_for_any_number_of_threads_and_others_for_another_s
     assert!(one.iter().zip(&other).all(|(one, other)| one != other), "the seeds share a batch");
 }
 
-/// The digests of the batches of `photos.json` with every stage in input order, as the training loop would get them.
-/// No consumer of the document shows bytes, so this one is brought along.
 fn batches(seed: u64, threads: u32) -> Vec<[u8; 32]> {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut stores = Stores::default();
     stores.add_folder("photos", photos()).unwrap();
+    batches_of(stores, in_input_order(seed, threads))
+}
+
+/// The digests of the batches of a form of [`in_input_order`] over the photos, as the training loop would get them. No
+/// consumer of the document shows bytes, so this one is brought along.
+pub(crate) fn batches_of(stores: Stores, document: Value) -> Vec<[u8; 32]> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
     let runner = Runner::new(runtime.handle().clone(), stores, modules().clone());
-    let plan = runner.check(&in_input_order(seed, threads)).unwrap();
+    let plan = runner.check(&Spec::from_value(document).unwrap()).unwrap();
     let digests = Arc::new(Mutex::new(Vec::new()));
     let consumer = Box::new(Digests(digests.clone()));
     let ended = runtime.block_on(runner.start_with(&plan, None, consumer)).unwrap().wait();
-    assert_eq!(ended.snapshot.state, RunState::Completed);
-    assert_eq!((ended.snapshot.ledger.total.delivered, ended.snapshot.threads), (100, threads));
+    assert_eq!(ended.snapshot.state, RunState::Completed, "{:?}", ended.snapshot.error);
+    assert_eq!((ended.snapshot.ledger.total.delivered, Some(ended.snapshot.threads)), (100, plan.threads));
     std::mem::take(&mut digests.lock().unwrap())
 }
 
-fn in_input_order(seed: u64, threads: u32) -> Spec {
+/// `photos.json` with every stage in input order.
+pub(crate) fn in_input_order(seed: u64, threads: u32) -> Value {
     let written = std::fs::read(repository().join("examples/pipelines/photos.json")).unwrap();
     let mut document = spec::parse(&written).unwrap();
     spec::set(&mut document, "/seed", json!(seed)).unwrap();
@@ -84,7 +89,7 @@ fn in_input_order(seed: u64, threads: u32) -> Spec {
             fields.insert("order".into(), json!("input"));
         }
     }
-    Spec::from_value(document).unwrap()
+    document
 }
 
 fn modules() -> &'static Modules {
