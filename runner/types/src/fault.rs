@@ -9,6 +9,8 @@ use crate::text::printable;
 
 /// Most bytes of a place that messages show.
 const MAX_SHOWN_POINTER: usize = 300;
+/// Most bytes of a message: enough for every name that could be meant, too little for a document repeated in it.
+const MAX_MESSAGE: usize = 2000;
 
 /// One reason why a document cannot run as written. All of them are reported at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize, JsonSchema)]
@@ -26,9 +28,9 @@ pub struct SpecFault {
 pub struct Pointer(String);
 
 impl SpecFault {
-    /// A fault at `pointer`.
+    /// A fault at `pointer`. The message may repeat what strangers wrote: it is made printable and cut to 2,000 bytes.
     pub fn new(pointer: Pointer, message: impl Into<String>) -> Self {
-        Self { pointer, message: message.into() }
+        Self { pointer, message: printable(&message.into(), MAX_MESSAGE) }
     }
 }
 
@@ -125,6 +127,14 @@ mod tests {
         assert_eq!(pointer.steps().collect::<Vec<_>>(), ["a/b", "c~d", "3", "~1"]);
         assert_eq!(Pointer::ROOT.steps().count(), 0);
         assert_eq!(Pointer::parse("a"), None);
+    }
+
+    #[test]
+    fn a_message_repeats_nothing_that_acts_and_has_an_end() {
+        let fault = SpecFault::new(Pointer::ROOT, format!("`\u{1b}[2J\n{}`", "x".repeat(1 << 20)));
+        assert!(
+            fault.message.starts_with(r"`\u{1b}[2J\nxxx") && fault.message.len() <= MAX_MESSAGE + "…".len()
+        );
     }
 
     #[test]

@@ -140,6 +140,6 @@ fn read_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error
     if rate > 0.0 {
         Ok(rate)
     } else {
-        Err(D::Error::invalid_value(Unexpected::Float(rate), &"a number above 0 and up to 1"))
+        Err(D::Error::invalid_value(Unexpected::Unsigned(0), &"a number above 0 and up to 1"))
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Number, Value};
 
 use super::read::MAX_FAULTS;
 use crate::fault::{Pointer, SpecFault};
+use crate::text::{MAX_SHOWN_KEY, printable};
 
 /// Largest document, in bytes.
 pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
@@ -20,16 +21,33 @@ pub const MAX_DEPTH: usize = 64;
 pub fn parse(bytes: &[u8]) -> Result<Value, Vec<SpecFault>> {
     let whole = |message: String| vec![SpecFault::new(Pointer::ROOT, message)];
     if bytes.len() > MAX_DOCUMENT_BYTES {
-        return Err(whole(format!("has {} bytes, at most {MAX_DOCUMENT_BYTES} are read", bytes.len())));
+        return Err(whole(format!(
+            "has more than {MAX_DOCUMENT_BYTES} bytes, which are the most that is read; large data belong into `assets`"
+        )));
     }
     let faults = RefCell::new(Vec::new());
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = Strict { faults: &faults, place: Place::Root, depth: 0 }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
-        .map_err(|error| whole(format!("is not JSON: {error}")))?;
+        .map_err(|error| whole(not_json(bytes, &error)))?;
     let faults = faults.into_inner();
     if faults.is_empty() { Ok(value) } else { Err(faults) }
+}
+
+/// What else it is, where its first bytes say so, and else where it stops being JSON.
+fn not_json(bytes: &[u8], error: &serde_json::Error) -> String {
+    match bytes {
+        [0xef, 0xbb, 0xbf, ..] => "starts with a byte order mark; save it as UTF-8 without one".to_owned(),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, b'{', ..] | [b'{', 0, ..] => {
+            "is UTF-16; save it as UTF-8".to_owned()
+        }
+        [0x1f, 0x8b, ..] => "is compressed with gzip; give it decompressed".to_owned(),
+        [0, b'a', b's', b'm', ..] => {
+            "is a WebAssembly module; a pipeline document, which is JSON, names it".to_owned()
+        }
+        _ => format!("is not JSON: {error}"),
+    }
 }
 
 /// Where the reader is; made a pointer only when there is a fault to tell of.
@@ -125,10 +143,14 @@ impl<'de> Visitor<'de> for Strict<'_> {
             let value = access.next_value_seed(self.within(Place::Key(&self.place, &key))?)?;
             if members.contains_key(&key) {
                 let mut faults = self.faults.borrow_mut();
-                if faults.len() < MAX_FAULTS {
-                    let pointer = self.place.pointer().key(&key);
-                    faults
-                        .push(SpecFault::new(pointer, format!("`{key}` is written twice, keep one of them")));
+                let name = printable(&key, MAX_SHOWN_KEY);
+                let fault = SpecFault::new(
+                    self.place.pointer().key(&key),
+                    format!("`{name}` is written twice, keep one of them"),
+                );
+                // Once, however often it is written.
+                if faults.len() < MAX_FAULTS && !faults.contains(&fault) {
+                    faults.push(fault);
                 }
             }
             members.insert(key, value);
@@ -155,6 +177,7 @@ mod tests {
                 "/c: `c` is written twice, keep one of them",
             ]
         );
+        assert_eq!(faults(r#"{"a": 1, "a": 1, "a": 1}"#), ["/a: `a` is written twice, keep one of them"]);
     }
 
     #[test]
@@ -167,11 +190,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_something_else_is_told_what_it_is() {
+        let told = |bytes: &[u8]| parse(bytes).unwrap_err()[0].message.clone();
+        assert_eq!(told(b"\xef\xbb\xbf{}"), "starts with a byte order mark; save it as UTF-8 without one");
+        assert_eq!(told(b"\xff\xfe{\0}\0"), "is UTF-16; save it as UTF-8");
+        assert_eq!(told(b"\0{\0}"), "is UTF-16; save it as UTF-8");
+        assert_eq!(told(b"\x1f\x8b\x08"), "is compressed with gzip; give it decompressed");
+    }
+
+    #[test]
     fn depth_and_size_are_bounded() {
         let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
         assert!(parse(nested(MAX_DEPTH).as_bytes()).is_ok());
         assert!(faults(&nested(MAX_DEPTH + 1))[0].contains("nested deeper than 64 levels"));
-        assert!(faults(&" ".repeat(MAX_DOCUMENT_BYTES + 1))[0].contains("at most 4194304 are read"));
+        assert!(faults(&" ".repeat(MAX_DOCUMENT_BYTES + 1))[0].contains("more than 4194304 bytes"));
     }
 
     #[test]

@@ -138,7 +138,8 @@ fn found_in_words(found: Unexpected<'_>) -> String {
         Unexpected::Bool(value) => format!("`{value}`"),
         Unexpected::Unsigned(value) => format!("`{value}`"),
         Unexpected::Signed(value) => format!("`{value}`"),
-        Unexpected::Float(value) => format!("`{value}`"),
+        // With its fraction, so that 1.0 is told from 1, or its exponent.
+        Unexpected::Float(value) => format!("`{value:?}`"),
         Unexpected::Str("") => "an empty text".to_owned(),
         Unexpected::Str(text) => format!("the text {}", quoted(text)),
         Unexpected::Unit | Unexpected::Option => "`null`".to_owned(),
