@@ -186,7 +186,11 @@ pub(crate) fn child_of(parent: Origin, number: u64) -> Origin {
 
 /// The sample failed because the stage refused it.
 pub(crate) fn failed(sample: Sample, reason: &str) -> Failed {
-    Failed { sample, fault: Fault::new(FailureClass::Data, printable(reason, MAX_REASON_BYTES)) }
+    let reason = match reason.trim() {
+        "" => "refused the sample without a reason".to_owned(),
+        reason => printable(reason, MAX_REASON_BYTES),
+    };
+    Failed { sample, fault: Fault::new(FailureClass::Data, reason) }
 }
 
 /// Whether the children of `many` keep the contract.
