@@ -10,6 +10,10 @@ TEST_GUESTS := $(patsubst tests/guests/%/Cargo.toml,guest-%,$(wildcard tests/gue
 PENSTOCK   := $(TARGET_DIR)/release/penstock
 DEMO       := demo
 PHOTOS     := 2000
+TIME       := 1800
+FUZZ_TARGETS := returned upload document manifest
+# Coverage by flags that a stable compiler takes; no sanitizer, since the code under test is safe Rust.
+FUZZ_FLAGS := -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares) --cfg fuzzing
 
 .PHONY: help
 help: ## List what can be made
@@ -56,6 +60,16 @@ bench: guests build ## Measure what the design promises, as ratios in one run, a
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
 	cargo bench --locked -p penstock-wasm --bench call
 	cargo bench --locked -p penstock-tests --bench table
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for TIME seconds; inputs that break a promise are kept in target/fuzz/found
+	@host=$$(rustc -vV | sed -n 's/^host: //p'); out=$(abspath $(TARGET_DIR))/fuzz; \
+	(cd tests/fuzz/libfuzzer && RUSTFLAGS="$(FUZZ_FLAGS)" cargo build --locked --release --target $$host --target-dir $$out); \
+	for target in $(FUZZ_TARGETS); do \
+	  mkdir -p $$out/corpus/$$target $$out/found/$$target; \
+	  $$out/$$host/release/$$target -max_total_time=$(TIME) -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
+	    -artifact_prefix=$$out/found/$$target/ -print_final_stats=1 $$out/corpus/$$target tests/fuzz/corpus/$$target; \
+	done
 
 .PHONY: deny
 deny: ## Check licences, sources and bans of all dependencies (needs cargo-deny; installed if missing)

@@ -1,0 +1,44 @@
+#![no_main]
+
+use std::panic;
+use std::thread;
+
+use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
+use wasm_mutate::WasmMutate;
+
+/// The thread on which the sandbox reads what may panic; that it does is told as a fault of the upload.
+const CONTAINED: &str = "compile-module";
+/// How hard the mutator tries.
+const FUEL: u64 = 200;
+
+fuzz_target!(init: let_contained_panics_pass(), |input: &[u8]| penstock_fuzz::upload(input));
+
+// Bytes changed anywhere hardly ever leave a module valid, so three of four inputs are changed as modules.
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    if seed % 4 > 0
+        && let Some(changed) = changed(&data[..size], seed)
+        && changed.len() <= max_size
+    {
+        data[..changed.len()].copy_from_slice(&changed);
+        return changed.len();
+    }
+    fuzzer_mutate(data, size, max_size)
+});
+
+/// A valid core module with something else in it.
+fn changed(module: &[u8], seed: u32) -> Option<Vec<u8>> {
+    wasmparser::validate(module).ok()?;
+    let mut mutate = WasmMutate::default();
+    mutate.seed(u64::from(seed)).fuel(FUEL).preserve_semantics(seed % 2 == 0);
+    let mut changes = mutate.run(module).ok()?;
+    changes.next()?.ok()
+}
+
+fn let_contained_panics_pass() {
+    let aborts = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if thread::current().name() != Some(CONTAINED) {
+            aborts(info);
+        }
+    }));
+}

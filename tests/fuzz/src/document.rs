@@ -1,0 +1,88 @@
+//! Pipeline documents.
+
+use std::collections::BTreeMap;
+
+use penstock_types::fault::SpecFault;
+use penstock_types::manifest::{Manifest, Mode};
+use penstock_types::plan::{Known, ModuleFacts, Plan, StoreFacts};
+use penstock_types::spec::{MAX_FAULTS, Spec, parse, parse_setting, set};
+use serde_json::Value;
+
+use crate::told::assert_fit_for_people;
+
+/// Reads a document, changed by the settings that follow it behind a NUL, one a line, as `--set` would. Faults stand where
+/// they say, and what is accepted is written down without loss.
+pub fn document(input: &[u8]) {
+    let (text, settings) = match input.iter().position(|byte| *byte == 0) {
+        Some(end) => (&input[..end], &input[end + 1..]),
+        None => (input, &[][..]),
+    };
+    let mut document = match parse(text) {
+        Ok(document) => document,
+        Err(faults) => {
+            let lenient = serde_json::from_slice(text).unwrap_or(Value::Null);
+            return check_faults(&faults, &lenient);
+        }
+    };
+    for setting in String::from_utf8_lossy(settings).lines() {
+        let changed = parse_setting(setting).and_then(|(pointer, value)| set(&mut document, &pointer, value));
+        if let Err(fault) = changed {
+            assert_fit_for_people(&fault.to_string());
+        }
+    }
+    match Spec::from_value(document.clone()) {
+        Ok(spec) => check_spec(&spec, &document),
+        Err(faults) => check_faults(&faults, &document),
+    }
+}
+
+fn check_spec(spec: &Spec, document: &Value) {
+    let written = serde_json::to_string(spec).expect("every document can be written");
+    let read = Spec::read(written.as_bytes()).unwrap_or_else(|faults| panic!("{faults:?}: {written}"));
+    assert_eq!(&read, spec, "{written}");
+    let modules: BTreeMap<String, ModuleFacts> =
+        [("s", Mode::Sample), ("b", Mode::Batch), ("h", Mode::Stateful)]
+            .map(|(name, mode)| (name.to_owned(), facts(name, mode)))
+            .into();
+    let here = |has_index| BTreeMap::from([("here".to_owned(), StoreFacts { has_index })]);
+    for stores in [None, Some(&here(false)), Some(&here(true)), Some(&BTreeMap::new())] {
+        match Plan::check(spec, Known { modules: &modules, stores }) {
+            Ok(plan) => assert_eq!(plan.stages.len(), spec.stages.len()),
+            Err(faults) => {
+                // What is said of a member that was left out stands at its place all the same.
+                let whole = serde_json::to_value(spec).expect("every document can be written");
+                let stands = |fault: &SpecFault| stands_in(fault, document) || stands_in(fault, &whole);
+                assert!(!faults.is_empty() && faults.iter().all(stands), "{faults:?} of {document}");
+                faults.iter().for_each(|fault| assert_fit_for_people(&fault.to_string()));
+            }
+        }
+    }
+}
+
+/// Panics unless the faults are told once each, and stand in the document.
+fn check_faults(faults: &[SpecFault], document: &Value) {
+    assert!((1..=MAX_FAULTS).contains(&faults.len()), "{} faults", faults.len());
+    for (number, fault) in faults.iter().enumerate() {
+        assert_fit_for_people(&fault.to_string());
+        assert!(stands_in(fault, document), "{fault:?} stands nowhere in {document}");
+        assert!(!faults[..number].contains(fault), "{fault:?} is told twice");
+    }
+}
+
+fn stands_in(fault: &SpecFault, document: &Value) -> bool {
+    document.pointer(fault.pointer.as_str()).is_some()
+}
+
+fn facts(name: &str, mode: Mode) -> ModuleFacts {
+    let manifest = Manifest {
+        name: name.into(),
+        version: "1".into(),
+        doc: String::new(),
+        mode,
+        wants: None,
+        makes: Vec::new(),
+        counters: Vec::new(),
+        params: None,
+    };
+    ModuleFacts { name: name.into(), digest: format!("sha256:{}", "0".repeat(64)), manifest }
+}

@@ -1,0 +1,18 @@
+//! Fuzz targets: strangers' bytes go in, and whatever they are, the same few things hold. A target panics when one of them
+//! does not. `make fuzz` drives them with libFuzzer (`libfuzzer/`); every test run feeds them what lies in `corpus/`.
+
+mod answer;
+mod document;
+mod guest;
+mod input;
+mod manifest;
+mod returned;
+mod told;
+mod upload;
+
+pub use answer::{Answer, BASE, Field, Item, Key, Outcome, Patch, Text, Value};
+pub use document::document;
+pub use guest::{Encoding, core, load, typed, with_manifest};
+pub use manifest::manifest;
+pub use returned::{outcome_of, returned};
+pub use upload::upload;

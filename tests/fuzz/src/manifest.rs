@@ -1,0 +1,18 @@
+//! What modules say of themselves.
+
+use penstock_wasm::inspect;
+
+use crate::guest::{Encoding, core};
+use crate::told::assert_fit_for_people;
+
+/// Inspects a good module with that manifest. What is accepted says the same when it is written down and read again.
+pub fn manifest(input: &[u8]) {
+    match inspect(&core(input, Encoding::UTF8)) {
+        Ok(report) => {
+            let written = serde_json::to_vec(&report.manifest).expect("every manifest can be written");
+            let again = inspect(&core(&written, Encoding::UTF8)).expect("it was accepted before");
+            assert_eq!(again.manifest, report.manifest);
+        }
+        Err(error) => assert_fit_for_people(&error.to_string()),
+    }
+}

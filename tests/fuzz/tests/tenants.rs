@@ -1,0 +1,96 @@
+//! Two modules that take turns in one slot of memory: what one leaves there, the other never sees.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_engine::item::{Item, Origin, Sample, Value};
+use penstock_engine::ports::{StopFlag, ThreadOp, ThreadOpFactory};
+use penstock_fuzz::{Encoding, typed, with_manifest};
+use penstock_wasm::{Module, Sandbox, SandboxSettings, StageSettings};
+use serde_json::json;
+
+/// What the first tenant fills its memory with.
+const CANARY: u64 = 0x7f3a_c4a7_11e5_d00d;
+/// How often they take turns.
+const TURNS: u64 = 20;
+
+/// A module whose `process` does this and then keeps the sample it was given.
+fn tenant(sandbox: &Sandbox, process: &str) -> Module {
+    let text = format!(
+        r#"(module
+            (memory (export "memory") 64 64)
+            (global $free (mut i32) (i32.const 0x1000))
+            (func (export "cabi_realloc") (param i32 i32) (param i32) (param $size i32) (result i32)
+                (global.set $free (i32.and (i32.add (global.get $free) (i32.const 7)) (i32.const -8)))
+                (global.get $free)
+                (global.set $free (i32.add (global.get $free) (local.get $size))))
+            (func (export "penstock:stage/transform@0.1.0#init") (param i32 i32) (result i32) (i32.const 0))
+            (func (export "penstock:stage/transform@0.1.0#process") (param $items i32) (param i32) (result i32)
+                (local $at i32)
+                {process}
+                (i32.store (i32.const 0x100) (i32.const 0x110))
+                (i32.store (i32.const 0x104) (i32.const 1))
+                (i32.store8 (i32.const 0x110) (i32.const 0))
+                (memory.copy (i32.const 0x118) (local.get $items) (i32.const 24))
+                (i32.const 0x100))
+            (func (export "penstock:stage/transform@0.1.0#finish") (result i32) (i32.const 0)))"#
+    );
+    let module = with_manifest(typed(&text, Encoding::UTF8), br#"{"name":"tenant","version":"1"}"#);
+    sandbox.load(&module).expect("the module is within every limit")
+}
+
+/// Every eight bytes above the samples, up to the end of the memory: `body` for each.
+fn over_memory(body: &str) -> String {
+    format!(
+        "(local.set $at (i32.const 0x8000))
+        (loop $next
+            {body}
+            (local.set $at (i32.add (local.get $at) (i32.const 8)))
+            (br_if $next (i32.lt_u (local.get $at) (i32.const 0x400000))))"
+    )
+}
+
+fn op(module: &Module) -> Box<dyn ThreadOp> {
+    let settings = StageSettings {
+        name: "tenant".into(),
+        params: json!({}),
+        deadline: Duration::from_secs(10),
+        memory_bytes: 16 << 20,
+        assets: [].into(),
+        document_seed: 7,
+    };
+    module.stage(settings).build(&StopFlag::default()).expect("the guest starts")
+}
+
+fn sample(index: u64) -> Sample {
+    let mut sample = Sample::new("a", Origin { index, ..Origin::default() });
+    // It comes in through the memory of whoever is given it.
+    sample.set("secret", Value::Blob(Bytes::from(CANARY.to_le_bytes().repeat(64))));
+    sample
+}
+
+fn is_kept(op: &mut dyn ThreadOp, sample: Sample) -> bool {
+    op.apply(Item::Sample(sample), &StopFlag::default()).failed.is_empty()
+}
+
+#[test]
+fn what_one_module_leaves_in_memory_another_never_sees() {
+    // Room for one instance: the second tenant gets the very slot that the first has left.
+    let sandbox =
+        Sandbox::new(SandboxSettings { instances: 1, ..SandboxSettings::default() }).expect("it starts");
+    let fill = over_memory(&format!("(i64.store (local.get $at) (i64.const {CANARY}))"));
+    let look = over_memory(&format!(
+        "(if (i64.eq (i64.load (local.get $at)) (i64.const {CANARY})) (then unreachable))"
+    ));
+    let leaves = tenant(&sandbox, &fill);
+    let dies = tenant(&sandbox, &format!("{fill} unreachable"));
+    let looks = tenant(&sandbox, &look);
+    let sees_its_own = tenant(&sandbox, &format!("{fill} {look}"));
+    assert!(!is_kept(&mut *op(&sees_its_own), sample(0)), "who looks would find it");
+    for turn in 0..TURNS {
+        assert!(is_kept(&mut *op(&leaves), sample(turn)));
+        assert!(is_kept(&mut *op(&looks), Sample::new("b", Origin::default())), "turn {turn}");
+        assert!(!is_kept(&mut *op(&dies), sample(turn)));
+        assert!(is_kept(&mut *op(&looks), Sample::new("b", Origin::default())), "turn {turn}, after a trap");
+    }
+}
