@@ -44,7 +44,9 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  penstock schema > pipeline.schema.json")]
     Schema,
     /// Make a crate with a stage in it that builds and tests at once.
-    #[command(after_help = "Example:\n  penstock new decode-resize\n\nExit codes: 0 made, 2 it cannot be made.")]
+    #[command(
+        after_help = "Example:\n  penstock new decode-resize\n\nExit codes: 0 made, 2 it cannot be made."
+    )]
     New(NewArgs),
     /// Try a stage module on a few samples: what becomes of each, and what it takes.
     ///

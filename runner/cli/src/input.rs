@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use penstock_runner::{Modules, Runner};
+use penstock_types::config::GateBounds;
 use penstock_types::fault::SpecFault;
 use penstock_types::spec::{self, Spec};
-use penstock_wasm::{MAX_MODULE_BYTES, Sandbox, SandboxSettings};
+use penstock_wasm::{Sandbox, SandboxSettings};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::args::PipelineArgs;
@@ -100,15 +101,15 @@ impl Prepared {
         let settings = SandboxSettings {
             cache_dir: cache(args),
             instances: Runner::instances(&self.spec).max(1),
-            compiler: compile_module::compiler(),
-            ..SandboxSettings::default()
+            compiler: compile_module::compiler(&config.limits.compile),
+            gate: config.limits.modules.clone(),
         };
         let mut modules = Modules::new(Sandbox::new(settings)?);
         let mut named = BTreeSet::new();
         for given in &args.modules {
             let (name, path) = pair(given, "--module", "NAME=PATH")?;
             once(&mut named, name, "--module")?;
-            let code = module_bytes(Path::new(path))
+            let code = module_bytes(Path::new(path), &config.limits.modules)
                 .map_err(|error| bad(format!("the module `{name}` cannot be read at `{path}`: {error}")))?;
             modules
                 .add(name, &code)
@@ -152,9 +153,9 @@ pub(crate) fn once<'a>(named: &mut BTreeSet<&'a str>, name: &'a str, flag: &str)
 }
 
 /// A module's bytes; of a file larger than any module only the beginning.
-pub(crate) fn module_bytes(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn module_bytes(path: &Path, bounds: &GateBounds) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(MAX_MODULE_BYTES + 1).read_to_end(&mut bytes)?;
+    fs::File::open(path)?.take(bounds.module_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -36,6 +36,9 @@ pub enum OutputError {
     /// The folder is taken.
     #[error("`{}` already holds a run; choose another folder or remove it", .0.display())]
     Taken(PathBuf),
+    /// There can be no such folder.
+    #[error("`{}` is a file, and the run needs a folder; choose another name", .0.display())]
+    File(PathBuf),
     /// The disk says no.
     #[error("cannot write `{}`", .path.display())]
     Write {
@@ -57,6 +60,9 @@ struct Lines {
 impl OutputFolder {
     /// A place for a run of `document`; fails if it is taken. Nothing is made before the run starts.
     pub fn at(folder: &Path, document: serde_json::Value) -> Result<Self, OutputError> {
+        if let Some(file) = folder.ancestors().find(|path| path.exists()).filter(|path| !path.is_dir()) {
+            return Err(OutputError::File(file.to_owned()));
+        }
         let names = [SPEC, WINDOWS, SNAPSHOT, ERRORS, DEAD_LETTERS, REPLAY];
         // A link counts, wherever it leads.
         if names.iter().any(|name| folder.join(name).symlink_metadata().is_ok()) {

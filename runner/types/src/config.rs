@@ -1,6 +1,7 @@
 //! The operator's configuration as written: what the names that pipelines use stand for on this machine.
 
 mod dataset;
+mod limits;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use dataset::DatasetConfig;
+pub use limits::{CompileBounds, GateBounds, Limits};
 pub use text::{BucketName, Endpoint, FilePath, FolderPath, IndexUrl, KeyPrefix, Region, SecretText};
 
 use crate::fault::{Pointer, SpecFault};
@@ -23,6 +25,9 @@ pub struct Config {
     /// The stores that pipelines may name.
     #[serde(default)]
     pub stores: BTreeMap<Name, StoreConfig>,
+    /// What strangers' modules may be and cost.
+    #[serde(default)]
+    pub limits: Limits,
 }
 
 /// What a store's name stands for.

@@ -34,11 +34,11 @@ pub(crate) struct Cache {
     signer: Hmac<Sha256>,
 }
 
-/// What an entry is for: a module's digest, and that of the engine with all its settings.
+/// What an entry is for: a module's digest, and that of the engine's settings and of the bounds it was checked with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purpose<'a> {
     pub(crate) module: &'a [u8; 32],
-    pub(crate) engine: &'a [u8; 32],
+    pub(crate) made_for: &'a [u8; 32],
 }
 
 impl Cache {
@@ -103,15 +103,15 @@ impl Cache {
             .clone()
             .chain_update(MAGIC)
             .chain_update(purpose.module)
-            .chain_update(purpose.engine)
+            .chain_update(purpose.made_for)
             .chain_update(code)
     }
 }
 
 impl Purpose<'_> {
-    /// Another version or another setting of the engine is another file.
+    /// Another version, setting or bound is another file.
     fn file_name(&self) -> String {
-        let digest = Sha256::new().chain_update(self.module).chain_update(self.engine).finalize();
+        let digest = Sha256::new().chain_update(self.module).chain_update(self.made_for).finalize();
         format!("{}.code", hex(&digest))
     }
 }

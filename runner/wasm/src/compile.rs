@@ -13,6 +13,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use penstock_types::config::CompileBounds;
 use wasmtime::Engine;
 
 use crate::component::encode;
@@ -91,24 +92,29 @@ impl CompilerProcess {
 
 impl Default for CompileLimits {
     fn default() -> Self {
+        Self::from(&CompileBounds::default())
+    }
+}
+
+impl From<&CompileBounds> for CompileLimits {
+    fn from(bounds: &CompileBounds) -> Self {
         Self {
-            memory_bytes: 2 << 30,
-            cpu: Duration::from_secs(20),
-            // The child lets others go first: on a busy machine its CPU time may take several times as long.
-            wall: Duration::from_secs(120),
-            code_bytes: 256 << 20,
+            memory_bytes: u64::from(bounds.memory_mib.get()) << 20,
+            cpu: Duration::from_secs(bounds.cpu_s.get().into()),
+            wall: Duration::from_secs(bounds.wall_s.get().into()),
+            code_bytes: u64::from(bounds.code_mib.get()) << 20,
         }
     }
 }
 
 impl CompileLimit {
-    /// The operator's setting.
+    /// The operator's setting, below `limits.compile`.
     pub(crate) fn setting(self) -> &'static str {
         match self {
-            Self::Memory(_) => "compile_memory_mib",
-            Self::Cpu(_) => "compile_cpu_s",
-            Self::Wall(_) => "compile_wall_s",
-            Self::Code(_) => "code_bytes",
+            Self::Memory(_) => "memory_mib",
+            Self::Cpu(_) => "cpu_s",
+            Self::Wall(_) => "wall_s",
+            Self::Code(_) => "code_mib",
         }
     }
 }
@@ -119,7 +125,7 @@ impl fmt::Display for CompileLimit {
             Self::Memory(bytes) => write!(formatter, "needs more than {} MiB of memory", mib(*bytes)),
             Self::Cpu(time) => write!(formatter, "needs more than {} s of CPU time", time.as_secs_f64()),
             Self::Wall(time) => write!(formatter, "takes longer than {} s", time.as_secs_f64()),
-            Self::Code(bytes) => write!(formatter, "gives more than {bytes} bytes of machine code"),
+            Self::Code(bytes) => write!(formatter, "gives more than {} MiB of machine code", mib(*bytes)),
         }
     }
 }

@@ -112,7 +112,7 @@ pub enum ModuleError {
     /// Compiling it takes more than is allowed.
     #[error(
         "compiling the module {limit}; split its largest functions and leave out what it does not use, or have the \
-         operator allow more (`limits.modules.{}`)", limit.setting()
+         operator allow more (`limits.compile.{}`)", limit.setting()
     )]
     CompileLimit {
         /// What is exceeded.

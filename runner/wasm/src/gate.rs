@@ -1,83 +1,13 @@
 //! The static gate: sizes and counts that a module may have, looked at before anything is compiled. Compilers can be made to
-//! take minutes and gigabytes by small inputs; these limits keep bulk and the known shapes out. They leave room for
-//! codecs and for interpreters (CPython and SpiderMonkey builds are 12-18 MB).
+//! take minutes and gigabytes by small inputs; these bounds keep bulk and the known shapes out.
 
+use penstock_types::config::GateBounds;
 use wasmparser::{
     ElementItems, ElementSectionReader, FunctionBody, ImportSectionReader, MemoryType, Operator, Parser,
     Payload, Table, TableInit, TypeRef,
 };
 
 use crate::error::ModuleError;
-
-/// Largest upload, in bytes, where nobody says otherwise.
-pub const MAX_MODULE_BYTES: u64 = 32 << 20;
-
-/// How large and how deep a module may be: what the operator's configuration sets under `limits.modules`.
-/// Counts are over all core modules of a component.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GateBounds {
-    /// Size of an upload, in bytes.
-    pub module_bytes: u64,
-    /// Functions.
-    pub functions: u64,
-    /// Size of the body of one function, in bytes.
-    pub body_bytes: u64,
-    /// Locals of one function, parameters not counted.
-    pub locals: u64,
-    /// Targets of one `br_table`.
-    pub branch_targets: u64,
-    /// Blocks open at a time in one function.
-    pub nesting: u64,
-    /// Imports.
-    pub imports: u64,
-    /// Exports.
-    pub exports: u64,
-    /// Globals.
-    pub globals: u64,
-    /// Data segments.
-    pub data_segments: u64,
-    /// Element segments, which fill tables.
-    pub element_segments: u64,
-    /// Types.
-    pub types: u64,
-    /// Entries one table starts with.
-    pub table_entries: u64,
-    /// Bytes one memory starts with. The stage's own limit is looked at when it starts.
-    pub memory_bytes: u64,
-    /// Length of the name of an import or export, in bytes.
-    pub name_bytes: u64,
-    /// Core modules in a component.
-    pub core_modules: u64,
-    /// Components within components.
-    pub component_depth: u64,
-    /// Types, instances, aliases, imports, exports and functions that components define of their own.
-    pub component_items: u64,
-}
-
-impl Default for GateBounds {
-    fn default() -> Self {
-        Self {
-            module_bytes: MAX_MODULE_BYTES,
-            functions: 40_000,
-            body_bytes: 256 << 10,
-            locals: 4_000,
-            branch_targets: 4_000,
-            nesting: 512,
-            imports: 4_096,
-            exports: 16_384,
-            globals: 1_000,
-            data_segments: 8_000,
-            element_segments: 8_000,
-            types: 4_000,
-            table_entries: 20_000,
-            memory_bytes: 4 << 30,
-            name_bytes: 1_024,
-            core_modules: 64,
-            component_depth: 8,
-            component_items: 20_000,
-        }
-    }
-}
 
 /// What the gate counted; also what a report tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -31,7 +31,6 @@ mod trap;
 
 pub use compile::{CompileLimit, CompileLimits, Compiler, CompilerProcess, compile_on_request};
 pub use error::{ModuleError, SandboxError};
-pub use gate::{GateBounds, MAX_MODULE_BYTES};
 pub use limits::WORKER_STACK_BYTES;
 pub use log::{LogLevel, LogLine, LogLines};
 pub use module::{Compilation, Module, ModuleKind, ModuleReport};

@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use penstock_types::config::GateBounds;
 use sha2::{Digest, Sha256};
 use wasmtime::component::{Component, Linker};
 use wasmtime::{
@@ -16,7 +17,7 @@ use crate::code::Code;
 use crate::compile::{Compiler, Places, Sharing, check_encoding};
 use crate::component::outline;
 use crate::error::{ModuleError, SandboxError};
-use crate::gate::{self, GateBounds};
+use crate::gate;
 use crate::limits::{self, monotonic};
 use crate::linker::{Guest, linker};
 use crate::module::{Compilation, Module, ModuleKind, ModuleParts, ModuleReport};
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     cache: Option<Cache>,
     /// What compiled code is for: this engine with all its settings.
     engine_digest: [u8; 32],
+    /// What entries of the cache are made for.
+    purpose: [u8; 32],
     compiler: Compiler,
     compiling: Places,
     loading: Sharing<Result<(Component, Compilation), ModuleError>>,
@@ -85,6 +88,7 @@ impl Sandbox {
         let linker = linker(&engine).map_err(|error| SandboxError::Engine(error.into()))?;
         let ticker = Ticker::start(&engine).map_err(SandboxError::Thread)?;
         Ok(Self(Arc::new(Shared {
+            purpose: digest_of_purpose(&digest_of_engine(&engine), &settings.gate),
             engine_digest: digest_of_engine(&engine),
             engine,
             ticker,
@@ -143,7 +147,7 @@ impl Shared {
         digest: &[u8; 32],
         kind: ModuleKind,
     ) -> Result<(Component, Compilation), ModuleError> {
-        let purpose = Purpose { module: digest, engine: &self.engine_digest };
+        let purpose = Purpose { module: digest, made_for: &self.purpose };
         if let Some(found) = self.cache.as_ref().and_then(|cache| cache.load(&self.engine, purpose)) {
             return Ok((found, Compilation::Cached));
         }
@@ -190,6 +194,11 @@ pub fn inspect_within(bytes: &[u8], bounds: &GateBounds) -> Result<ModuleReport,
 
 fn digest_name(digest: &[u8; 32]) -> String {
     format!("sha256:{}", hex(digest))
+}
+
+/// The engine and the bounds that modules are checked with: what passed wider ones is checked again.
+fn digest_of_purpose(engine: &[u8; 32], gate: &GateBounds) -> [u8; 32] {
+    Sha256::new().chain_update(engine).chain_update(format!("{gate:?}")).finalize().into()
 }
 
 /// What an engine makes machine code for: its version, this machine, and all settings that code depends on.

@@ -1,6 +1,7 @@
 use std::process::ExitCode;
 
-use penstock_wasm::{Compiler, CompilerProcess, compile_on_request};
+use penstock_types::config::CompileBounds;
+use penstock_wasm::{CompileLimits, Compiler, CompilerProcess, compile_on_request};
 
 /// The name of the hidden subcommand.
 const NAME: &str = "compile-module";
@@ -9,8 +10,9 @@ const NAME: &str = "compile-module";
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Modules are compiled by a child that is this program again.
-pub(crate) fn compiler() -> Compiler {
-    Compiler::Child(CompilerProcess::new(THIS_PROGRAM, [NAME]))
+pub(crate) fn compiler(bounds: &CompileBounds) -> Compiler {
+    let limits = CompileLimits::from(bounds);
+    Compiler::Child(CompilerProcess { limits, ..CompilerProcess::new(THIS_PROGRAM, [NAME]) })
 }
 
 /// What the child does: answers the one question on standard input.

@@ -1,4 +1,5 @@
 use anyhow::Result;
+use penstock_types::config::GateBounds;
 use penstock_types::manifest::Mode;
 use penstock_types::text::printable;
 use penstock_wasm::{ModuleReport, inspect as look};
@@ -14,7 +15,8 @@ const MAX_DOC_LINE: usize = 2000;
 /// Tells what a module is.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<u8> {
     let path = args.file.display();
-    let bytes = module_bytes(&args.file).map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
+    let bytes = module_bytes(&args.file, &GateBounds::default())
+        .map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
     let report = look(&bytes).map_err(|error| bad(format!("`{path}`: {error}")))?;
     if args.json {
         say(&serde_json::to_string_pretty(&report)?)?;

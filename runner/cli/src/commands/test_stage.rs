@@ -13,6 +13,7 @@ use penstock_engine::item::Sample;
 use penstock_runner::trial::{
     FileField, MAX_INPUT_BYTES, TrialError, TrialSettings, check_trial_params, read_samples, try_module,
 };
+use penstock_types::config::Limits;
 use penstock_types::manifest::Mode;
 use penstock_types::spec::{DeadlineMs, MemoryMib};
 use penstock_wasm::{Module, Sandbox, SandboxSettings};
@@ -85,12 +86,14 @@ fn samples(args: &TestStageArgs) -> Result<Vec<Sample>> {
 
 fn module(args: &TestStageArgs) -> Result<Module> {
     let path = args.module.display();
-    let code = module_bytes(&args.module).map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
+    let limits = Limits::default();
+    let code = module_bytes(&args.module, &limits.modules)
+        .map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
     let sandbox = Sandbox::new(SandboxSettings {
         cache_dir: cache_folder(args.cache_dir.as_deref()),
         instances: INSTANCES,
-        compiler: compile_module::compiler(),
-        ..SandboxSettings::default()
+        compiler: compile_module::compiler(&limits.compile),
+        gate: limits.modules,
     })?;
     sandbox.load(&code).map_err(|error| bad(format!("`{path}`: {error}")))
 }

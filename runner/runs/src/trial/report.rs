@@ -255,7 +255,8 @@ fn suggestion(passes: &[Pass]) -> Suggestion {
     let longest_cpu_s = calls().map(|call| call.cpu_s / call.samples.len().max(1) as f64).fold(0.0, f64::max);
     let mib = (most_memory_bytes as f64 * MEMORY_MARGIN / f64::from(1 << 20)).ceil() as u32;
     Suggestion {
-        deadline_ms: round_up((longest_cpu_s * 1e3 * TIME_MARGIN).ceil() as u32).clamp(LEAST_DEADLINE_MS, DeadlineMs::MOST),
+        deadline_ms: round_up((longest_cpu_s * 1e3 * TIME_MARGIN).ceil() as u32)
+            .clamp(LEAST_DEADLINE_MS, DeadlineMs::MOST),
         memory_mib: mib.next_multiple_of(MEMORY_STEP_MIB).clamp(MEMORY_STEP_MIB, MemoryMib::MOST),
         longest_cpu_s,
         most_memory_bytes,

@@ -194,3 +194,23 @@ fn an_address_of_a_store_is_a_bucket_and_a_prefix() {
     assert!(!wrong.join("").contains(SECRET));
     insta::assert_snapshot!(wrong.join("\n"));
 }
+
+#[test]
+fn limits_that_are_missing_are_as_built_in() {
+    let config =
+        Config::read(br#"{"limits": {"modules": {"functions": 7}, "compile": {"cpu_s": 3}}}"#).unwrap();
+    let cpu_s = std::num::NonZeroU32::new(3).unwrap();
+    let limits = Limits {
+        modules: GateBounds { functions: 7, ..GateBounds::default() },
+        compile: CompileBounds { cpu_s, ..CompileBounds::default() },
+    };
+    assert_eq!(config.limits, limits);
+    assert_eq!(Config::read(b"{}").unwrap().limits, Limits::default());
+}
+
+#[test]
+fn limits_that_are_none_are_told() {
+    insta::assert_snapshot!(told(Config::read(
+        br#"{"limits": {"modules": {"functionz": 1, "nesting": -1}, "compile": {"cpu_s": 0}, "runs": {}}}"#
+    )));
+}

@@ -165,13 +165,21 @@ fn any_store_will_do_while_the_stores_are_unknown() {
 
 #[test]
 fn every_example_is_a_plan() {
-    let facts = |name: &str| ModuleFacts {
+    let facts = |name: &str, mode: &str| ModuleFacts {
         name: name.to_owned(),
         digest: format!("sha256:{}", "0".repeat(64)),
-        manifest: manifest("sample"),
+        manifest: manifest(mode),
     };
-    let modules =
-        ["decode-resize", "normalize", "text-filter"].map(|name| (name.to_owned(), facts(name))).into();
+    let modules = [
+        ("decode-resize", "sample"),
+        ("log-mel", "sample"),
+        ("mixup", "batch"),
+        ("mu-law", "sample"),
+        ("normalize", "sample"),
+        ("pack-tokens", "stateful"),
+        ("text-filter", "sample"),
+    ];
+    let modules = modules.map(|(name, mode)| (name.to_owned(), facts(name, mode))).into();
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/pipelines");
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -193,7 +201,8 @@ fn files_take_collated_batches_and_nothing_else() {
     let stages = |stages: &str| {
         let source = r#"{"list": {"store": "photos"}}"#;
         let consumer = r#"{"files": {"store": "photo", "prefix": "train"}}"#;
-        check(&format!(r#"{{"source": {source}, "stages": [{stages}], "consumer": {consumer}}}"#)).unwrap_err()
+        check(&format!(r#"{{"source": {source}, "stages": [{stages}], "consumer": {consumer}}}"#))
+            .unwrap_err()
     };
     let told = ["", r#"{"aggregate": {"size": 2}}"#, r#"{"aggregate": {"size": 2}}, {"collate": {}}"#]
         .map(|written| stages(written).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));

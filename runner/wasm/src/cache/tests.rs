@@ -30,7 +30,7 @@ fn kept() -> Kept {
     let engine = engine(|_| ());
     let digest = digest_of_engine(&engine);
     let code = engine.precompile_component(&wat::parse_str("(component)").unwrap()).unwrap();
-    let purpose = Purpose { module: &MODULE, engine: &digest };
+    let purpose = Purpose { module: &MODULE, made_for: &digest };
     let cache = Cache::open(folder.path()).unwrap().unwrap();
     cache.store(purpose, &code);
     assert!(cache.load(&engine, purpose).is_some());
@@ -44,7 +44,7 @@ impl Kept {
     }
 
     fn purpose(&self) -> Purpose<'_> {
-        Purpose { module: &MODULE, engine: &self.digest }
+        Purpose { module: &MODULE, made_for: &self.digest }
     }
 
     /// Whether a process that starts now takes the entry.
@@ -113,7 +113,7 @@ fn an_entry_for_another_module_or_engine_is_refused_under_this_name() {
     for change in settings {
         let digest = digest_of_engine(&engine(change));
         assert_ne!(digest, kept.digest);
-        let other = Purpose { engine: &digest, ..kept.purpose() };
+        let other = Purpose { made_for: &digest, ..kept.purpose() };
         assert_ne!(other.file_name(), kept.purpose().file_name());
         cache.store(other, &kept.code);
         fs::rename(kept.folder.path().join(other.file_name()), &kept.entry).unwrap();

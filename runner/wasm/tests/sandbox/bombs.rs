@@ -3,9 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use penstock_wasm::{
-    CompileLimit, CompileLimits, Compiler, GateBounds, ModuleError, Sandbox, SandboxSettings, inspect,
-};
+use penstock_types::config::GateBounds;
+use penstock_wasm::{CompileLimit, CompileLimits, Compiler, ModuleError, Sandbox, SandboxSettings, inspect};
 
 use crate::compile::limited;
 
@@ -119,14 +118,14 @@ fn a_chain_of_blocks_that_passes_the_gate_runs_out_of_cpu_time() {
     assert!(inspect(&bomb).is_ok());
     let refused = compiled(&bomb, |limits| limits.cpu = Duration::from_secs(1)).unwrap_err();
     let ModuleError::CompileLimit { limit: CompileLimit::Cpu(_) } = refused else { panic!("{refused}") };
-    insta::assert_snapshot!(refused, @"compiling the module needs more than 1 s of CPU time; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.modules.compile_cpu_s`)");
+    insta::assert_snapshot!(refused, @"compiling the module needs more than 1 s of CPU time; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.cpu_s`)");
 }
 
 #[test]
 fn a_compilation_that_takes_long_by_the_clock_is_ended() {
     let bomb = component(&block_chain(8_000));
     let refused = compiled(&bomb, |limits| limits.wall = Duration::from_millis(300)).unwrap_err();
-    insta::assert_snapshot!(refused, @"compiling the module takes longer than 0.3 s; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.modules.compile_wall_s`)");
+    insta::assert_snapshot!(refused, @"compiling the module takes longer than 0.3 s; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.wall_s`)");
 }
 
 #[test]
@@ -134,7 +133,7 @@ fn bulk_that_passes_an_open_gate_runs_out_of_memory() {
     let bomb = component(&one_large_function(1_400_000));
     let refused = compiled(&bomb, |limits| limits.memory_bytes = 128 << 20).unwrap_err();
     let ModuleError::CompileLimit { limit: CompileLimit::Memory(_) } = refused else { panic!("{refused}") };
-    insta::assert_snapshot!(refused, @"compiling the module needs more than 128 MiB of memory; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.modules.compile_memory_mib`)");
+    insta::assert_snapshot!(refused, @"compiling the module needs more than 128 MiB of memory; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.memory_mib`)");
 }
 
 #[test]
@@ -153,8 +152,8 @@ fn memory_that_does_not_suffice_for_the_compiler_itself_is_told_too() {
 
 #[test]
 fn code_that_is_longer_than_wanted_is_refused() {
-    let refused = compiled(&component(""), |limits| limits.code_bytes = 1_000).unwrap_err();
-    insta::assert_snapshot!(refused, @"compiling the module gives more than 1000 bytes of machine code; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.modules.code_bytes`)");
+    let refused = compiled(&component(""), |limits| limits.code_bytes = 1).unwrap_err();
+    insta::assert_snapshot!(refused, @"compiling the module gives more than 1 MiB of machine code; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.code_mib`)");
 }
 
 #[test]

@@ -180,9 +180,9 @@ fn code_that_no_engine_takes_is_refused() {
 #[test]
 fn a_crash_of_the_compiler_is_the_modules_fault() {
     insta::assert_snapshot!(script("kill -SEGV $$").fails_once(), @"the module cannot be compiled: the compiler crashed on it (SIGSEGV)");
-    insta::assert_snapshot!(script("echo 'memory allocation of 99 bytes failed' >&2; kill -ABRT $$").fails_once(), @"compiling the module needs more than 2048 MiB of memory; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.modules.compile_memory_mib`)");
+    insta::assert_snapshot!(script("echo 'memory allocation of 99 bytes failed' >&2; kill -ABRT $$").fails_once(), @"compiling the module needs more than 2048 MiB of memory; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.memory_mib`)");
     insta::assert_snapshot!(script("echo 'thread x has overflowed its stack' >&2; kill -ABRT $$").fails_once(), @"the module cannot be compiled: the compiler's stack overflowed; something in it is nested too deeply: split its largest functions");
-    insta::assert_snapshot!(script("kill -XCPU $$").fails_once(), @"compiling the module needs more than 20 s of CPU time; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.modules.compile_cpu_s`)");
+    insta::assert_snapshot!(script("kill -XCPU $$").fails_once(), @"compiling the module needs more than 20 s of CPU time; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.cpu_s`)");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_child_that_hangs_is_killed_with_all_it_started() {
         assert_eq!(
             refused,
             "compiling the module takes longer than 0.3 s; split its largest functions and leave out what it does not \
-             use, or have the operator allow more (`limits.modules.compile_wall_s`)"
+             use, or have the operator allow more (`limits.compile.wall_s`)"
         );
         assert!(start.elapsed() < Duration::from_secs(10), "{way}");
         if let Ok(other) = fs::read_to_string(script.folder.path().join("other")) {

@@ -40,8 +40,8 @@ macro_rules! failures {
 }
 
 failures! {
-    a_loop_ends_at_its_deadline("loop", @"bug: exceeded its deadline of 50 ms CPU time per sample (`deadline_ms`)");
-    a_loop_of_host_calls_ends_at_its_deadline("log-loop", @"bug: exceeded its deadline of 50 ms CPU time per sample (`deadline_ms`)");
+    a_loop_ends_at_its_deadline("loop", @"bug: exceeded its deadline of 250 ms CPU time per sample (`deadline_ms`)");
+    a_loop_of_host_calls_ends_at_its_deadline("log-loop", @"bug: exceeded its deadline of 250 ms CPU time per sample (`deadline_ms`)");
     a_memory_bomb_is_told_its_limit("memory", @"bug: asked for [N] MiB of memory, limit is 256 MiB (`memory_mib`)");
     deep_recursion_exhausts_the_stack("recursion", @"bug: stack exhausted: recursion too deep; in `guest_misbehaving::dive` x32");
     a_trap_names_where_it_was("trap", @"bug: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");

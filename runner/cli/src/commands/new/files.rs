@@ -80,7 +80,9 @@ mod tests {
     fn nothing_is_left_to_fill_in_and_the_sdk_stands_alone() {
         for mode in [NewMode::Sample, NewMode::Batch, NewMode::Stateful] {
             for (file, text) in of(&NewArgs { name: "first-words".into(), mode }) {
-                assert!(!text.contains("{{"), "{file}:\n{text}");
+                // The SDK's own code has such pairs of braces.
+                let is_template = !file.starts_with("penstock-guest/");
+                assert!(!(is_template && text.contains("{{")), "{file}:\n{text}");
                 assert!(
                     !file.ends_with("Cargo.toml") || !text.contains("workspace = true"),
                     "{file}:\n{text}"

@@ -1,0 +1,104 @@
+//! Limits of what strangers upload.
+
+use std::num::NonZeroU32;
+
+use serde::Deserialize;
+
+/// What modules may be, and what compiling them may use. A setting that is missing is as built in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Sizes and counts of a module, looked at before it is compiled.
+    pub modules: GateBounds,
+    /// What compiling one module may use.
+    pub compile: CompileBounds,
+}
+
+/// How large and how deep a module may be. Counts are over all core modules of a component. The built-in bounds leave room for
+/// codecs and for interpreters: CPython and SpiderMonkey builds are 12-18 MB.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GateBounds {
+    /// Size of an upload, in bytes.
+    pub module_bytes: u64,
+    /// Functions.
+    pub functions: u64,
+    /// Size of the body of one function, in bytes.
+    pub body_bytes: u64,
+    /// Locals of one function, parameters not counted.
+    pub locals: u64,
+    /// Targets of one `br_table`.
+    pub branch_targets: u64,
+    /// Blocks open at a time in one function.
+    pub nesting: u64,
+    /// Imports.
+    pub imports: u64,
+    /// Exports.
+    pub exports: u64,
+    /// Globals.
+    pub globals: u64,
+    /// Data segments.
+    pub data_segments: u64,
+    /// Element segments, which fill tables.
+    pub element_segments: u64,
+    /// Types.
+    pub types: u64,
+    /// Entries one table starts with.
+    pub table_entries: u64,
+    /// Bytes one memory starts with. The stage's own limit is looked at when it starts.
+    pub memory_bytes: u64,
+    /// Length of the name of an import or export, in bytes.
+    pub name_bytes: u64,
+    /// Core modules in a component.
+    pub core_modules: u64,
+    /// Components within components.
+    pub component_depth: u64,
+    /// Types, instances, aliases, imports, exports and functions that components define of their own.
+    pub component_items: u64,
+}
+
+/// What compiling one module may use, in a process of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CompileBounds {
+    /// Address space, in MiB. A few hundred of it are taken by threads.
+    pub memory_mib: NonZeroU32,
+    /// CPU time over all threads, in seconds.
+    pub cpu_s: NonZeroU32,
+    /// Time by the clock on the wall, in seconds: for what hangs, not for what works on a busy machine.
+    pub wall_s: NonZeroU32,
+    /// Size of the machine code, in MiB.
+    pub code_mib: NonZeroU32,
+}
+
+impl Default for GateBounds {
+    fn default() -> Self {
+        Self {
+            module_bytes: 32 << 20,
+            functions: 40_000,
+            body_bytes: 256 << 10,
+            locals: 4_000,
+            branch_targets: 4_000,
+            nesting: 512,
+            imports: 4_096,
+            exports: 16_384,
+            globals: 1_000,
+            data_segments: 8_000,
+            element_segments: 8_000,
+            types: 4_000,
+            table_entries: 20_000,
+            memory_bytes: 4 << 30,
+            name_bytes: 1_024,
+            core_modules: 64,
+            component_depth: 8,
+            component_items: 20_000,
+        }
+    }
+}
+
+impl Default for CompileBounds {
+    fn default() -> Self {
+        let least = |value| NonZeroU32::new(value).expect("the built-in bounds are not zero");
+        Self { memory_mib: least(2048), cpu_s: least(20), wall_s: least(120), code_mib: least(256) }
+    }
+}
