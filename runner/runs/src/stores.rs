@@ -5,8 +5,11 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, OpenFault, check_key};
-use penstock_types::config::{DatasetConfig, FolderConfig, StoreConfig};
+use penstock_storage::{
+    BoundedStore, DEFAULT_READS, FolderStore, OpenFault, S3Credentials, S3Fault, S3Settings, S3Store, Secret,
+    Store, check_key,
+};
+use penstock_types::config::{DatasetConfig, FolderConfig, S3Config, SecretText, StoreConfig};
 use penstock_types::plan::StoreFacts;
 use penstock_types::spec::{ObjectKey, Reads};
 
@@ -17,15 +20,15 @@ pub struct Stores(BTreeMap<String, Entry>);
 /// Why a name cannot stand for what it should.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreFault {
-    /// It cannot be opened.
+    /// The folder cannot be opened.
     #[error(transparent)]
-    Open(#[from] OpenFault),
+    Folder(#[from] OpenFault),
+    /// The bucket's settings will not do.
+    #[error(transparent)]
+    S3(#[from] S3Fault),
     /// The key of its index is none.
     #[error("the key of its index is none: {0}")]
     Index(&'static str),
-    /// This build has no S3.
-    #[error("this build knows folders only")]
-    Unsupported,
 }
 
 #[derive(Clone, Debug)]
@@ -33,37 +36,54 @@ struct Entry {
     store: BoundedStore,
     /// Where the objects lie, if that is a folder.
     root: Option<PathBuf>,
-    /// The index that the store's configuration names, and the store it lies in.
-    index: Option<(BoundedStore, Arc<str>)>,
+    /// The index that the store's configuration names.
+    index: Option<Index>,
 }
+
+/// An index: the store it lies in, and its key there.
+type Index = (BoundedStore, Arc<str>);
 
 impl Stores {
     /// Lets `name` stand for a folder.
     pub fn add_folder(&mut self, name: &str, root: impl AsRef<Path>) -> io::Result<()> {
         let folder = StoreConfig::Folder(FolderConfig::new(root.as_ref()));
         self.add(name, &folder).map_err(|fault| match fault {
-            StoreFault::Open(fault) => fault.into(),
-            StoreFault::Index(_) | StoreFault::Unsupported => io::Error::other(fault),
+            StoreFault::Folder(fault) => fault.into(),
+            other => io::Error::other(other),
         })
     }
 
-    /// Lets `name` stand for what a configuration says, in place of what it stood for.
+    /// Lets `name` stand for what a configuration says, in place of what it stood for. Asks no service yet.
     pub fn add(&mut self, name: &str, config: &StoreConfig) -> Result<(), StoreFault> {
-        let entry = match config {
+        let (store, root, index) = match config {
             StoreConfig::Folder(folder) => {
                 let root = folder.root.as_path();
-                let store = bounded(FolderStore::open(name, root)?, folder.reads);
-                Entry { index: own_index(&store, folder.index.as_ref())?, root: Some(root.to_owned()), store }
+                (bounded(FolderStore::open(name, root)?, folder.reads), Some(root.to_owned()), &folder.index)
             }
-            StoreConfig::S3(_) => return Err(StoreFault::Unsupported),
+            StoreConfig::S3(bucket) => {
+                (bounded(S3Store::new(name, s3_settings(bucket))?, bucket.reads), None, &bucket.index)
+            }
         };
-        self.0.insert(name.to_owned(), entry);
+        let index = index.as_ref().map(|key| own_index(&store, key)).transpose()?;
+        self.0.insert(name.to_owned(), Entry { store, root, index });
         Ok(())
     }
 
-    /// Lets `name` stand for a data set in S3, in place of what it stood for.
-    pub fn add_dataset(&mut self, _name: &str, _config: &DatasetConfig) -> Result<(), StoreFault> {
-        Err(StoreFault::Unsupported)
+    /// Lets `name` stand for a data set in S3, in place of what it stood for. Asks no service yet.
+    pub fn add_dataset(&mut self, name: &str, config: &DatasetConfig) -> Result<(), StoreFault> {
+        let settings = dataset_settings(config);
+        let index = config.index_file_download_url.as_ref().map(|url| -> Result<Index, StoreFault> {
+            check_key(url.key.as_str()).map_err(StoreFault::Index)?;
+            // Its address starts from its bucket, whatever prefix the store has.
+            let bucket = url.bucket.as_str().to_owned();
+            let place = S3Settings { bucket, prefix: String::new(), ..settings.clone() };
+            let store = bounded(S3Store::new(format!("{name} (its index)"), place)?, None);
+            Ok((store, Arc::from(url.key.as_str())))
+        });
+        let index = index.transpose()?;
+        let store = bounded(S3Store::new(name, settings)?, None);
+        self.0.insert(name.to_owned(), Entry { store, root: None, index });
+        Ok(())
     }
 
     /// The store called `name`.
@@ -85,8 +105,8 @@ impl Stores {
         path.strip_prefix(root).ok()?.to_str().map(str::to_owned)
     }
 
-    /// The index that the configuration of the store called `name` names: the store it lies in, and its key there.
-    pub(crate) fn index(&self, name: &str) -> Option<(BoundedStore, Arc<str>)> {
+    /// The index that the configuration of the store called `name` names.
+    pub(crate) fn index(&self, name: &str) -> Option<Index> {
         self.0.get(name)?.index.clone()
     }
 
@@ -97,17 +117,50 @@ impl Stores {
     }
 }
 
-fn bounded(store: impl penstock_storage::Store + 'static, reads: Option<Reads>) -> BoundedStore {
+fn bounded(store: impl Store + 'static, reads: Option<Reads>) -> BoundedStore {
     let reads = reads.and_then(|reads| NonZeroUsize::new(reads.get() as usize)).unwrap_or(DEFAULT_READS);
     BoundedStore::new(Arc::new(store), reads)
 }
 
 /// An index that lies in the store whose objects it names.
-fn own_index(
-    store: &BoundedStore,
-    key: Option<&ObjectKey>,
-) -> Result<Option<(BoundedStore, Arc<str>)>, StoreFault> {
-    let Some(key) = key else { return Ok(None) };
+fn own_index(store: &BoundedStore, key: &ObjectKey) -> Result<Index, StoreFault> {
     check_key(key.as_str()).map_err(StoreFault::Index)?;
-    Ok(Some((store.clone(), Arc::from(key.as_str()))))
+    Ok((store.clone(), Arc::from(key.as_str())))
+}
+
+fn s3_settings(config: &S3Config) -> S3Settings {
+    let credentials = match &config.credentials_file {
+        Some(file) => S3Credentials::File(file.as_path().to_owned()),
+        None if config.anonymous => S3Credentials::Anonymous,
+        None => S3Credentials::Chain,
+    };
+    S3Settings {
+        bucket: config.bucket.as_str().to_owned(),
+        prefix: config.prefix.as_str().to_owned(),
+        endpoint: config.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
+        region: config.region.as_ref().map(|region| region.as_str().to_owned()),
+        path_style: config.path_style,
+        credentials,
+        ..S3Settings::default()
+    }
+}
+
+fn dataset_settings(config: &DatasetConfig) -> S3Settings {
+    let secret = |text: &SecretText| Secret::new(text.expose());
+    let credentials = match (&config.aws_access_key_id, &config.aws_secret_access_key) {
+        (Some(id), Some(key)) => S3Credentials::Static {
+            access_key_id: id.expose().to_owned(),
+            secret_access_key: secret(key),
+            session_token: config.aws_session_token.as_ref().map(secret),
+        },
+        _ => S3Credentials::Chain,
+    };
+    S3Settings {
+        bucket: config.bucket_name.as_str().to_owned(),
+        prefix: config.prefix.as_str().to_owned(),
+        endpoint: config.endpoint_url.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
+        region: config.region_name.as_ref().map(|region| region.as_str().to_owned()),
+        credentials,
+        ..S3Settings::default()
+    }
 }

@@ -6,6 +6,7 @@
 
 mod engine;
 mod photos;
+mod s3;
 mod sandbox;
 
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 9] = [
+    let rows: [(&str, Measure); 11] = [
         ("engine", engine::cost_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
         ("end", engine::last_item_to_end),
@@ -44,6 +45,8 @@ fn main() -> ExitCode {
         ("cold-start", sandbox::cold_start),
         ("photos", photos::rate_against_native_loop),
         ("memory", photos::peak_memory),
+        ("s3-16", s3::rate_with_16_in_flight),
+        ("s3-32", s3::rate_with_32_in_flight),
     ];
     // `cargo bench -p penstock-tests --bench table -- photos memory` measures those rows only.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();

@@ -7,7 +7,10 @@ mod fetch;
 mod folder;
 mod index;
 mod list;
+mod rclone;
 mod records;
+mod s3;
+mod s3_faults;
 
 use std::path::Path;
 use std::sync::Arc;

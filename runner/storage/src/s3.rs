@@ -1,0 +1,163 @@
+//! An S3 bucket as a store.
+
+mod attempts;
+mod bucket;
+mod client;
+mod failure;
+mod list;
+mod read;
+mod settings;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_s3::primitives::ByteStream;
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{self, BoxStream, StreamExt};
+
+use crate::asked::Asked;
+use crate::error::{Access, StoreError};
+use crate::key::{MAX_KEY_BYTES, check_key, check_prefix};
+use crate::keys::Keys;
+use crate::s3::bucket::Bucket;
+use crate::s3::failure::Failure;
+use crate::s3::list::Listing;
+use crate::s3::read::{read_range, read_whole, size};
+use crate::store::Store;
+
+pub use crate::s3::settings::{S3Credentials, S3Fault, S3Retries, S3Settings, S3Timeouts};
+
+/// A bucket of Amazon S3, or of a server that speaks its language, as a store.
+///
+/// Every request is tried again when another attempt may do better: after lost connections, timeouts, answers of the
+/// kind "slow down" or "internal error", bodies that are too short or too long or do not have the checksum that came with
+/// them. Attempts, waits and all times are bounded, so that nothing hangs; see [`S3Retries`] and [`S3Timeouts`].
+///
+/// An object of at most 16 MiB is read in one request. A larger one is read in parts of 8 MiB, four at a time, all of the
+/// same version: one that is replaced meanwhile is an error. A [`BoundedStore`](crate::BoundedStore) counts it as one
+/// read. A write is one request, of at most 5 GiB.
+///
+/// A listing leaves out what no pipeline can name, and the empty objects ending in `/` that consoles make of folders.
+/// Nothing that is secret is ever logged or part of an error; what the SDK logs is dropped.
+pub struct S3Store {
+    bucket: Arc<Bucket>,
+    describe: String,
+}
+
+impl S3Store {
+    /// The bucket of `settings`, as the store called `name`. Asks nobody: a bucket that is not there, or credentials that
+    /// are wrong, show at the first use.
+    pub fn new(name: impl Into<Arc<str>>, settings: S3Settings) -> Result<Self, S3Fault> {
+        let name = name.into();
+        let (settings, endpoint) = settings.checked(&name)?;
+        let prefix = match settings.prefix.as_str() {
+            "" => String::new(),
+            prefix => format!(", prefix `{prefix}`"),
+        };
+        let host = endpoint.as_ref().map_or_else(String::new, |url| {
+            let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
+            format!(" at {}{port}", url.host_str().unwrap_or_default())
+        });
+        let describe = format!("store `{name}` (S3 bucket `{}`{prefix}{host})", settings.bucket);
+        Ok(Self { bucket: Arc::new(Bucket::new(name, settings)), describe })
+    }
+
+    /// Does `work` with the bucket, if what is asked for is a key.
+    fn with_bucket<T: Send + 'static, W>(
+        &self,
+        key: Arc<str>,
+        access: Access,
+        work: impl FnOnce(Arc<Bucket>, Arc<str>) -> W,
+    ) -> BoxFuture<'static, Result<T, StoreError>>
+    where
+        W: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let asked = Asked { store: self.name().clone(), key: key.clone(), access };
+        if let Err(reason) = check_key(&key) {
+            return std::future::ready(Err(asked.refused(reason))).boxed();
+        }
+        if key.len() + self.bucket.prefix().len() > MAX_KEY_BYTES {
+            let error = match access {
+                Access::Writing => asked.refused("with the store's prefix it is longer than 1024 bytes"),
+                Access::Reading | Access::Listing => asked.not_found(),
+            };
+            return std::future::ready(Err(error)).boxed();
+        }
+        let work = work(self.bucket.clone(), key);
+        async move { work.await.map_err(|failure| failure.of(&asked)) }.boxed()
+    }
+}
+
+impl Store for S3Store {
+    fn name(&self) -> &Arc<str> {
+        self.bucket.store()
+    }
+
+    fn describe(&self) -> String {
+        self.describe.clone()
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+        let asked = Asked { store: self.name().clone(), key: Arc::from(prefix), access: Access::Listing };
+        if let Err(reason) = check_prefix(prefix) {
+            return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
+        }
+        let bucket = self.bucket.clone();
+        let listing = Listing::new(&bucket, prefix);
+        stream::unfold(Some(listing), move |listing| {
+            let (bucket, asked) = (bucket.clone(), asked.clone());
+            async move {
+                let mut listing = listing?;
+                match listing.next_page(&bucket).await {
+                    Ok(page) => page.map(|page| (Ok(page), Some(listing))),
+                    Err(failure) => Some((Err(failure.of(&asked)), None)),
+                }
+            }
+        })
+        .boxed()
+    }
+
+    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        self.with_bucket(key, Access::Reading, |bucket, key| async move { read_whole(&bucket, &key).await })
+    }
+
+    fn get_range(&self, key: Arc<str>, range: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        if range.is_empty() && check_key(&key).is_ok() {
+            return std::future::ready(Ok(Bytes::new())).boxed();
+        }
+        self.with_bucket(
+            key,
+            Access::Reading,
+            |bucket, key| async move { read_range(&bucket, &key, range).await },
+        )
+    }
+
+    fn size(&self, key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>> {
+        self.with_bucket(key, Access::Reading, |bucket, key| async move { size(&bucket, &key).await })
+    }
+
+    fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
+        self.with_bucket(key, Access::Writing, |bucket, key| async move { write(&bucket, &key, bytes).await })
+    }
+}
+
+/// One request: S3 shows an object when all of it has come.
+async fn write(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<(), Failure> {
+    let allowance = Duration::from_secs(bytes.len() as u64 >> 20);
+    let put = || async {
+        let request = bucket.client().await?.put_object().bucket(bucket.name()).key(bucket.full(key));
+        let sending = request.body(ByteStream::from(bytes.clone())).send();
+        // The answer begins when the last byte has been sent: the attempt's time bounds it.
+        sending.await.map_err(|error| Failure::of_request(&error))
+    };
+    bucket.attempts(allowance, put).await.map(|_| ())
+}
+
+impl fmt::Debug for S3Store {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("S3Store").field(&self.describe).finish()
+    }
+}

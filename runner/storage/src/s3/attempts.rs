@@ -1,0 +1,128 @@
+//! Tries again, within bounds of number and time.
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use tracing::instrument::WithSubscriber;
+use tracing::{Dispatch, debug};
+
+use crate::clock::now;
+use crate::s3::failure::{Cause, Failure};
+use crate::s3::settings::{S3Retries, S3Timeouts};
+
+/// Does `attempt` until it succeeds, or fails for good, or has failed too often, or for too long.
+///
+/// What the SDK logs meanwhile is dropped: it logs requests with all that is in them.
+pub(crate) async fn attempts<T, A: Future<Output = Result<T, Failure>>>(
+    retries: S3Retries,
+    timeouts: S3Timeouts,
+    allowance: Duration,
+    mut attempt: impl FnMut() -> A,
+) -> Result<T, Failure> {
+    let start = now();
+    let most = timeouts.attempt + allowance;
+    let mut made = 0;
+    loop {
+        let left = timeouts.operation.saturating_sub(start.elapsed());
+        let tried = timeout(most.min(left), attempt().with_subscriber(Dispatch::none())).await;
+        made += 1;
+        let ended = match tried {
+            Ok(Err(Failure::Passing { cause, after })) => (cause, after),
+            Ok(ended) => return ended,
+            Err(_) => (Cause::new(format!("no end within {:?}", most.min(left))), None),
+        };
+        let (cause, after) = ended;
+        let wait = pause(retries, made, after);
+        if made >= retries.attempts.get() {
+            return Err(gave_up(made, "", &cause));
+        }
+        if start.elapsed() + wait >= timeouts.operation {
+            return Err(gave_up(made, &format!(" and {:.1?}", start.elapsed()), &cause));
+        }
+        debug!(attempt = made, %cause, ?wait, "will try again");
+        sleep(wait).await;
+    }
+}
+
+/// How long to wait after attempt `made`, which was asked to be `after`.
+fn pause(retries: S3Retries, made: u32, after: Option<Duration>) -> Duration {
+    let doubled = retries.base.saturating_mul(2_u32.saturating_pow(made - 1)).min(retries.cap);
+    let drawn = doubled.mul_f64(fastrand::f64());
+    drawn.max(after.unwrap_or_default()).min(retries.cap)
+}
+
+fn gave_up(made: u32, time: &str, cause: &Cause) -> Failure {
+    match made {
+        1 => Failure::Lasting(Cause::new(format!("gave up after 1 attempt{time}: {cause}"))),
+        _ => Failure::Lasting(Cause::new(format!("gave up after {made} attempts{time}, the last: {cause}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    fn quick(attempts: u32) -> S3Retries {
+        let ms = Duration::from_millis;
+        S3Retries { attempts: NonZeroU32::new(attempts).unwrap(), base: ms(1), cap: ms(4) }
+    }
+
+    async fn ended(retries: S3Retries, timeouts: S3Timeouts, fails: u32) -> (u32, Result<u32, String>) {
+        let made = AtomicU32::new(0);
+        let result = attempts(retries, timeouts, Duration::ZERO, || async {
+            let attempt = made.fetch_add(1, Ordering::Relaxed) + 1;
+            if attempt <= fails { Err(Failure::passing("busy")) } else { Ok(attempt) }
+        });
+        let result = result.await.map_err(|failure| match failure {
+            Failure::Lasting(cause) => cause.to_string(),
+            other => panic!("{other:?}"),
+        });
+        (made.into_inner(), result)
+    }
+
+    #[tokio::test]
+    async fn as_many_attempts_are_made_as_allowed_and_no_more() {
+        let timeouts = S3Timeouts::default();
+        assert_eq!(ended(quick(5), timeouts, 4).await, (5, Ok(5)));
+        let gave_up = "gave up after 5 attempts, the last: busy".to_owned();
+        assert_eq!(ended(quick(5), timeouts, 5).await, (5, Err(gave_up)));
+        assert_eq!(ended(quick(1), timeouts, 9).await, (1, Err("gave up after 1 attempt: busy".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn no_attempt_begins_that_would_end_too_late() {
+        let timeouts = S3Timeouts { operation: Duration::ZERO, ..S3Timeouts::default() };
+        let (made, result) = ended(quick(5), timeouts, 9).await;
+        assert_eq!(made, 1);
+        assert!(result.unwrap_err().starts_with("gave up after 1 attempt and "));
+    }
+
+    #[tokio::test]
+    async fn what_hangs_is_ended_and_tried_again() {
+        let timeouts = S3Timeouts { attempt: Duration::from_millis(5), ..S3Timeouts::default() };
+        let made = AtomicU32::new(0);
+        let result = attempts(quick(3), timeouts, Duration::ZERO, || {
+            made.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<Result<(), Failure>>()
+        });
+        let Err(Failure::Lasting(cause)) = result.await else { panic!("it cannot succeed") };
+        assert_eq!(cause.to_string(), "gave up after 3 attempts, the last: no end within 5ms");
+        assert_eq!(made.into_inner(), 3);
+    }
+
+    #[test]
+    fn waits_double_below_a_cap_that_binds_the_service_too() {
+        let ms = Duration::from_millis;
+        let retries = S3Retries { base: ms(100), cap: ms(1000), ..S3Retries::default() };
+        for _ in 0..100 {
+            assert!(pause(retries, 1, None) <= ms(100));
+            assert!(pause(retries, 3, None) <= ms(400));
+            assert!(pause(retries, u32::MAX, None) <= ms(1000));
+            assert!(pause(retries, 1, Some(ms(700))) >= ms(700));
+        }
+        assert_eq!(pause(retries, 1, Some(ms(60_000))), ms(1000));
+    }
+}

@@ -1,0 +1,113 @@
+//! The SDK's client, set up so that it does what this store does not do itself, and nothing twice.
+
+use std::time::Duration;
+
+use aws_config::default_provider::credentials::DefaultCredentialsChain;
+use aws_config::environment::EnvironmentVariableRegionProvider;
+use aws_config::imds::region::ImdsRegionProvider;
+use aws_config::meta::region::RegionProviderChain;
+#[expect(deprecated, reason = "the new names are in a crate that nothing else here needs")]
+use aws_config::profile::profile_file::{ProfileFileKind, ProfileFiles};
+use aws_config::profile::{ProfileFileCredentialsProvider, ProfileFileRegionProvider};
+use aws_config::provider_config::ProviderConfig;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::retry::RetryConfig;
+use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::config::{
+    BehaviorVersion, Builder, Config, Credentials, Region, ResponseChecksumValidation, SharedHttpClient,
+    StalledStreamProtectionConfig,
+};
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
+
+use crate::s3::settings::{S3Credentials, S3Settings};
+
+/// Where a server is that nobody says the region of.
+const USUAL_REGION: &str = "us-east-1";
+
+/// Servers close connections that rest for longer; Amazon's after about 20 seconds.
+const REST: Duration = Duration::from_secs(15);
+
+/// No region is configured anywhere.
+#[derive(Debug, thiserror::Error)]
+#[error("no region is known; name it in the store's settings or in AWS_REGION")]
+pub(crate) struct NoRegion;
+
+/// A client for the bucket of `settings`. Looks up the region; credentials wait until a request needs them.
+pub(crate) async fn connect(settings: &S3Settings) -> Result<Client, NoRegion> {
+    let http = http_client(settings);
+    let provider = ProviderConfig::default()
+        .with_behavior_version(Some(BehaviorVersion::latest()))
+        .with_http_client(http.clone());
+    let region = region(settings, &provider).await.ok_or(NoRegion)?;
+    let timeouts = TimeoutConfig::builder().connect_timeout(settings.timeouts.connect).build();
+    let config = Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .http_client(http)
+        .region(region.clone())
+        .timeout_config(timeouts)
+        // Attempts are counted in one place: around the request and the reading of its answer.
+        .retry_config(RetryConfig::disabled())
+        // Bodies have a timeout of their own.
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+        // Asked for where the whole object is read. Some servers send the whole object's checksum with a part of it.
+        .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
+        .force_path_style(settings.path_style.unwrap_or(settings.endpoint.is_some()));
+    let config = match &settings.endpoint {
+        Some(endpoint) => config.endpoint_url(endpoint),
+        None => config,
+    };
+    Ok(Client::from_conf(
+        with_credentials(config, settings, provider.with_region(Some(region))).await.build(),
+    ))
+}
+
+/// HTTP with a connection for each request in flight, kept for the next one; the SDK's client sets `TCP_NODELAY`.
+fn http_client(settings: &S3Settings) -> SharedHttpClient {
+    // Reading the system's certificates takes milliseconds; without TLS nobody needs them.
+    let needs_tls = settings.endpoint.as_ref().is_none_or(|endpoint| endpoint.starts_with("https"))
+        || !matches!(settings.credentials, S3Credentials::Static { .. } | S3Credentials::Anonymous);
+    let trusted = TrustStore::empty().with_native_roots(needs_tls);
+    let builder = aws_smithy_http_client::Builder::new()
+        .pool_idle_timeout(REST)
+        .tls_provider(Provider::Rustls(CryptoMode::Ring));
+    match TlsContext::builder().with_trust_store(trusted).build() {
+        Ok(context) => builder.tls_context(context).build_https(),
+        // There is nothing in it that could be wrong; the default is the same with the system's certificates.
+        Err(_) => builder.build_https(),
+    }
+}
+
+async fn region(settings: &S3Settings, provider: &ProviderConfig) -> Option<Region> {
+    if let Some(region) = &settings.region {
+        return Some(Region::new(region.clone()));
+    }
+    let written = RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
+        .or_else(ProfileFileRegionProvider::builder().configure(provider).build());
+    let chain = match settings.endpoint {
+        None => written.or_else(ImdsRegionProvider::builder().configure(provider).build()),
+        // A server of one's own: nothing that Amazon's machines are asked for.
+        Some(_) => written.or_else(Region::from_static(USUAL_REGION)),
+    };
+    chain.region().await
+}
+
+async fn with_credentials(config: Builder, settings: &S3Settings, provider: ProviderConfig) -> Builder {
+    match &settings.credentials {
+        S3Credentials::Anonymous => config.allow_no_auth(),
+        S3Credentials::Static { access_key_id, secret_access_key, session_token } => {
+            let token = session_token.as_ref().map(|token| token.reveal().to_owned());
+            let (id, secret) = (access_key_id.clone(), secret_access_key.reveal().to_owned());
+            config.credentials_provider(Credentials::new(id, secret, token, None, "settings"))
+        }
+        S3Credentials::File(path) => {
+            #[expect(deprecated, reason = "see where it is imported")]
+            let files = ProfileFiles::builder().with_file(ProfileFileKind::Credentials, path).build();
+            let file = ProfileFileCredentialsProvider::builder().configure(&provider).profile_files(files);
+            config.credentials_provider(file.build())
+        }
+        S3Credentials::Chain => {
+            config.credentials_provider(DefaultCredentialsChain::builder().configure(provider).build().await)
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What a failed attempt was about, and whether another one could do better.
+
+use std::error::Error;
+use std::ops::Range;
+use std::time::Duration;
+
+use aws_credential_types::provider::error::CredentialsError;
+use aws_sdk_s3::config::http::HttpResponse;
+use aws_sdk_s3::error::{ConnectorError, ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::primitives::ByteStreamError;
+
+use crate::asked::Asked;
+use crate::error::StoreError;
+
+/// Most of a service's message that is passed on, in characters.
+const MOST_MESSAGE: usize = 300;
+
+/// Why an attempt failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Another attempt may do better, best after this time.
+    Passing { cause: Cause, after: Option<Duration> },
+    /// Another attempt would end like this one.
+    Lasting(Cause),
+    /// There is no such object.
+    NotFound,
+    /// Whoever asks may not.
+    Denied(Cause),
+    /// The object ends before the first of the bytes asked for.
+    NothingThere,
+    /// The object ends before the last of the bytes asked for.
+    OutOfRange { range: Range<u64>, size: u64 },
+    /// It has more bytes than are read at once.
+    TooLarge { size: u64 },
+}
+
+/// What is said about a failure: codes and messages, never headers, addresses or signatures.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Cause(String);
+
+impl Cause {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl Failure {
+    pub(crate) fn passing(text: impl Into<String>) -> Self {
+        Self::Passing { cause: Cause::new(text), after: None }
+    }
+
+    pub(crate) fn lasting(text: impl Into<String>) -> Self {
+        Self::Lasting(Cause::new(text))
+    }
+
+    /// The error that says so of what was asked for.
+    pub(crate) fn of(self, asked: &Asked) -> StoreError {
+        match self {
+            Self::NotFound => asked.not_found(),
+            Self::Denied(cause) => asked.denied(cause),
+            Self::OutOfRange { range, size } => asked.out_of_range(range, size),
+            Self::TooLarge { size } => asked.too_large(size),
+            Self::NothingThere => {
+                asked.failed(Cause::new("the service says that the object has no such bytes"))
+            }
+            Self::Passing { cause, .. } | Self::Lasting(cause) => asked.failed(cause),
+        }
+    }
+
+    /// Of a request that got no answer, or one that says no.
+    pub(crate) fn of_request<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Self {
+        match error {
+            SdkError::ConstructionFailure(_) => {
+                Self::lasting("the request could not be made of the store's settings")
+            }
+            SdkError::TimeoutError(_) => Self::passing("the connection timed out"),
+            SdkError::DispatchFailure(failure) => match failure.as_connector_error() {
+                Some(error) => Self::of_connection(error),
+                None => Self::passing("the connection failed"),
+            },
+            SdkError::ResponseError(answer) => Self::of_answer(answer.raw(), None, None),
+            SdkError::ServiceError(answer) => {
+                let said = answer.err().meta();
+                Self::of_answer(answer.raw(), said.code(), said.message())
+            }
+            _ => Self::lasting("the SDK failed in a way it has no name for"),
+        }
+    }
+
+    /// Of an answer whose body ended badly.
+    pub(crate) fn of_body(error: &ByteStreamError) -> Self {
+        Self::passing(format!("the answer broke off: {}", innermost(error)))
+    }
+
+    /// Of a request that was not sent, for want of credentials or of a connection, or whose answer never began.
+    fn of_connection(error: &ConnectorError) -> Self {
+        match find::<CredentialsError>(error) {
+            Some(CredentialsError::ProviderTimedOut(_)) => Self::passing("looking up credentials timed out"),
+            Some(CredentialsError::CredentialsNotLoaded(_)) => Self::lasting(
+                "no credentials were found; name them in the store's settings or the environment",
+            ),
+            // Whoever gives credentials may say in an error what must not be repeated.
+            Some(_) => {
+                Self::lasting("credentials were found that cannot be used; is their file or profile right?")
+            }
+            None if error.is_user() => Self::lasting("the request could not be made of the store's settings"),
+            None if error.is_timeout() => Self::passing("no connection within the time allowed"),
+            None => Self::passing(format!("the connection failed: {}", innermost(error))),
+        }
+    }
+
+    fn of_answer(answer: &HttpResponse, code: Option<&str>, message: Option<&str>) -> Self {
+        let status = answer.status().as_u16();
+        let cause = Cause::new(match (code, message) {
+            (Some(code), Some(message)) => {
+                format!("{}: {} (status {status})", bounded(code), bounded(message))
+            }
+            (Some(code), None) => format!("{} (status {status})", bounded(code)),
+            (None, _) => format!("status {status} without an S3 error"),
+        });
+        match (status, code.unwrap_or_default()) {
+            (200..=299, _)
+            | (408 | 429 | 500 | 502..=599, _)
+            | (
+                _,
+                "SlowDown"
+                | "RequestTimeout"
+                | "InternalError"
+                | "ServiceUnavailable"
+                | "Throttling"
+                | "ThrottlingException"
+                | "RequestThrottled"
+                | "TooManyRequests"
+                | "RequestLimitExceeded"
+                | "OperationAborted",
+            ) => Self::Passing { cause, after: retry_after(answer) },
+            (_, "NoSuchKey") => Self::NotFound,
+            (404, "NotFound" | "") => Self::NotFound,
+            (416, _) => Self::NothingThere,
+            (412, _) => Self::lasting("the object changed while it was read"),
+            (401 | 403, _) => Self::Denied(cause),
+            _ => Self::Lasting(cause),
+        }
+    }
+}
+
+fn retry_after(answer: &HttpResponse) -> Option<Duration> {
+    answer.headers().get("retry-after")?.trim().parse().ok().map(Duration::from_secs)
+}
+
+fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// What the error says that all the others of its chain come from.
+fn innermost(error: &(dyn Error + 'static)) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    bounded(&innermost.to_string())
+}
+
+/// A stranger's text: control characters escaped, and cut when it is long.
+fn bounded(text: &str) -> String {
+    let mut shown = String::new();
+    for character in text.chars().take(MOST_MESSAGE) {
+        match character.is_control() {
+            true => shown.extend(character.escape_default()),
+            false => shown.push(character),
+        }
+    }
+    if text.chars().nth(MOST_MESSAGE).is_some() {
+        shown.push_str("...");
+    }
+    shown
+}

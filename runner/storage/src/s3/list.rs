@@ -1,0 +1,138 @@
+//! Lists a bucket, page by page.
+
+use std::time::Duration;
+
+use aws_sdk_s3::types::EncodingType;
+use tracing::warn;
+
+use crate::key::check_key;
+use crate::keys::Keys;
+use crate::s3::bucket::Bucket;
+use crate::s3::failure::Failure;
+
+/// A listing under way.
+pub(crate) struct Listing {
+    /// What the keys start with, the store's own prefix included.
+    prefix: String,
+    next: Next,
+    /// The last key seen, to notice a service that does not sort.
+    last: String,
+    left_out: u64,
+    /// The first key left out, for the warning.
+    first_left_out: Option<String>,
+}
+
+/// Which page is next.
+enum Next {
+    First,
+    After(String),
+    None,
+}
+
+impl Listing {
+    /// A listing of all keys that start with `prefix`.
+    pub(crate) fn new(bucket: &Bucket, prefix: &str) -> Self {
+        let prefix = bucket.full(prefix);
+        Self { prefix, next: Next::First, last: String::new(), left_out: 0, first_left_out: None }
+    }
+
+    /// The next keys in order, which may be none for a page; `None` at the end.
+    pub(crate) async fn next_page(&mut self, bucket: &Bucket) -> Result<Option<Keys>, Failure> {
+        let token = match &self.next {
+            Next::First => None,
+            Next::After(token) => Some(token.clone()),
+            Next::None => return Ok(None),
+        };
+        let request = || async {
+            let request = bucket.client().await?.list_objects_v2();
+            let request =
+                request.bucket(bucket.name()).prefix(&self.prefix).set_continuation_token(token.clone());
+            // A key may hold what XML cannot.
+            bucket.answer(request.encoding_type(EncodingType::Url).send()).await
+        };
+        let answer = bucket.attempts(Duration::ZERO, request).await?;
+        self.next = match (answer.is_truncated, answer.next_continuation_token) {
+            (Some(true), Some(next)) if Some(&next) != token.as_ref() => Next::After(next),
+            (Some(true), _) => {
+                return Err(Failure::lasting("the listing goes on, but the answer does not say where"));
+            }
+            _ => Next::None,
+        };
+        let is_encoded = answer.encoding_type == Some(EncodingType::Url);
+        let mut page = Keys::default();
+        for object in answer.contents.unwrap_or_default() {
+            let key = object.key.unwrap_or_default();
+            self.add(bucket, &mut page, if is_encoded { decoded(&key) } else { Some(key) })?;
+        }
+        if matches!(self.next, Next::None) {
+            self.warn_of_left_out(bucket);
+        }
+        Ok(Some(page))
+    }
+
+    fn add(&mut self, bucket: &Bucket, page: &mut Keys, key: Option<String>) -> Result<(), Failure> {
+        let Some(key) = key else {
+            self.left_out += 1;
+            return Ok(());
+        };
+        if key <= self.last && !self.last.is_empty() {
+            return Err(Failure::lasting(
+                "the service does not list keys in the order of their bytes, as S3 does",
+            ));
+        }
+        match key.strip_prefix(bucket.prefix()) {
+            // What consoles make to show a folder.
+            Some(folder) if folder.is_empty() || folder.ends_with('/') => {}
+            Some(own) if key.starts_with(&self.prefix) && check_key(own).is_ok() => page.push(own),
+            _ => {
+                self.left_out += 1;
+                self.first_left_out.get_or_insert(key.clone());
+            }
+        }
+        self.last = key;
+        Ok(())
+    }
+
+    fn warn_of_left_out(&mut self, bucket: &Bucket) {
+        if self.left_out > 0 {
+            let (store, left_out) = (&**bucket.store(), self.left_out);
+            let first = self.first_left_out.take();
+            warn!(
+                store,
+                left_out,
+                first,
+                "a listing left out keys that no pipeline can name: `//`, `.` or `..` in them"
+            );
+        }
+    }
+}
+
+/// A key as it was before a service wrote it as in a form: `+` for a blank, `%` and two digits for a byte.
+fn decoded(key: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(key.len());
+    let mut rest = key.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?].map(char::from).map(|digit| digit.to_digit(16));
+                u8::try_from(digits[0]? * 16 + digits[1]?).ok()?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_decoded_as_a_form_is() {
+        assert_eq!(decoded("a/b+c%2Bd%e4%bd%a0").as_deref(), Some("a/b c+d\u{4f60}"));
+        for bad in ["%", "%2", "%zz", "%ff"] {
+            assert_eq!(decoded(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Reads objects: small ones in one request, large ones in parts side by side.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use aws_sdk_s3::primitives::ByteStream;
+use aws_sdk_s3::types::ChecksumMode;
+use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use tokio::time::timeout;
+
+use crate::s3::bucket::Bucket;
+use crate::s3::failure::Failure;
+use crate::store::MAX_GET_BYTES;
+
+/// Bytes of one request for a part of an object.
+const PART_BYTES: u64 = 8 << 20;
+
+/// An object up to this size is read in one request: a second one would cost more than it saves.
+const SPLIT_BYTES: u64 = 2 * PART_BYTES;
+
+/// Parts of one object read side by side.
+const PARTS: usize = 4;
+
+/// The beginning of an object, and what is known of the rest.
+struct Begun {
+    bytes: Bytes,
+    /// Of the whole object, in bytes.
+    size: u64,
+    /// Which version of the object this is, if the service says so.
+    etag: Option<String>,
+}
+
+/// All bytes of the object.
+pub(crate) async fn read_whole(bucket: &Bucket, key: &str) -> Result<Bytes, Failure> {
+    // Not a range: the checksum of the whole comes with the whole only, and of an empty object there is no range.
+    let begun = bucket.attempts(Duration::ZERO, || begin(bucket, key)).await?;
+    let size = begun.size;
+    read_rest(bucket, key, 0..size, begun).await
+}
+
+/// Exactly the bytes of `range`, which is not empty.
+pub(crate) async fn read_range(bucket: &Bucket, key: &str, range: Range<u64>) -> Result<Bytes, Failure> {
+    let length = range.end - range.start;
+    if length > MAX_GET_BYTES {
+        let size = size(bucket, key).await?;
+        return Err(match range.end > size {
+            true => Failure::OutOfRange { range, size },
+            false => Failure::TooLarge { size: length },
+        });
+    }
+    let first = range.start..if length <= SPLIT_BYTES { range.end } else { range.start + PART_BYTES };
+    let begun = bucket.attempts(Duration::ZERO, || read_part(bucket, key, first.clone(), None)).await;
+    match begun {
+        Ok(Begun { size, .. }) if range.end > size => Err(Failure::OutOfRange { range, size }),
+        Ok(begun) => read_rest(bucket, key, range, begun).await,
+        Err(Failure::NothingThere) => {
+            let size = size(bucket, key).await?;
+            Err(Failure::OutOfRange { range, size })
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The object's size, in bytes.
+pub(crate) async fn size(bucket: &Bucket, key: &str) -> Result<u64, Failure> {
+    let head = || async {
+        let request = bucket.client().await?.head_object().bucket(bucket.name()).key(bucket.full(key));
+        length(bucket.answer(request.send()).await?.content_length())
+    };
+    bucket.attempts(Duration::ZERO, head).await
+}
+
+/// One request for all of it, read up to the end, or to the end of the first part if it is large.
+async fn begin(bucket: &Bucket, key: &str) -> Result<Begun, Failure> {
+    let request = bucket.client().await?.get_object().bucket(bucket.name()).key(bucket.full(key));
+    let answer = bucket.answer(request.checksum_mode(ChecksumMode::Enabled).send()).await?;
+    let size = length(answer.content_length)?;
+    if size > MAX_GET_BYTES {
+        return Err(Failure::TooLarge { size });
+    }
+    // Of a large object the rest of this answer is given up, and its connection with it: one of many requests.
+    let most = if size <= SPLIT_BYTES { size } else { PART_BYTES };
+    let bytes = body(answer.body, most, most == size, bucket.timeouts().idle).await?;
+    Ok(Begun { bytes, size, etag: answer.e_tag })
+}
+
+/// One request for the bytes of `range`, of the version `etag` of the object.
+async fn read_part(
+    bucket: &Bucket,
+    key: &str,
+    range: Range<u64>,
+    etag: Option<&str>,
+) -> Result<Begun, Failure> {
+    let request = bucket.client().await?.get_object().bucket(bucket.name()).key(bucket.full(key));
+    let request = request
+        .range(format!("bytes={}-{}", range.start, range.end - 1))
+        .set_if_match(etag.map(str::to_owned));
+    let answer = bucket.answer(request.send()).await?;
+    let Some((found, size)) = answer.content_range.as_deref().and_then(parse_content_range) else {
+        return Err(Failure::passing("a part was asked for, and the answer does not say which part it is"));
+    };
+    if found.start != range.start || found.end != range.end.min(size) {
+        return Err(Failure::passing(format!(
+            "bytes {}..{} were asked for, and {}..{} came",
+            range.start, range.end, found.start, found.end
+        )));
+    }
+    let expected = found.end - found.start;
+    let said = length(answer.content_length)?;
+    if said != expected {
+        return Err(Failure::passing(format!("{expected} bytes were to come, and {said} did")));
+    }
+    let bytes = body(answer.body, expected, true, bucket.timeouts().idle).await?;
+    Ok(Begun { bytes, size, etag: answer.e_tag })
+}
+
+/// What is missing of `range`, in parts side by side; all of the same version of the object.
+async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) -> Result<Bytes, Failure> {
+    let Begun { bytes: first, etag, .. } = begun;
+    let start = range.start + first.len() as u64;
+    if start == range.end {
+        return Ok(first);
+    }
+    let etag = etag.as_deref();
+    let mut all = room(range.end - range.start)?;
+    all.extend_from_slice(&first);
+    drop(first);
+    let starts = (start..range.end).step_by(usize::try_from(PART_BYTES).unwrap_or(usize::MAX));
+    let read = |start| {
+        let part = start..range.end.min(start + PART_BYTES);
+        bucket.attempts(Duration::ZERO, move || read_part(bucket, key, part.clone(), etag))
+    };
+    let parts: Vec<_> = starts.map(read).collect();
+    let mut parts = stream::iter(parts).buffered(PARTS);
+    let most = bucket.timeouts().operation;
+    let read = timeout(most, async {
+        while let Some(part) = parts.try_next().await? {
+            all.extend_from_slice(&part.bytes);
+        }
+        Ok(())
+    });
+    read.await
+        .unwrap_or_else(|_| Err(Failure::lasting(format!("its parts were not read within {most:?}"))))?;
+    drop(parts);
+    Ok(Bytes::from(all))
+}
+
+/// The first `expected` bytes of an answer, which has no more if `is_all`.
+async fn body(mut stream: ByteStream, expected: u64, is_all: bool, idle: Duration) -> Result<Bytes, Failure> {
+    let mut bytes = room(expected)?;
+    // It fits, for there is room for it.
+    let expected = usize::try_from(expected).unwrap_or(usize::MAX);
+    while is_all || bytes.len() < expected {
+        let next = timeout(idle, stream.next()).await;
+        let next = next.map_err(|_| Failure::passing(format!("the answer stopped for {idle:?}")))?;
+        match next {
+            Some(Ok(piece)) if is_all && bytes.len() + piece.len() > expected => {
+                return Err(Failure::passing(format!(
+                    "more than the {expected} bytes came that were to come"
+                )));
+            }
+            Some(Ok(piece)) => bytes.extend_from_slice(&piece[..piece.len().min(expected - bytes.len())]),
+            Some(Err(error)) => return Err(Failure::of_body(&error)),
+            None if bytes.len() == expected => break,
+            None => {
+                let found = bytes.len();
+                return Err(Failure::passing(format!("{expected} bytes were to come, and {found} did")));
+            }
+        }
+    }
+    Ok(Bytes::from(bytes))
+}
+
+/// Room for exactly so many bytes, if there is so much memory.
+fn room(bytes: u64) -> Result<Vec<u8>, Failure> {
+    let too_large = |_| Failure::lasting("there is not enough memory for it");
+    let bytes = usize::try_from(bytes).or(Err(())).map_err(too_large)?;
+    let mut room = Vec::new();
+    room.try_reserve_exact(bytes).or(Err(())).map_err(too_large)?;
+    Ok(room)
+}
+
+fn length(said: Option<i64>) -> Result<u64, Failure> {
+    let length = said.and_then(|length| u64::try_from(length).ok());
+    length.ok_or_else(|| Failure::passing("the answer does not say how long it is"))
+}
+
+/// The bytes, and the object's size, of `bytes 0-99/1234`.
+fn parse_content_range(text: &str) -> Option<(Range<u64>, u64)> {
+    let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    (first <= last).then_some((first..last.checked_add(1)?, size.trim().parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_content_range_says_which_bytes_of_how_many() {
+        assert_eq!(parse_content_range("bytes 0-99/1234"), Some((0..100, 1234)));
+        assert_eq!(parse_content_range("bytes 5-5/6"), Some((5..6, 6)));
+        for bad in
+            ["", "bytes */10", "bytes 0-9/*", "0-9/10", "bytes 9-0/10", "bytes 0-18446744073709551615/1"]
+        {
+            assert_eq!(parse_content_range(bad), None, "{bad:?}");
+        }
+    }
+}

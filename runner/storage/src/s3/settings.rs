@@ -1,0 +1,260 @@
+//! What an operator says about a bucket.
+
+use std::env;
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use url::Url;
+
+use crate::key::check_prefix;
+use crate::secret::Secret;
+
+/// Where the environment names the server, the first that is set.
+const ENDPOINT_VARIABLES: [&str; 2] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
+
+/// Which bucket, where, and how to ask it.
+#[derive(Clone, Debug, Default)]
+pub struct S3Settings {
+    /// The bucket's name.
+    pub bucket: String,
+    /// What stands before each key, such as `photos/train/`; a `/` is put at its end if it has none. Empty for the
+    /// whole bucket.
+    pub prefix: String,
+    /// The server's address, such as `http://127.0.0.1:9000`; `None` for the one in the environment (`AWS_ENDPOINT_URL_S3`,
+    /// else `AWS_ENDPOINT_URL`), else Amazon's of the region.
+    pub endpoint: Option<String>,
+    /// The region; `None` to look in the environment and the user's AWS configuration, then to ask the machine's
+    /// metadata service, or, with an endpoint, to fall back to `us-east-1`.
+    pub region: Option<String>,
+    /// Whether the bucket stands in the path, not in the host name; `None` for yes with an endpoint, no without.
+    pub path_style: Option<bool>,
+    /// Who asks.
+    pub credentials: S3Credentials,
+    /// How long to wait for what.
+    pub timeouts: S3Timeouts,
+    /// How often to try again.
+    pub retries: S3Retries,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default)]
+pub enum S3Credentials {
+    /// Whoever the environment, the user's AWS configuration, or the machine's metadata service names, looked up at the
+    /// first use. (Profiles of `aws sso` are not among them.)
+    #[default]
+    Chain,
+    /// The holder of these.
+    Static {
+        /// The key's public half.
+        access_key_id: String,
+        /// Its secret half.
+        secret_access_key: Secret,
+        /// What goes with temporary keys.
+        session_token: Option<Secret>,
+    },
+    /// Whom this file in the format of `~/.aws/credentials` names: the profile `default`, or that of `AWS_PROFILE`.
+    File(PathBuf),
+    /// Nobody: requests are not signed, for public buckets.
+    Anonymous,
+}
+
+/// How long to wait for what. Each of them ends an attempt but the last, which ends all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct S3Timeouts {
+    /// For a connection, name lookup and TLS included.
+    pub connect: Duration,
+    /// For the answer to begin, since the request was started.
+    pub first_byte: Duration,
+    /// For the next bytes of an answer.
+    pub idle: Duration,
+    /// For one request of at most 8 MiB, the whole of its answer included; a write has a second more for each MiB.
+    pub attempt: Duration,
+    /// For a request with all its attempts and the waits between; and once more for all parts of a large object.
+    pub operation: Duration,
+}
+
+/// How often to try again, and how long to wait before: a random time below `base`, doubled with each failure, at most
+/// `cap`; no less than the service asked for, `cap` again permitting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct S3Retries {
+    /// Attempts in all.
+    pub attempts: NonZeroU32,
+    /// Bound of the wait before the second attempt.
+    pub base: Duration,
+    /// Bound of every wait.
+    pub cap: Duration,
+}
+
+/// What is wrong with a store's settings.
+#[derive(Debug, thiserror::Error)]
+pub enum S3Fault {
+    /// A bucket has to have a name.
+    #[error("store `{store}` names no bucket")]
+    Bucket {
+        /// The store's name.
+        store: Arc<str>,
+    },
+    /// Keys could not begin like this.
+    #[error("store `{store}` has a prefix that no key can have: {reason}")]
+    Prefix {
+        /// The store's name.
+        store: Arc<str>,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The endpoint is no address of a server. It is not repeated, for it may hold a password.
+    #[error("the endpoint of store `{store}` {reason}; it has to be like `https://host:port`")]
+    Endpoint {
+        /// The store's name.
+        store: Arc<str>,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The file with the credentials cannot be read.
+    #[error("store `{store}` cannot open its credentials file `{}`", path.display())]
+    CredentialsFile {
+        /// The store's name.
+        store: Arc<str>,
+        /// The file as it was given.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Default for S3Timeouts {
+    /// 5 s, 20 s, 20 s, 60 s, 10 minutes.
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            connect: seconds(5),
+            first_byte: seconds(20),
+            idle: seconds(20),
+            attempt: seconds(60),
+            operation: seconds(600),
+        }
+    }
+}
+
+impl Default for S3Retries {
+    /// 5 attempts, 100 ms, 5 s.
+    fn default() -> Self {
+        Self {
+            attempts: NonZeroU32::new(5).expect("5 is not zero"),
+            base: Duration::from_millis(100),
+            cap: Duration::from_secs(5),
+        }
+    }
+}
+
+impl S3Settings {
+    /// Checks what can be checked without asking anybody, and puts the `/` at the prefix's end.
+    pub(crate) fn checked(mut self, store: &Arc<str>) -> Result<(Self, Option<Url>), S3Fault> {
+        let store = || store.clone();
+        if self.bucket.is_empty() {
+            return Err(S3Fault::Bucket { store: store() });
+        }
+        if !self.prefix.is_empty() && !self.prefix.ends_with('/') {
+            self.prefix.push('/');
+        }
+        check_prefix(&self.prefix).map_err(|reason| S3Fault::Prefix { store: store(), reason })?;
+        if let S3Credentials::File(path) = &self.credentials {
+            File::open(path).map_err(|source| S3Fault::CredentialsFile {
+                store: store(),
+                path: path.clone(),
+                source,
+            })?;
+        }
+        self.endpoint = self.endpoint.or_else(|| ENDPOINT_VARIABLES.into_iter().find_map(variable));
+        let endpoint = self.endpoint.as_deref().map(check_endpoint).transpose();
+        let endpoint = endpoint.map_err(|reason| S3Fault::Endpoint { store: store(), reason })?;
+        Ok((self, endpoint))
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn check_endpoint(text: &str) -> Result<Url, &'static str> {
+    let url = Url::parse(text).map_err(|_| "is no URL")?;
+    if !matches!(url.scheme(), "http" | "https") {
+        Err("begins with neither `http://` nor `https://`")
+    } else if !url.username().is_empty() || url.password().is_some() {
+        Err("holds a user name or a password; give credentials apart from it")
+    } else if url.query().is_some() || url.fragment().is_some() {
+        Err("holds a query or a fragment")
+    } else if url.host_str().is_none_or(str::is_empty) {
+        Err("names no host")
+    } else {
+        Ok(url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(settings: S3Settings) -> Result<S3Settings, String> {
+        let store = Arc::from("photos");
+        settings.checked(&store).map(|(settings, _)| settings).map_err(|fault| fault.to_string())
+    }
+
+    fn with_endpoint(endpoint: &str) -> S3Settings {
+        S3Settings { bucket: "b".to_owned(), endpoint: Some(endpoint.to_owned()), ..S3Settings::default() }
+    }
+
+    #[test]
+    fn an_endpoint_with_a_password_or_a_query_is_refused_and_not_repeated() {
+        for bad in [
+            "http://canary:canary@host:9000",
+            "https://canary@host",
+            "http://host/?key=canary",
+            "http://host/#canary",
+            "ftp://canary",
+            "canary",
+            "http://",
+            "http://user:canary@",
+        ] {
+            let fault = checked(with_endpoint(bad)).unwrap_err();
+            assert!(fault.starts_with("the endpoint of store `photos` "), "{fault}");
+            assert!(!fault.contains("canary"), "{fault}");
+        }
+        for good in ["http://127.0.0.1:9000", "https://minio.example/", "http://[::1]:80", "https://host/s3"]
+        {
+            assert!(checked(with_endpoint(good)).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_ends_with_a_slash_and_does_not_climb() {
+        let with_prefix = |prefix: &str| {
+            let (bucket, prefix) = ("b".to_owned(), prefix.to_owned());
+            checked(S3Settings { bucket, prefix, ..S3Settings::default() }).map(|settings| settings.prefix)
+        };
+        assert_eq!(with_prefix("").as_deref(), Ok(""));
+        assert_eq!(with_prefix("a/b").as_deref(), Ok("a/b/"));
+        assert_eq!(with_prefix("a/b/").as_deref(), Ok("a/b/"));
+        let fault = with_prefix("a/../b").unwrap_err();
+        assert!(
+            fault.starts_with("store `photos` has a prefix that no key can have: it has a segment"),
+            "{fault}"
+        );
+    }
+
+    #[test]
+    fn a_bucket_needs_a_name_and_a_credentials_file_has_to_be_there() {
+        assert_eq!(checked(S3Settings::default()).unwrap_err(), "store `photos` names no bucket");
+        let credentials = S3Credentials::File(PathBuf::from("/nowhere/credentials"));
+        let fault = checked(S3Settings { bucket: "b".to_owned(), credentials, ..S3Settings::default() });
+        assert_eq!(
+            fault.unwrap_err(),
+            "store `photos` cannot open its credentials file `/nowhere/credentials`"
+        );
+    }
+}

@@ -1,0 +1,254 @@
+//! What a bucket does as a store, on two servers that were not written by the same people.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use futures::future::join_all;
+use penstock_s3_server::{Fault, Server, Settings, Trouble};
+use penstock_storage::{Keys, S3Credentials, S3Settings, S3Store, Secret, Store, StoreError};
+
+use crate::conformance::{self, OBJECTS};
+use crate::rclone::Rclone;
+use crate::{folder_with, put};
+
+pub(crate) fn server() -> Server {
+    Server::start(Settings::default()).unwrap()
+}
+
+pub(crate) fn credentials(access_key_id: &str, secret: &str) -> S3Credentials {
+    let (access_key_id, secret_access_key) = (access_key_id.to_owned(), Secret::new(secret));
+    S3Credentials::Static { access_key_id, secret_access_key, session_token: None }
+}
+
+pub(crate) fn settings(endpoint: String) -> S3Settings {
+    S3Settings {
+        bucket: "data".to_owned(),
+        endpoint: Some(endpoint),
+        region: Some("us-east-1".to_owned()),
+        credentials: credentials("penstock-test", "penstock-test-secret"),
+        ..S3Settings::default()
+    }
+}
+
+fn store(server: &Server) -> S3Store {
+    S3Store::new("data", settings(server.endpoint())).unwrap()
+}
+
+async fn listed(store: &S3Store, prefix: &str) -> Vec<String> {
+    let pages: Vec<Keys> = store.list(prefix).try_collect().await.unwrap();
+    pages.iter().flat_map(Keys::iter).map(str::to_owned).collect()
+}
+
+/// Bytes that differ from place to place, and with `seed`.
+fn noise(length: usize, seed: u64) -> Bytes {
+    let mut state = seed;
+    let words = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 32).to_le_bytes()
+    });
+    words.flatten().take(length).collect::<Vec<u8>>().into()
+}
+
+#[tokio::test]
+async fn a_bucket_is_a_store() {
+    let server = server();
+    OBJECTS.iter().for_each(|(key, bytes)| server.put(key, *bytes));
+    conformance::check(&store(&server)).await;
+}
+
+#[tokio::test]
+async fn a_prefix_of_a_bucket_is_a_store_and_nothing_else_of_the_bucket() {
+    let server = server();
+    server.put("some/where", "beside");
+    server.put("some/where0", "behind");
+    OBJECTS.iter().for_each(|(key, bytes)| server.put(&format!("some/where/{key}"), *bytes));
+    let prefix = "some/where".to_owned();
+    let store = S3Store::new("data", S3Settings { prefix, ..settings(server.endpoint()) }).unwrap();
+    conformance::check(&store).await;
+    let too_long = store.put(Arc::from("k".repeat(1020)), Bytes::new()).await.unwrap_err().to_string();
+    assert!(too_long.ends_with("with the store's prefix it is longer than 1024 bytes"), "{too_long}");
+}
+
+#[tokio::test]
+async fn a_bucket_served_by_rclone_is_the_same_store() {
+    let (folder, _) = folder_with(&[]);
+    OBJECTS.iter().for_each(|(key, bytes)| put(&folder.path().join("data"), key, bytes));
+    let rclone = Rclone::serve(folder.path(), "penstock-test", "penstock-test-secret");
+    let store = S3Store::new("data", settings(rclone.endpoint())).unwrap();
+    conformance::check_alone(&store).await;
+    let wrong = credentials("penstock-test", "another-secret");
+    let wrong =
+        S3Store::new("data", S3Settings { credentials: wrong, ..settings(rclone.endpoint()) }).unwrap();
+    let error = wrong.get(Arc::from("zebra")).await.unwrap_err();
+    assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_listing_of_several_pages_is_whole_and_sorted_and_shows_objects_only() {
+    let server = server();
+    let mut expected = BTreeSet::new();
+    for number in 0..2_500 {
+        let key = format!("{}/{number}", number % 7);
+        server.put(&key, "");
+        expected.insert(key);
+    }
+    // What consoles make of folders, and what a folder could not hold.
+    for unusable in ["3/", "folder/", "4//5", "../up", "6/./x"] {
+        server.put(unusable, "");
+    }
+    let store = store(&server);
+    assert!(listed(&store, "").await.into_iter().eq(expected));
+    assert_eq!(server.seen().len(), 3);
+    assert_eq!(listed(&store, "folder").await, [""; 0]);
+}
+
+#[tokio::test]
+async fn keys_that_xml_cannot_hold_are_listed_and_read() {
+    let server = server();
+    let keys = ["a&b<c>\"d\"", "a\u{1}\r\n\tb", "b c+d%20e", "\u{fffd}"];
+    keys.iter().for_each(|key| server.put(key, key.as_bytes()));
+    let store = store(&server);
+    let mut sorted = keys;
+    sorted.sort_unstable();
+    assert_eq!(listed(&store, "").await, sorted);
+    for key in keys {
+        assert_eq!(store.get(Arc::from(key)).await.unwrap(), key, "{key:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_small_object_costs_one_request_even_if_it_is_empty() {
+    let server = server();
+    server.put("small", noise(60_000, 1));
+    server.put("empty", "");
+    let store = store(&server);
+    assert_eq!(store.get(Arc::from("small")).await.unwrap(), noise(60_000, 1));
+    assert_eq!(store.get(Arc::from("empty")).await.unwrap(), "");
+    assert_eq!(store.get_range(Arc::from("small"), 7..9).await.unwrap(), noise(9, 1).slice(7..));
+    let seen: Vec<_> = server.seen().into_iter().map(|seen| (seen.method, seen.key, seen.range)).collect();
+    let get = |key: &str, range: Option<&str>| ("GET".to_owned(), key.to_owned(), range.map(str::to_owned));
+    assert_eq!(seen, [get("small", None), get("empty", None), get("small", Some("bytes=7-8"))]);
+}
+
+#[tokio::test]
+async fn a_large_object_is_read_in_parts_of_one_version() {
+    const MIB: usize = 1 << 20;
+    let server = server();
+    let bytes = noise(35 * MIB + 5, 2);
+    server.put("large", bytes.clone());
+    let store = store(&server);
+    assert!(store.get(Arc::from("large")).await.unwrap() == bytes);
+    let seen = server.seen();
+    let ranges: BTreeSet<_> = seen.iter().map(|seen| seen.range.as_deref().unwrap_or("all")).collect();
+    let expected = [
+        "all",
+        "bytes=16777216-25165823",
+        "bytes=25165824-33554431",
+        "bytes=33554432-36700164",
+        "bytes=8388608-16777215",
+    ];
+    assert!(ranges.into_iter().eq(expected), "{seen:?}");
+    let version = &seen[1].if_match;
+    assert!(version.is_some() && seen[1..].iter().all(|part| part.if_match == *version));
+    let range = (3 * MIB + 1)..(30 * MIB);
+    let read = store.get_range(Arc::from("large"), range.start as u64..range.end as u64).await.unwrap();
+    assert!(read == bytes.slice(range));
+    let beyond = store.get_range(Arc::from("large"), 0..40 << 20).await.unwrap_err();
+    assert!(matches!(beyond, StoreError::OutOfRange { size: 36_700_165, .. }), "{beyond:?}");
+}
+
+#[tokio::test]
+async fn an_object_that_is_replaced_while_it_is_read_is_an_error() {
+    let server = server();
+    server.put("large", noise(20 << 20, 3));
+    server.inject(Fault::on("large", Trouble::Slow(Duration::from_secs(1))).after(1));
+    let reading = store(&server).get(Arc::from("large"));
+    let replacing = async {
+        while server.seen().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        server.put("large", noise(20 << 20, 4));
+    };
+    let (read, ()) = futures::join!(reading, replacing);
+    assert_eq!(
+        read.unwrap_err().with_causes(),
+        "reading `large` of store `data` failed: the object changed while it was read"
+    );
+}
+
+#[tokio::test]
+async fn connections_are_kept_for_the_next_request() {
+    let server = server();
+    server.put("x", noise(60_000, 5));
+    let store = store(&server);
+    for _ in 0..50 {
+        store.get(Arc::from("x")).await.unwrap();
+    }
+    let ports = || server.seen().iter().map(|seen| seen.port).collect::<BTreeSet<_>>().len();
+    assert_eq!(ports(), 1);
+    for _ in 0..5 {
+        join_all((0..16).map(|_| store.get(Arc::from("x")))).await.into_iter().for_each(|read| {
+            read.unwrap();
+        });
+    }
+    // A read that begins while another ends may open a connection that it does not need.
+    assert!(ports() <= 32, "{} connections for at most 16 reads in flight", ports());
+}
+
+#[tokio::test]
+async fn who_has_a_wrong_secret_is_denied_at_once() {
+    let server = server();
+    server.put("x", "x");
+    for credentials in
+        [credentials("penstock-test", "another-secret"), credentials("nobody", "penstock-test-secret")]
+    {
+        let store = S3Store::new("data", S3Settings { credentials, ..settings(server.endpoint()) }).unwrap();
+        let before = server.seen().len();
+        let error = store.get(Arc::from("x")).await.unwrap_err();
+        assert_eq!(error.to_string(), "store `data` denies reading `x`; check its permissions");
+        let error = store.put(Arc::from("x"), Bytes::new()).await.unwrap_err();
+        assert_eq!(error.to_string(), "store `data` denies writing `x`; check its permissions");
+        let listing: Result<Vec<Keys>, StoreError> = store.list("").try_collect().await;
+        let error = listing.unwrap_err().to_string();
+        assert_eq!(error, "store `data` denies listing all keys; check its permissions");
+        assert_eq!(server.seen().len(), before + 3);
+    }
+}
+
+#[tokio::test]
+async fn credentials_come_from_a_file_too() {
+    let server = server();
+    server.put("x", "x");
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(
+        b"[default]\naws_access_key_id = penstock-test\naws_secret_access_key = penstock-test-secret\n",
+    )
+    .unwrap();
+    let credentials = S3Credentials::File(file.path().to_owned());
+    let store = S3Store::new("data", S3Settings { credentials, ..settings(server.endpoint()) }).unwrap();
+    assert_eq!(store.get(Arc::from("x")).await.unwrap(), "x");
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_not_there_is_not_an_object_that_is_not_there() {
+    let server = server();
+    let bucket = "elsewhere".to_owned();
+    let store = S3Store::new("data", S3Settings { bucket, ..settings(server.endpoint()) }).unwrap();
+    assert_eq!(
+        store.get(Arc::from("x")).await.unwrap_err().with_causes(),
+        "reading `x` of store `data` failed: NoSuchBucket: The specified bucket does not exist (status 404)"
+    );
+}
+
+#[test]
+fn a_description_says_where_the_bucket_is() {
+    let described = |settings: S3Settings| S3Store::new("photos", settings).unwrap().describe();
+    let here = S3Settings { prefix: "a/b".to_owned(), ..settings("http://127.0.0.1:9000".to_owned()) };
+    assert_eq!(described(here), "store `photos` (S3 bucket `data`, prefix `a/b/` at 127.0.0.1:9000)");
+    let at_amazon = S3Settings { bucket: "b".to_owned(), ..S3Settings::default() };
+    assert_eq!(described(at_amazon), "store `photos` (S3 bucket `b`)");
+}

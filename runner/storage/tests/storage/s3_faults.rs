@@ -1,0 +1,263 @@
+//! What goes wrong between a store and its bucket, and what becomes of it.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use penstock_s3_server::{Fault, Server, Trouble};
+use penstock_storage::{
+    Keys, S3Credentials, S3Retries, S3Settings, S3Store, S3Timeouts, Secret, Store, StoreError,
+};
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::s3::{server, settings};
+
+const BODY: &[u8] = &[7; 60_000];
+
+fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// Short waits, and timeouts that a busy machine keeps when nothing is wrong.
+fn quick(server: &Server, attempts: u32) -> S3Settings {
+    S3Settings {
+        retries: S3Retries { attempts: NonZeroU32::new(attempts).unwrap(), base: ms(1), cap: ms(5) },
+        ..settings(server.endpoint())
+    }
+}
+
+/// With timeouts that a test can wait for.
+fn impatient(server: &Server, timeouts: S3Timeouts) -> S3Store {
+    S3Store::new("data", S3Settings { timeouts, ..quick(server, 2) }).unwrap()
+}
+
+fn store(server: &Server) -> S3Store {
+    S3Store::new("data", quick(server, 5)).unwrap()
+}
+
+/// A server with the object `x`, and trouble for the first `times` requests.
+fn troubled(trouble: Trouble, times: u64) -> Server {
+    let server = server();
+    server.put("x", BODY);
+    server.inject(Fault::on("x", trouble).times(times));
+    server
+}
+
+async fn failure(store: &S3Store) -> String {
+    store.get(Arc::from("x")).await.unwrap_err().with_causes()
+}
+
+/// All trouble that may pass, and what is said of it.
+fn passing() -> Vec<(Trouble, &'static str)> {
+    vec![
+        (Trouble::Status(500, "InternalError"), "InternalError: Made to fail. (status 500)"),
+        (Trouble::Status(429, "TooManyRequests"), "TooManyRequests: Made to fail. (status 429)"),
+        (Trouble::Status(400, "RequestTimeout"), "RequestTimeout: Made to fail. (status 400)"),
+        (Trouble::SlowDown { after_s: 3600 }, "SlowDown: Made to fail. (status 503)"),
+        (Trouble::Page(502), "status 502 without an S3 error"),
+        (Trouble::Reset, "the connection failed: "),
+        (Trouble::ResetInBody(20_000), "the answer broke off: "),
+        (Trouble::Truncated(20_000), "the answer broke off: "),
+        (Trouble::Truncated(0), "the answer broke off: "),
+        (Trouble::OverLong(9), "the answer broke off: body checksum mismatch"),
+        (Trouble::FlippedBit, "the answer broke off: body checksum mismatch"),
+    ]
+}
+
+#[tokio::test]
+async fn trouble_that_passes_costs_attempts_and_nothing_else() {
+    for (trouble, _) in passing() {
+        let server = troubled(trouble.clone(), 4);
+        assert_eq!(store(&server).get(Arc::from("x")).await.unwrap(), BODY, "{trouble:?}");
+        assert_eq!(server.seen().len(), 5, "{trouble:?}");
+    }
+}
+
+#[tokio::test]
+async fn trouble_that_stays_ends_after_the_last_attempt_and_says_why() {
+    for (trouble, said) in passing() {
+        let server = troubled(trouble.clone(), u64::MAX);
+        let failure = failure(&store(&server)).await;
+        let expected =
+            format!("reading `x` of store `data` failed: gave up after 5 attempts, the last: {said}");
+        assert!(failure.starts_with(&expected), "{trouble:?}: {failure}");
+        assert_eq!(server.seen().len(), 5, "{trouble:?}");
+    }
+}
+
+#[tokio::test]
+async fn trouble_that_lasts_is_not_tried_again() {
+    let cases = [
+        (Trouble::Status(404, "NoSuchKey"), "store `data` has no object `x`"),
+        (
+            Trouble::Status(403, "AccessDenied"),
+            "store `data` denies reading `x`; check its permissions: AccessDenied: Made to fail. (status 403)",
+        ),
+        (
+            Trouble::Status(400, "InvalidRequest"),
+            "reading `x` of store `data` failed: InvalidRequest: Made to fail. (status 400)",
+        ),
+        (
+            Trouble::Status(301, "PermanentRedirect"),
+            "reading `x` of store `data` failed: PermanentRedirect: Made to fail. (status 301)",
+        ),
+    ];
+    for (trouble, said) in cases {
+        let server = troubled(trouble, u64::MAX);
+        assert_eq!(failure(&store(&server)).await, said);
+        assert_eq!(server.seen().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn nothing_hangs() {
+    let long = Duration::from_secs(3600);
+    let patient = S3Timeouts { connect: long, first_byte: long, idle: long, attempt: long, operation: long };
+    let first_byte = S3Timeouts { first_byte: ms(200), ..patient };
+    let idle = S3Timeouts { idle: ms(200), ..patient };
+    let attempt = S3Timeouts { attempt: ms(200), ..patient };
+    let cases = [
+        (Trouble::Hang, first_byte, "no answer within 200ms"),
+        (Trouble::Slow(long), first_byte, "no answer within 200ms"),
+        (Trouble::HangInBody(20_000), idle, "the answer stopped for 200ms"),
+        (Trouble::HangInBody(0), idle, "the answer stopped for 200ms"),
+        (Trouble::Trickle(10, ms(20)), attempt, "no end within 200ms"),
+        (Trouble::Hang, attempt, "no end within 200ms"),
+    ];
+    for (trouble, timeouts, said) in cases {
+        let server = troubled(trouble.clone(), u64::MAX);
+        let failure = failure(&impatient(&server, timeouts)).await;
+        let expected =
+            format!("reading `x` of store `data` failed: gave up after 2 attempts, the last: {said}");
+        assert_eq!(failure, expected, "{trouble:?}");
+        assert_eq!(server.seen().len(), 2, "{trouble:?}");
+    }
+    let server = troubled(Trouble::Hang, u64::MAX);
+    let failure = failure(&impatient(&server, S3Timeouts { operation: ms(200), ..patient })).await;
+    assert!(failure.contains("gave up after 1 attempt and "), "{failure}");
+}
+
+#[tokio::test]
+async fn who_does_not_listen_is_not_waited_for() {
+    // Nobody listens where a server has been.
+    let server = server();
+    let settings = quick(&server, 3);
+    drop(server);
+    let failure = failure(&S3Store::new("data", settings).unwrap()).await;
+    let expected =
+        "reading `x` of store `data` failed: gave up after 3 attempts, the last: the connection failed: ";
+    assert!(failure.starts_with(expected), "{failure}");
+}
+
+#[tokio::test]
+async fn ranges_survive_what_servers_do_with_them() {
+    let server = troubled(Trouble::ChecksumOfWholeOnPart, u64::MAX);
+    assert_eq!(store(&server).get_range(Arc::from("x"), 5..15).await.unwrap(), BODY[5..15]);
+    assert_eq!(server.seen().len(), 1);
+    let cases = [
+        (Trouble::RangeIgnored, "a part was asked for, and the answer does not say which part it is"),
+        (Trouble::OverLong(3), "10 bytes were to come, and 13 did"),
+        (Trouble::Truncated(4), "the answer broke off: "),
+    ];
+    for (trouble, said) in cases {
+        let server = troubled(trouble.clone(), 2);
+        assert_eq!(store(&server).get_range(Arc::from("x"), 5..15).await.unwrap(), BODY[5..15]);
+        assert_eq!(server.seen().len(), 3);
+        let server = troubled(trouble, u64::MAX);
+        let error = store(&server).get_range(Arc::from("x"), 5..15).await.unwrap_err().with_causes();
+        assert!(error.contains(&format!("gave up after 5 attempts, the last: {said}")), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_part_of_a_large_object_is_tried_again_alone() {
+    let server = server();
+    let bytes = Bytes::from(vec![3; 30 << 20]);
+    server.put("x", bytes.clone());
+    server.inject(Fault::on("x", Trouble::ResetInBody(1 << 20)).after(2).times(2));
+    assert!(store(&server).get(Arc::from("x")).await.unwrap() == bytes);
+    assert_eq!(server.seen().len(), 4 + 2);
+}
+
+#[tokio::test]
+async fn sizes_listings_and_writes_are_tried_again_too() {
+    let server = server();
+    let store = store(&server);
+    for trouble in [Trouble::Status(503, "ServiceUnavailable"), Trouble::Reset] {
+        server.inject(Fault::on("", trouble.clone()).method("PUT").times(2));
+        store.put(Arc::from("x"), Bytes::from_static(BODY)).await.unwrap();
+        server.inject(Fault::on("", trouble.clone()).method("HEAD").times(2));
+        assert_eq!(store.size(Arc::from("x")).await.unwrap(), 60_000);
+        server.inject(Fault::on("", trouble).method("GET").times(2));
+        let pages: Vec<Keys> = store.list("").try_collect().await.unwrap();
+        assert_eq!(pages.iter().flat_map(Keys::iter).collect::<Vec<_>>(), ["x"]);
+        assert_eq!(store.get(Arc::from("x")).await.unwrap(), BODY);
+    }
+    server.inject(Fault::on("", Trouble::Reset));
+    let error = store.put(Arc::from("x"), Bytes::new()).await.unwrap_err().with_causes();
+    assert!(error.starts_with("writing `x` of store `data` failed: gave up after 5 attempts"), "{error}");
+    let listing: Result<Vec<Keys>, StoreError> = store.list("some").try_collect().await;
+    let error = listing.unwrap_err().with_causes();
+    assert!(error.starts_with("listing `some` of store `data` failed: gave up after 5 attempts"), "{error}");
+}
+
+/// Keeps all that is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn secrets_are_in_no_log_error_or_description() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(log.clone());
+    let _guard = tracing::subscriber::set_default(subscriber.finish());
+    let mut said = String::new();
+    let secrets = |id: &str| S3Credentials::Static {
+        access_key_id: id.to_owned(),
+        secret_access_key: Secret::new("canary-secret"),
+        session_token: Some(Secret::new("canary-token")),
+    };
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    std::io::Write::write_all(&mut file, b"[default\naws_secret_access_key canary-file\n").unwrap();
+    for credentials in [secrets("penstock-test"), S3Credentials::File(file.path().to_owned())] {
+        let server = troubled(Trouble::Reset, 2);
+        let settings = S3Settings { credentials, ..quick(&server, 3) };
+        said.push_str(&format!("{settings:?}"));
+        let store = S3Store::new("data", settings).unwrap();
+        said.push_str(&format!("{} {store:?}", store.describe()));
+        for error in [
+            store.get(Arc::from("x")).await.unwrap_err(),
+            store.put(Arc::from("x"), Bytes::from_static(BODY)).await.unwrap_err(),
+            store.list("").try_collect::<Vec<Keys>>().await.unwrap_err(),
+        ] {
+            said.push_str(&format!("{error:?} {} ", error.with_causes()));
+        }
+    }
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    // It has heard of the retries, and of what other crates log.
+    assert!(log.contains("will try again"), "{log}");
+    for text in [&said, &log] {
+        let at = text.find("canary");
+        assert!(at.is_none(), "{}", &text[at.unwrap_or_default().saturating_sub(300)..]);
+    }
+}

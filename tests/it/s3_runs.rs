@@ -1,0 +1,145 @@
+//! Runs over buckets: the same samples, and the same bytes, as over the folder they were copied from.
+
+use std::fs;
+use std::path::Path;
+
+use penstock_runner::Stores;
+use penstock_s3_server::{Server, Settings};
+use penstock_tests::{Call, Folder, lines, photos};
+use penstock_types::config::DatasetConfig;
+use penstock_types::run::FailureRecord;
+use serde_json::{Value, json};
+
+use crate::photos::{batches_of, in_input_order};
+
+/// The photos in a bucket, below `scratch/photos/`, and an index of them beside.
+fn bucket() -> Server {
+    let server = Server::start(Settings { bucket: "playground".to_owned(), ..Settings::default() }).unwrap();
+    let mut keys = Vec::new();
+    for (key, bytes) in files(photos(), "") {
+        keys.push(format!("scratch/photos/{key}"));
+        server.put(&format!("scratch/photos/{key}"), bytes);
+    }
+    keys.sort();
+    server.put("scratch/index-s3-val.json", serde_json::to_vec_pretty(&keys).unwrap());
+    server
+}
+
+/// All files below a folder, by their keys.
+fn files(folder: &Path, prefix: &str) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let key = format!("{prefix}{}", path.file_name().unwrap().to_str().unwrap());
+        match path.is_dir() {
+            true => found.extend(files(&path, &format!("{key}/"))),
+            false => found.push((key, fs::read(&path).unwrap())),
+        }
+    }
+    found
+}
+
+/// The file of seed 004, for a server of ours.
+fn dataset(server: &Server) -> Value {
+    json!({
+        "aws_access_key_id": "penstock-test",
+        "aws_secret_access_key": "penstock-test-secret",
+        "bucket_name": "playground",
+        "index_file_download_url": "s3://playground/scratch/index-s3-val.json",
+        "endpoint_url": server.endpoint()
+    })
+}
+
+fn stores(dataset: &Value) -> Stores {
+    let mut stores = Stores::default();
+    let dataset = DatasetConfig::read(dataset.to_string().as_bytes()).unwrap();
+    stores.add_dataset("photos", &dataset).unwrap();
+    stores
+}
+
+#[test]
+fn photos_are_the_same_batches_from_a_folder_and_from_a_bucket() {
+    let server = bucket();
+    let mut folder = Stores::default();
+    folder.add_folder("photos", photos()).unwrap();
+    let expected = batches_of(folder, in_input_order(7, 2));
+    assert_eq!(expected.len(), 25);
+
+    let mut below = dataset(&server);
+    below["prefix"] = json!("scratch/photos");
+    assert_eq!(batches_of(stores(&below), in_input_order(7, 2)), expected);
+
+    // By the index that the file names: its keys are those of the bucket, so that the batches differ by them alone.
+    let mut document = in_input_order(7, 2);
+    document["source"] = json!({ "index": { "store": "photos", "shuffle": true } });
+    let by_index = batches_of(stores(&dataset(&server)), document);
+    let mut document = in_input_order(7, 2);
+    document["source"]["list"]["prefix"] = json!("scratch/photos/");
+    assert_eq!(by_index, batches_of(stores(&dataset(&server)), document));
+}
+
+#[test]
+fn the_seeds_own_file_runs_on_the_command_line() {
+    let server = bucket();
+    let folder = Folder::new();
+    let file = folder.write("s3_dataset_configuration.json", dataset(&server).to_string());
+    let document = folder.document(&json!({
+        "source": { "index": { "store": "photos", "limit": 30 } }, "stages": [{ "fetch": { "concurrency": 8 } }]
+    }));
+    let snapshot = Call::run(&document).store("photos", &file).json().finish().exits(0).snapshot();
+    assert_eq!((snapshot.expected, snapshot.ledger.total.delivered), (Some(30), 30));
+}
+
+#[test]
+fn a_configuration_with_a_credentials_file_runs_and_an_index_is_made_in_the_bucket() {
+    let server = bucket();
+    let folder = Folder::new();
+    folder.write(
+        "keys",
+        "[default]\naws_access_key_id = penstock-test\naws_secret_access_key = penstock-test-secret\n",
+    );
+    let config = folder.write(
+        "penstock.json",
+        json!({ "stores": { "photos": { "s3": {
+            "bucket": "playground", "prefix": "scratch/photos/", "endpoint": server.endpoint(), "credentials_file": "keys",
+            "index": "index.json", "reads": 4
+        } } } })
+        .to_string(),
+    );
+    for _again in 0..2 {
+        let create = Call::new(&["index", "create", "--upload=index.json", "--config"]).argument(&config);
+        let told = create.finish().exits(0).stderr;
+        assert_eq!(told, "100 keys of store `photos` were written to its object `index.json`\n");
+    }
+    assert!(server.keys().contains(&"scratch/photos/index.json".to_owned()));
+    let document = folder
+        .document(&json!({ "source": { "index": { "store": "photos" } }, "stages": [{ "fetch": {} }] }));
+    let call = Call::run(&document).argument("--config").argument(&config).json();
+    assert_eq!(call.finish().exits(0).snapshot().ledger.total.delivered, 100);
+}
+
+#[test]
+fn a_wrong_secret_is_told_and_shown_nowhere() {
+    let server = bucket();
+    let folder = Folder::new();
+    let mut dataset = dataset(&server);
+    dataset["aws_secret_access_key"] = json!("CanaryOfTheSecretKey");
+    let file = folder.write("dataset.json", dataset.to_string());
+    let document = folder.document(
+        &json!({ "source": { "range": { "count": 2 } }, "stages": [{ "fetch": { "store": "photos" } }] }),
+    );
+    let out = folder.join("out");
+    let call = Call::run(&document).store("photos", &file).out(&out);
+    let mut command = call.command();
+    command
+        .env("PENSTOCK_LOG", "trace")
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let finished = call.finished(command.spawn().unwrap()).exits(0);
+    let errors: Vec<FailureRecord> = lines(&out.join("errors.ndjson"));
+    assert_eq!(errors.len(), 2);
+    assert!(errors[0].message.starts_with("store `photos` denies reading `"), "{}", errors[0].message);
+    let mut shown = vec![finished.stdout, finished.stderr];
+    shown.extend(fs::read_dir(&out).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap()));
+    assert!(shown.iter().all(|text| !text.contains("CanaryOfTheSecretKey")));
+}

@@ -1,0 +1,285 @@
+//! The bucket: what its objects are, and the S3 operations on them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::ops::{Bound, Range};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::{Bytes, BytesMut};
+use futures::TryStreamExt;
+use s3s::dto::{
+    ChecksumMode, ETag, ETagCondition, EncodingType, GetObjectInput, GetObjectOutput, HeadObjectInput,
+    HeadObjectOutput, ListObjectsV2Input, ListObjectsV2Output, Object as Listed, PutObjectInput,
+    PutObjectOutput, StreamingBlob, Timestamp,
+};
+use s3s::{Body, S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
+
+/// The most keys of one page of a listing, as on S3.
+const PAGE: usize = 1000;
+
+/// A bucket of objects by key.
+#[derive(Clone)]
+pub(crate) struct Bucket {
+    name: Arc<str>,
+    objects: Arc<Mutex<BTreeMap<String, Object>>>,
+    versions: Arc<AtomicU64>,
+}
+
+#[derive(Clone)]
+struct Object {
+    content: Content,
+    size: u64,
+    etag: String,
+    modified: SystemTime,
+}
+
+#[derive(Clone)]
+enum Content {
+    Held { bytes: Bytes, crc32: String },
+    File(PathBuf),
+}
+
+impl Bucket {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: Arc::from(name), objects: Arc::default(), versions: Arc::default() }
+    }
+
+    /// The files below `root`, as they are now.
+    pub(crate) fn over_folder(name: &str, root: &Path) -> io::Result<Self> {
+        let bucket = Self::new(name);
+        let mut folders = vec![(root.to_owned(), String::new())];
+        while let Some((folder, prefix)) = folders.pop() {
+            for entry in std::fs::read_dir(&folder)? {
+                let entry = entry?;
+                let Ok(name) = entry.file_name().into_string() else { continue };
+                let (path, key, found) = (entry.path(), format!("{prefix}{name}"), entry.metadata()?);
+                if found.is_dir() {
+                    folders.push((path, format!("{key}/")));
+                } else if found.is_file() {
+                    let (etag, modified) = (bucket.next_etag(), found.modified()?);
+                    let object = Object { content: Content::File(path), size: found.len(), etag, modified };
+                    bucket.objects().insert(key, object);
+                }
+            }
+        }
+        Ok(bucket)
+    }
+
+    pub(crate) fn put(&self, key: &str, bytes: Bytes) -> String {
+        let etag = self.next_etag();
+        let crc32 = BASE64_STANDARD.encode(crc32fast::hash(&bytes).to_be_bytes());
+        let size = bytes.len() as u64;
+        let content = Content::Held { bytes, crc32 };
+        let object = Object { content, size, etag: etag.clone(), modified: SystemTime::now() };
+        self.objects().insert(key.to_owned(), object);
+        etag
+    }
+
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.objects().keys().cloned().collect()
+    }
+
+    /// The bytes of an object, if they are in memory.
+    pub(crate) fn held(&self, key: &str) -> Option<Bytes> {
+        match &self.objects().get(key)?.content {
+            Content::Held { bytes, .. } => Some(bytes.clone()),
+            Content::File(_) => None,
+        }
+    }
+
+    /// Never the same twice, so that a replaced object is noticed whatever it holds.
+    fn next_etag(&self) -> String {
+        format!("version-{}", self.versions.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Object>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_name(&self, bucket: &str) -> S3Result<()> {
+        if bucket == &*self.name {
+            Ok(())
+        } else {
+            Err(s3_error!(NoSuchBucket, "The specified bucket does not exist"))
+        }
+    }
+
+    fn find(&self, bucket: &str, key: &str, if_match: Option<&ETagCondition>) -> S3Result<Object> {
+        self.check_name(bucket)?;
+        let found = self.objects().get(key).cloned();
+        let object = found.ok_or_else(|| s3_error!(NoSuchKey, "The specified key does not exist."))?;
+        match if_match {
+            Some(ETagCondition::ETag(wanted)) if !wanted.strong_cmp(&object.etag()) => Err(s3_error!(
+                PreconditionFailed,
+                "At least one of the pre-conditions you specified did not hold"
+            )),
+            _ => Ok(object),
+        }
+    }
+}
+
+impl Object {
+    fn etag(&self) -> ETag {
+        ETag::Strong(self.etag.clone())
+    }
+
+    fn crc32(&self, mode: Option<&ChecksumMode>) -> Option<String> {
+        match &self.content {
+            Content::Held { crc32, .. }
+                if mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED) =>
+            {
+                Some(crc32.clone())
+            }
+            _ => None,
+        }
+    }
+
+    async fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
+        match &self.content {
+            Content::Held { bytes, .. } => Ok(bytes.slice(place(range.start)?..place(range.end)?)),
+            Content::File(path) => {
+                let path = path.clone();
+                let read = tokio::task::spawn_blocking(move || -> io::Result<Bytes> {
+                    let mut bytes = BytesMut::zeroed(place(range.end - range.start)?);
+                    File::open(path)?.read_exact_at(&mut bytes, range.start)?;
+                    Ok(bytes.freeze())
+                });
+                read.await?
+            }
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl S3 for Bucket {
+    async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        let input = request.input;
+        let object = self.find(&input.bucket, &input.key, input.if_match.as_ref())?;
+        let range = input.range.map(|range| range.check(object.size)).transpose()?;
+        let wanted = range.clone().unwrap_or(0..object.size);
+        let bytes = object.read(wanted.clone()).await.map_err(S3Error::internal_error)?;
+        let output = GetObjectOutput {
+            content_length: Some(length(wanted.end - wanted.start)?),
+            content_range: range
+                .map(|range| format!("bytes {}-{}/{}", range.start, range.end - 1, object.size)),
+            body: Some(StreamingBlob::from(Body::from(bytes))),
+            e_tag: Some(object.etag()),
+            last_modified: Some(Timestamp::from(object.modified)),
+            checksum_crc32: match wanted == (0..object.size) {
+                true => object.crc32(input.checksum_mode.as_ref()),
+                false => None,
+            },
+            ..GetObjectOutput::default()
+        };
+        Ok(S3Response::new(output))
+    }
+
+    async fn head_object(
+        &self,
+        request: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let input = request.input;
+        let object = self.find(&input.bucket, &input.key, input.if_match.as_ref())?;
+        let output = HeadObjectOutput {
+            content_length: Some(length(object.size)?),
+            e_tag: Some(object.etag()),
+            last_modified: Some(Timestamp::from(object.modified)),
+            ..HeadObjectOutput::default()
+        };
+        Ok(S3Response::new(output))
+    }
+
+    async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+        let input = request.input;
+        self.check_name(&input.bucket)?;
+        let body = input.body.ok_or_else(|| s3_error!(IncompleteBody))?;
+        let bytes: Result<BytesMut, _> = body.try_collect().await;
+        let bytes = bytes.map_err(|error| S3Error::with_source(S3ErrorCode::IncompleteBody, error))?;
+        if input.content_length.is_some_and(|said| length(bytes.len() as u64).ok() != Some(said)) {
+            return Err(s3_error!(IncompleteBody));
+        }
+        let found = BASE64_STANDARD.encode(crc32fast::hash(&bytes).to_be_bytes());
+        if input.checksum_crc32.is_some_and(|said| said != found) {
+            return Err(s3_error!(BadDigest, "The checksum you specified did not match what we received."));
+        }
+        let etag = self.put(&input.key, bytes.freeze());
+        Ok(S3Response::new(PutObjectOutput { e_tag: Some(ETag::Strong(etag)), ..PutObjectOutput::default() }))
+    }
+
+    async fn list_objects_v2(
+        &self,
+        request: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        let input = request.input;
+        self.check_name(&input.bucket)?;
+        let prefix = input.prefix.clone().unwrap_or_default();
+        let after = input.continuation_token.as_ref().or(input.start_after.as_ref());
+        let most = input.max_keys.and_then(|most| usize::try_from(most).ok()).unwrap_or(PAGE).min(PAGE);
+        let start = match after {
+            Some(after) if *after >= prefix => Bound::Excluded(after.clone()),
+            _ => Bound::Included(prefix.clone()),
+        };
+        let objects = self.objects();
+        let mut found =
+            objects.range((start, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(&prefix));
+        let page: Vec<(&String, &Object)> = found.by_ref().take(most).collect();
+        let is_truncated = found.next().is_some();
+        let is_encoded = input.encoding_type.as_ref().is_some_and(|kind| kind.as_str() == EncodingType::URL);
+        let contents: S3Result<Vec<Listed>> = page
+            .iter()
+            .map(|(key, object)| {
+                Ok(Listed {
+                    key: Some(if is_encoded { encoded(key) } else { (*key).clone() }),
+                    size: Some(length(object.size)?),
+                    e_tag: Some(object.etag()),
+                    ..Listed::default()
+                })
+            })
+            .collect();
+        let output = ListObjectsV2Output {
+            key_count: i32::try_from(page.len()).ok(),
+            next_continuation_token: match is_truncated {
+                true => page.last().map(|(key, _)| (*key).clone()),
+                false => None,
+            },
+            is_truncated: Some(is_truncated),
+            contents: Some(contents?),
+            name: Some(input.bucket),
+            prefix: Some(prefix),
+            encoding_type: input.encoding_type,
+            continuation_token: input.continuation_token,
+            ..ListObjectsV2Output::default()
+        };
+        Ok(S3Response::new(output))
+    }
+}
+
+fn length(size: u64) -> S3Result<i64> {
+    i64::try_from(size).map_err(S3Error::internal_error)
+}
+
+fn place(offset: u64) -> io::Result<usize> {
+    usize::try_from(offset).map_err(io::Error::other)
+}
+
+/// A key as S3 writes it in a listing that asks for `encoding-type=url`: a blank becomes `+`.
+fn encoded(key: &str) -> String {
+    let mut text = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'/' | b'*' => {
+                text.push(char::from(byte))
+            }
+            b' ' => text.push('+'),
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}

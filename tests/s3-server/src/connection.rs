@@ -1,0 +1,191 @@
+//! One connection: notes its requests, and does to its answers what S3 itself would not.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use futures::stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{CONTENT_LENGTH, HeaderName, HeaderValue, IF_MATCH, RANGE, RETRY_AFTER};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rustix::net::sockopt::set_socket_linger;
+use tokio::net::TcpStream;
+
+use crate::fault::Trouble;
+use crate::server::{Seen, Shared};
+
+const CRC32: HeaderName = HeaderName::from_static("x-amz-checksum-crc32");
+
+/// How long what was written may take to be sent and read: the end of a connection throws away what is under way.
+const UNDER_WAY: Duration = Duration::from_millis(20);
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+type Answer = Response<UnsyncBoxBody<Bytes, Failure>>;
+
+/// Answers the requests of one connection until it ends.
+pub(crate) async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
+    let Ok(socket) = stream.set_nodelay(true).and_then(|()| stream.as_fd().try_clone_to_owned()) else {
+        return;
+    };
+    let socket = Arc::new(socket);
+    let service = service_fn(move |request| answer(request, peer, shared.clone(), socket.clone()));
+    // How a connection ends is its client's matter.
+    http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    peer: SocketAddr,
+    shared: Arc<Shared>,
+    socket: Arc<OwnedFd>,
+) -> Result<Answer, Failure> {
+    let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let trouble = shared.note(Seen {
+        method: request.method().to_string(),
+        key: shared.key(request.uri().path()),
+        range: header(RANGE),
+        if_match: header(IF_MATCH),
+        port: peer.port(),
+        trouble: None,
+    });
+    let latency = shared.latency();
+    let begins = shared.timer.sleep(latency);
+    let answer = match trouble {
+        None => answer_well(request, &shared).await,
+        Some(trouble) => answer_badly(request, &shared, trouble, &socket).await,
+    };
+    if !latency.is_zero() {
+        begins.await;
+    }
+    answer
+}
+
+async fn answer_well(request: Request<Incoming>, shared: &Shared) -> Result<Answer, Failure> {
+    let request = request.map(s3s::Body::from);
+    let answer = shared.service.call(request).await.map_err(|error| format!("{error:?}"))?;
+    Ok(answer.map(|body| UnsyncBoxBody::new(body.map_err(Failure::from))))
+}
+
+async fn answer_badly(
+    request: Request<Incoming>,
+    shared: &Shared,
+    trouble: Trouble,
+    socket: &Arc<OwnedFd>,
+) -> Result<Answer, Failure> {
+    match &trouble {
+        Trouble::Status(status, code) => return error(*status, code),
+        Trouble::SlowDown { after_s } => {
+            let mut answer = error(503, "SlowDown")?;
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(*after_s));
+            return Ok(answer);
+        }
+        Trouble::Page(status) => {
+            let page = Bytes::from_static(b"<html><body><h1>Bad gateway</h1></body></html>");
+            return Ok(Response::builder().status(*status).body(whole(page))?);
+        }
+        Trouble::Reset => {
+            reset(socket)?;
+            return Err("reset".into());
+        }
+        Trouble::Slow(pause) => tokio::time::sleep(*pause).await,
+        Trouble::Hang => std::future::pending().await,
+        Trouble::ChecksumOfWholeOnPart => {}
+        Trouble::RangeIgnored => {
+            // The header was signed, so it cannot be taken away before the signature is checked.
+            let object =
+                shared.object(&shared.key(request.uri().path())).ok_or("no such object in memory")?;
+            return Ok(Response::new(whole(object)));
+        }
+        _ => {}
+    }
+    let (mut head, body) = answer_well(request, shared).await?.into_parts();
+    let body = body.collect().await?.to_bytes();
+    if !head.status.is_success() {
+        return Ok(Response::from_parts(head, whole(body)));
+    }
+    let body = match trouble {
+        Trouble::ResetInBody(bytes) => {
+            let socket = socket.clone();
+            pieces(body.slice(..bytes.min(body.len())), usize::MAX, Duration::ZERO, async move {
+                tokio::time::sleep(UNDER_WAY).await;
+                reset(&socket).and(Err(Failure::from("reset")))
+            })
+        }
+        Trouble::Truncated(bytes) => {
+            pieces(body.slice(..bytes.min(body.len())), usize::MAX, Duration::ZERO, async {
+                tokio::time::sleep(UNDER_WAY).await;
+                Err(Failure::from("truncated"))
+            })
+        }
+        Trouble::HangInBody(bytes) => {
+            pieces(body.slice(..bytes.min(body.len())), usize::MAX, Duration::ZERO, std::future::pending())
+        }
+        Trouble::Trickle(bytes, pause) => pieces(body, bytes, pause, std::future::ready(Ok(()))),
+        Trouble::OverLong(bytes) => {
+            let mut longer = BytesMut::from(&*body);
+            longer.resize(body.len() + bytes, b'!');
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(longer.len()));
+            whole(longer.freeze())
+        }
+        Trouble::FlippedBit => {
+            let mut flipped = BytesMut::from(&*body);
+            if let Some(byte) = flipped.first_mut() {
+                *byte ^= 1;
+            }
+            whole(flipped.freeze())
+        }
+        Trouble::ChecksumOfWholeOnPart => {
+            head.headers.insert(CRC32, HeaderValue::from_static("AAAAAA=="));
+            whole(body)
+        }
+        _ => whole(body),
+    };
+    Ok(Response::from_parts(head, body))
+}
+
+/// An answer of S3's kind.
+fn error(status: u16, code: &str) -> Result<Answer, Failure> {
+    let text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>Made to fail.</Message></Error>"
+    );
+    Ok(Response::builder().status(status).body(whole(Bytes::from(text)))?)
+}
+
+fn whole(bytes: Bytes) -> UnsyncBoxBody<Bytes, Failure> {
+    UnsyncBoxBody::new(Full::new(bytes).map_err(|never: Infallible| match never {}))
+}
+
+/// A body in pieces of at most `most` bytes with a pause after each, and what then happens instead of its end.
+fn pieces(
+    bytes: Bytes,
+    most: usize,
+    pause: Duration,
+    end: impl Future<Output = Result<(), Failure>> + Send + 'static,
+) -> UnsyncBoxBody<Bytes, Failure> {
+    let begun = stream::unfold(bytes, move |mut rest| async move {
+        if rest.is_empty() {
+            return None;
+        }
+        let piece = rest.split_to(most.min(rest.len()));
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        Some((Ok(Frame::data(piece)), rest))
+    });
+    let end = stream::once(end).filter_map(|end| std::future::ready(end.err().map(Err)));
+    UnsyncBoxBody::new(StreamBody::new(begun.chain(end)))
+}
+
+/// Makes the socket's end a reset, which comes when the connection is dropped.
+fn reset(socket: &OwnedFd) -> Result<(), Failure> {
+    Ok(set_socket_linger(socket, Some(Duration::ZERO))?)
+}

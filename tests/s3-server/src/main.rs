@@ -1,0 +1,50 @@
+//! `s3-server`: the server as a program, for benches that must not share their process with it.
+#![expect(clippy::print_stdout, reason = "it says where it listens")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Parser;
+use penstock_s3_server::{Latency, Server, Settings};
+
+/// Serve a folder, or an empty bucket, as S3 on 127.0.0.1. Prints its address and serves until it is killed.
+#[derive(Parser)]
+#[command(version)]
+struct Call {
+    /// Folder whose files are the objects; without it, the bucket begins empty. Nothing is written to it.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Name of the bucket.
+    #[arg(long, default_value = "data")]
+    bucket: String,
+    /// Port; 0 for a free one.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// How long each answer takes to begin, the server's own work included, e.g. 20ms.
+    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
+    latency: Duration,
+    /// How long every `--tail-every`th answer takes instead, e.g. 500ms.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    tail: Option<Duration>,
+    /// See `--tail`.
+    #[arg(long, default_value_t = 100, value_name = "COUNT")]
+    tail_every: u64,
+    /// Access key that clients must name.
+    #[arg(long, default_value = "penstock-test")]
+    access_key_id: String,
+    /// Secret that signatures are checked with.
+    #[arg(long, default_value = "penstock-test-secret")]
+    secret_access_key: String,
+}
+
+fn main() -> anyhow::Result<()> {
+    let Call { root, bucket, port, latency, tail, tail_every, access_key_id, secret_access_key } =
+        Call::parse();
+    let latency = Latency { usual: latency, tail, tail_every };
+    let settings = Settings { bucket, root, port, access_key_id, secret_access_key, latency };
+    let server = Server::start(settings).context("cannot start; is the folder there, and the port free?")?;
+    println!("{}", server.endpoint());
+    server.wait();
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! The server: a thread that answers until it is dropped.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_engine::timer::Timer;
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::bucket::Bucket;
+use crate::connection::serve;
+use crate::fault::{Fault, Trouble};
+
+/// What a server is to be.
+#[derive(Clone)]
+pub struct Settings {
+    /// The bucket's name.
+    pub bucket: String,
+    /// The folder whose files are the objects, as they are at the start; `None` keeps them in memory. What is put is
+    /// kept in memory in either case.
+    pub root: Option<PathBuf>,
+    /// The port on 127.0.0.1; 0 for a free one.
+    pub port: u16,
+    /// Who may ask.
+    pub access_key_id: String,
+    /// What their signatures are checked with.
+    pub secret_access_key: String,
+    /// How long each answer takes to begin.
+    pub latency: Latency,
+}
+
+/// How long each answer takes to begin, counted from the request's arrival: the server's own work is part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Latency {
+    /// That of most requests.
+    pub usual: Duration,
+    /// That of every `tail_every`th request; `None` when there is none.
+    pub tail: Option<Duration>,
+    /// See `tail`.
+    pub tail_every: u64,
+}
+
+/// A running server. Dropping it resets what is open and joins its thread.
+pub struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A request that came.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// `GET`, `PUT`, `HEAD`.
+    pub method: String,
+    /// The object's key, decoded; empty for a listing.
+    pub key: String,
+    /// The `Range` header.
+    pub range: Option<String>,
+    /// The `If-Match` header.
+    pub if_match: Option<String>,
+    /// The client's port, which tells its connections apart.
+    pub port: u16,
+    /// What was made to go wrong.
+    pub trouble: Option<Trouble>,
+}
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub(crate) service: S3Service,
+    pub(crate) latency: Latency,
+    pub(crate) timer: Timer,
+    bucket: Bucket,
+    bucket_name: String,
+    faults: Mutex<Vec<Fault>>,
+    seen: Mutex<Vec<Seen>>,
+}
+
+impl Default for Settings {
+    /// An empty bucket `data` in memory, with the key `penstock-test` and the secret `penstock-test-secret`.
+    fn default() -> Self {
+        Self {
+            bucket: "data".to_owned(),
+            root: None,
+            port: 0,
+            access_key_id: "penstock-test".to_owned(),
+            secret_access_key: "penstock-test-secret".to_owned(),
+            latency: Latency::default(),
+        }
+    }
+}
+
+impl Server {
+    /// Starts one. It answers when this has returned.
+    pub fn start(settings: Settings) -> io::Result<Self> {
+        let bucket = match &settings.root {
+            Some(root) => Bucket::over_folder(&settings.bucket, root)?,
+            None => Bucket::new(&settings.bucket),
+        };
+        let mut service = S3ServiceBuilder::new(bucket.clone());
+        service.set_auth(SimpleAuth::from_single(settings.access_key_id, settings.secret_access_key));
+        let shared = Arc::new(Shared {
+            service: service.build(),
+            latency: settings.latency,
+            timer: Timer::start()?,
+            bucket,
+            bucket_name: settings.bucket,
+            faults: Mutex::default(),
+            seen: Mutex::default(),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let listener = std::net::TcpListener::bind(("127.0.0.1", settings.port))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("s3-server".to_owned()).spawn({
+            let shared = shared.clone();
+            // The caller may be a task itself, which must not block on a runtime; this thread may.
+            move || {
+                let served = runtime
+                    .block_on(async { accept(TcpListener::from_std(listener)?, shared, stopped).await });
+                served.expect("a socket that listens can be waited for");
+            }
+        })?;
+        Ok(Self { shared, address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// The address to give to a client, `http://127.0.0.1:PORT`.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Puts an object in its place, without a request.
+    pub fn put(&self, key: &str, bytes: impl Into<Bytes>) {
+        self.shared.bucket.put(key, bytes.into());
+    }
+
+    /// All keys, in order.
+    pub fn keys(&self) -> Vec<String> {
+        self.shared.bucket.keys()
+    }
+
+    /// From now on, requests may meet this fault. Those that were injected before are asked first.
+    pub fn inject(&self, fault: Fault) {
+        lock(&self.shared.faults).push(fault);
+    }
+
+    /// The requests so far, in the order of their arrival.
+    pub fn seen(&self) -> Vec<Seen> {
+        lock(&self.shared.seen).clone()
+    }
+
+    /// Waits for ever: until the process ends.
+    pub fn wait(mut self) {
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of its thread has been printed, and has cost the test its answers.
+            thread.join().ok();
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The key that a path names, decoded; empty for the bucket itself.
+    pub(crate) fn key(&self, path: &str) -> String {
+        let in_bucket = path.trim_start_matches('/').strip_prefix(&self.bucket_name).unwrap_or_default();
+        decoded(in_bucket.strip_prefix('/').unwrap_or_default())
+    }
+
+    /// The bytes of an object in memory.
+    pub(crate) fn object(&self, key: &str) -> Option<Bytes> {
+        self.bucket.held(key)
+    }
+
+    /// Remembers a request and gives it the trouble it is to meet.
+    pub(crate) fn note(&self, mut seen: Seen) -> Option<Trouble> {
+        let trouble = lock(&self.faults)
+            .iter_mut()
+            .find_map(|fault| fault.meets(&seen.method, &seen.key).then(|| fault.trouble.clone()));
+        seen.trouble = trouble.clone();
+        lock(&self.seen).push(seen);
+        trouble
+    }
+
+    /// When the answer to the request that was noted last may begin, counted from its arrival.
+    pub(crate) fn latency(&self) -> Duration {
+        match self.latency.tail {
+            Some(tail) if (lock(&self.seen).len() as u64).is_multiple_of(self.latency.tail_every.max(1)) => {
+                tail
+            }
+            _ => self.latency.usual,
+        }
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    mut stopped: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            _ = &mut stopped => return Ok(()),
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => {
+                if let Ok((stream, peer)) = accepted {
+                    connections.spawn(serve(stream, peer, shared.clone()));
+                }
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        let code = behind.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
+        match code.and_then(|hex| u8::from_str_radix(hex, 16).ok()).filter(|_| first == b'%') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &behind[2..];
+            }
+            None => {
+                bytes.push(first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
