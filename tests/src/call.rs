@@ -127,7 +127,6 @@ impl Call {
 
 impl Finished {
     /// This call after a check of its exit code.
-    #[must_use]
     pub fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "\n{}\n{}", self.stdout, self.stderr);
         self

@@ -102,7 +102,11 @@ impl Folder {
     /// Makes `count` sounds of at most three seconds, under keys from `000/000000.wav` on.
     pub fn sounds(&self, count: u64) {
         let count = count.to_string();
-        made(Command::new(make_data()).arg("audio").arg(self.path()).args(["--most-ms=3000", "--count", &count]));
+        made(Command::new(make_data()).arg("audio").arg(self.path()).args([
+            "--most-ms=3000",
+            "--count",
+            &count,
+        ]));
     }
 
     /// Copies the photos of [`photos`]. Files are made anew, so that a test may damage them.

@@ -1,0 +1,430 @@
+//! Modules, files and machines that mean ill, against the whole binary. The numbers are the rows of the list of hostile
+//! inputs that this project was designed against; each row names the tests that cover it, here or elsewhere (`sandbox` and
+//! `interrupt` lie beside this file; `failures`, `uploads`, `modes`, `carried`, `stop` and `cache` in `runner/wasm/tests`; `gate` and
+//! `component` in `runner/wasm/src`; `answers`, `tenants` and `corpus` in `tests/fuzz`).
+//!
+//! | Row | Input | Tests |
+//! |---|---|---|
+//! | 1 | a loop in a sample | `sandbox::a_loop_is_ended_at_its_deadline` |
+//! | 2 | a loop at the start, in `init`, in the allocator | `a_start_function_that_loops_*`, `sandbox::a_loop_in_init_*`, `an_allocator_that_loops_*` |
+//! | 3 | a loop of host calls | `failures::a_loop_of_host_calls_*`, `ctrl_c_ends_a_guest_that_only_calls_the_host` |
+//! | 4 | filling memory for ever | `filling_memory_in_a_loop_*` |
+//! | 5 | recursion, also through the host | `sandbox::deep_recursion_*`, `recursion_through_the_host_*` |
+//! | 6 | memory until there is none | `sandbox::a_memory_bomb_is_told_its_limit` |
+//! | 7, 8 | memories and tables too large | `memory_that_is_too_large_from_the_start_*`, `gate::large_tables_*`, `limits::*` |
+//! | 9 | every kind of trap | `each_kind_of_trap_is_told_apart`, `failures::*` |
+//! | 10 | a panic with a message | `sandbox::a_panic_is_told_with_its_message_and_place` |
+//! | 11 | a trap in the middle of a batch | `a_trap_in_the_middle_costs_its_own_sample_and_no_order`, `modes::*` |
+//! | 12 | a trap on every sample | `a_storm_of_traps_*`, `sandbox::a_guest_that_traps_on_every_sample_*` |
+//! | 13 | calls after a trap or a deadline | all of `sandbox`, `failures` and `answers`: the next sample succeeds |
+//! | 14, 15, 19 | wrong pointers, lengths, overlaps, a lying allocator | `answers::*`, `corpus::answers_*` |
+//! | 16 | too few, too many, empty | `sandbox::too_few_*`, `sandbox::too_many_*`, `failures::empty_values_*` |
+//! | 17 | impossible tensors | `failures::{a_shape_that_overflows, rank_200, nan_payloads}_*`, `answers::discriminants_*` |
+//! | 18 | bombs of output and of children | `sandbox::huge_output_*`, `sandbox::a_bomb_of_children_*`, `carried::*` |
+//! | 20 | input changed while it is read | memory is never shared; `gate::large_tables_and_other_memories_*` |
+//! | 21 | floods, long lines, escapes, no UTF-8 in the log | `sandbox::a_log_flood_*`, `failures::{a_long_line, log_lines}_*`, `what_is_no_text_*` |
+//! | 22 | counters without end | `failures::an_undeclared_counter_*` |
+//! | 23, 24 | what is no stage | `component::*`, `uploads::*`, `sandbox::*_named*` |
+//! | 25-29 | compile bombs, the cache | `gate::*`, `cache::*` |
+//! | 31 | two tenants on one worker | `tenants::*` |
+//! | 32, 40 | malformed documents and parameters | all of `malformed` |
+//! | 33 | a module replaced while it runs | `a_module_that_is_replaced_while_it_runs_*` |
+//! | 34 | a stop at any moment | `interrupt::*`, `ctrl_c_*` |
+//! | 38 | paths out of the store | `no_key_leads_out_of_its_store` |
+//! | 41 | a full disk | `a_full_disk_*`, `standard_output_that_is_full_*` |
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_fuzz::{Encoding, typed, with_manifest};
+use penstock_tests::{Call, Finished, Folder, lines, shown};
+use penstock_types::run::{FailureRecord, RunSnapshot, RunState};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// The time between Ctrl-C and the end of the process, at most.
+const STOP_S: f64 = 3.0;
+
+/// A module that keeps every sample as it is, but on one whose key has three letters does something else before. `parts` are more
+/// of the module, e.g. its memory.
+fn guest(parts: &str, misdeed: &str) -> Vec<u8> {
+    let text = format!(
+        r#"(module
+            (import "penstock:stage/host@0.1.0" "log" (func $log (param i32 i32 i32)))
+            {parts}
+            (global $free (mut i32) (i32.const 0x1000))
+            (global $spins (mut i32) (i32.const 0))
+            (func (export "cabi_realloc") (param i32 i32) (param $align i32) (param $size i32) (result i32)
+                (if (global.get $spins) (then (loop (br 0))))
+                (global.set $free (i32.and (i32.add (global.get $free) (i32.const 7)) (i32.const -8)))
+                (global.get $free)
+                (global.set $free (i32.add (global.get $free) (local.get $size))))
+            (func (export "penstock:stage/transform@0.1.0#init") (param i32 i32) (result i32) (i32.const 0))
+            (func (export "penstock:stage/transform@0.1.0#process") (param $items i32) (param i32) (result i32)
+                (if (i32.eq (i32.load offset=4 (local.get $items)) (i32.const 3)) (then {misdeed}))
+                (global.set $free (i32.const 0x1000))
+                ;; A list of one outcome, `keep`, of the item as it came in.
+                (i32.store (i32.const 0x100) (i32.const 0x110))
+                (i32.store (i32.const 0x104) (i32.const 1))
+                (memory.copy (i32.const 0x118) (local.get $items) (i32.const 24))
+                (i32.const 0x100))
+            (func (export "penstock:stage/transform@0.1.0#finish") (result i32) (i32.const 0)))"#
+    );
+    with_manifest(typed(&text, Encoding::UTF8), br#"{"name":"hostile","version":"1"}"#)
+}
+
+const MEMORY: &str = r#"(memory (export "memory") 1)"#;
+
+/// A folder with records of these keys, a module, and a document that runs them through it.
+fn prepared<'a>(keys: impl IntoIterator<Item = &'a str>, module: &[u8]) -> (Folder, PathBuf) {
+    let folder = Folder::new();
+    folder.records(keys);
+    folder.write("guest.wasm", module);
+    let document = folder.document(&json!({
+        "name": "hostile", "threads": 1, "interval_s": 0.1,
+        "source": { "records": { "store": "here", "key": "records.ndjson" } },
+        "stages": [{ "wasm": { "module": "guest", "deadline_ms": 500, "order": "input" } }]
+    }));
+    (folder, document)
+}
+
+fn call(folder: &Folder, document: &Path) -> Call {
+    let call =
+        Call::run(document).store("here", folder.path()).module_at("guest", &folder.join("guest.wasm"));
+    call.out(&folder.join("out"))
+}
+
+/// Runs a module that misbehaves on the third of five samples: the others are delivered, by two instances.
+fn costs_one_sample(module: &[u8]) -> String {
+    let (folder, document) = prepared(["a", "b", "bad", "d", "e"], module);
+    let finished = call(&folder, &document).finish().exits(0);
+    let snapshot = finished.snapshot();
+    assert_eq!((snapshot.ledger.total.delivered, snapshot.ledger.total.skipped), (4, 1));
+    assert_eq!(snapshot.stages[0].task.instances, 2);
+    finished.section("Failures:")
+}
+
+/// Runs a module that cannot start: nothing is taken from the source.
+fn cannot_start(module: &[u8]) -> String {
+    let (folder, document) = prepared(["a"], module);
+    let finished = call(&folder, &document).finish().exits(1);
+    assert_eq!(finished.snapshot().ledger.total.made, 0);
+    // How often progress is told depends on the machine.
+    let told = finished.stderr.lines().filter(|line| !line.starts_with("hostile running:"));
+    told.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_start_function_that_loops_ends_the_run_before_anything_is_taken() {
+    let told = cannot_start(&guest(&format!("{MEMORY} (func $loop (loop (br 0))) (start $loop)"), ""));
+    insta::assert_snapshot!(told, @r#"
+    error: the run failed: stage `1:guest` cannot start: could not start: exceeded its deadline of 5000 ms CPU time (10 x `deadline_ms`, but at least 1000 ms)
+    "#);
+}
+
+#[test]
+fn memory_that_is_too_large_from_the_start_is_told_its_limit() {
+    let told = cannot_start(&guest(r#"(memory (export "memory") 8192)"#, ""));
+    insta::assert_snapshot!(told, @"error: the run failed: stage `1:guest` cannot start: could not start: asked for 512 MiB of memory, limit is 256 MiB (`memory_mib`)");
+}
+
+#[test]
+fn an_allocator_that_loops_is_ended_like_any_other_code() {
+    // It loops when the sample behind the third is passed in, which is then the one that fails.
+    insta::assert_snapshot!(costs_one_sample(&guest(MEMORY, "(global.set $spins (i32.const 1))")), @"1 x [1:guest] bug: exceeded its deadline of 500 ms CPU time per sample (`deadline_ms`) (d)");
+}
+
+#[test]
+fn filling_memory_in_a_loop_is_ended_at_the_deadline() {
+    let misdeed = "(loop (memory.fill (i32.const 0) (i32.const 7) (i32.const 0xff00000)) (br 0))";
+    insta::assert_snapshot!(costs_one_sample(&guest(r#"(memory (export "memory") 4080)"#, misdeed)), @"1 x [1:guest] bug: exceeded its deadline of 500 ms CPU time per sample (`deadline_ms`) (bad)");
+}
+
+#[test]
+fn recursion_through_the_host_exhausts_the_guests_stack_alone() {
+    let parts = format!(
+        "{MEMORY} (func $dive (param i32) (result i32)
+            (call $log (i32.const 0) (i32.const 0x200) (i32.const 4))
+            (i32.add (call $dive (i32.add (local.get 0) (i32.const 1))) (local.get 0)))"
+    );
+    let misdeed = "(drop (call $dive (i32.const 0)))";
+    insta::assert_snapshot!(costs_one_sample(&guest(&parts, misdeed)), @"1 x [1:guest] bug: stack exhausted: recursion too deep; in `function 0` < `dive` x31 (bad)");
+}
+
+#[test]
+fn each_kind_of_trap_is_told_apart() {
+    let table = format!(
+        "{MEMORY} (type $of_i64 (func (param i64))) (func $of_nothing) (table 2 funcref) (elem (i32.const 0) $of_nothing)"
+    );
+    let told: Vec<String> = [
+        "unreachable",
+        "(drop (i32.div_s (i32.const 1) (i32.load (i32.const 0x300))))",
+        "(drop (i32.div_s (i32.const 0x80000000) (i32.sub (i32.load (i32.const 0x300)) (i32.const 1))))",
+        "(drop (i32.trunc_f64_s (f64.const nan)))",
+        "(drop (i32.load (i32.const -4)))",
+        "(memory.fill (i32.const 0xffff) (i32.const 0) (i32.const 2))",
+        "(call_indirect (type $of_i64) (i64.const 0) (i32.const 0))",
+        "(call_indirect (type $of_i64) (i64.const 0) (i32.const 1))",
+        "(call_indirect (type $of_i64) (i64.const 0) (i32.const 2))",
+    ]
+    .iter()
+    .map(|misdeed| format!("{misdeed}\n  {}", costs_one_sample(&guest(&table, misdeed))))
+    .collect();
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    unreachable
+      1 x [1:guest] bug: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one); in `function 4` (bad)
+    (drop (i32.div_s (i32.const 1) (i32.load (i32.const 0x300))))
+      1 x [1:guest] bug: divided by zero; in `function 4` (bad)
+    (drop (i32.div_s (i32.const 0x80000000) (i32.sub (i32.load (i32.const 0x300)) (i32.const 1))))
+      1 x [1:guest] bug: trapped: integer overflow; in `function 4` (bad)
+    (drop (i32.trunc_f64_s (f64.const nan)))
+      1 x [1:guest] bug: trapped: invalid conversion to integer; in `function 4` (bad)
+    (drop (i32.load (i32.const -4)))
+      1 x [1:guest] bug: accessed memory out of bounds: a bad pointer or index; in `function 4` (bad)
+    (memory.fill (i32.const 0xffff) (i32.const 0) (i32.const 2))
+      1 x [1:guest] bug: accessed memory out of bounds: a bad pointer or index; in `function 4` (bad)
+    (call_indirect (type $of_i64) (i64.const 0) (i32.const 0))
+      1 x [1:guest] bug: trapped: indirect call type mismatch; in `function 4` (bad)
+    (call_indirect (type $of_i64) (i64.const 0) (i32.const 1))
+      1 x [1:guest] bug: trapped: uninitialized element; in `function 4` (bad)
+    (call_indirect (type $of_i64) (i64.const 0) (i32.const 2))
+      1 x [1:guest] bug: trapped: undefined element: out of bounds table access; in `function 4` (bad)
+    "#);
+}
+
+#[test]
+fn what_is_no_text_is_not_logged() {
+    let log = |address: &str, length: &str| {
+        let parts = format!(r#"{MEMORY} (data (i32.const 0x200) "caf\ff")"#);
+        costs_one_sample(&guest(
+            &parts,
+            &format!("(call $log (i32.const 1) (i32.const {address}) (i32.const {length}))"),
+        ))
+    };
+    let level = costs_one_sample(&guest(MEMORY, "(call $log (i32.const 9) (i32.const 0) (i32.const 0))"));
+    let told = [log("0x200", "4"), log("0x200", "-1"), log("-4", "4"), level];
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    1 x [1:guest] contract: gave back what cannot be read: error while executing at wasm backtrace:\n    0:    0x410 - <unknown>!<wasm function 0>\n    1:    0x2fa - <unknown>!<wasm function 3>: invalid utf-8 sequence of 1 bytes from index 3 (bad)
+    1 x [1:guest] contract: gave back what cannot be read: error while executing at wasm backtrace:\n    0:    0x410 - <unknown>!<wasm function 0>\n    1:    0x2fa - <unknown>!<wasm function 3>: string pointer/length out of bounds of memory (bad)
+    1 x [1:guest] contract: gave back what cannot be read: error while executing at wasm backtrace:\n    0:    0x40f - <unknown>!<wasm function 0>\n    1:    0x2f9 - <unknown>!<wasm function 3>: string pointer/length out of bounds of memory (bad)
+    1 x [1:guest] contract: gave back what cannot be read: error while executing at wasm backtrace:\n    0:    0x402 - <unknown>!<wasm function 0>\n    1:    0x2f9 - <unknown>!<wasm function 3>: unexpected discriminant: 9 (bad)
+    "#);
+}
+
+#[test]
+fn a_trap_in_the_middle_costs_its_own_sample_and_no_order() {
+    let keys: Vec<String> =
+        (0..32).map(|number| if number == 7 { "bad".into() } else { format!("{number:02}") }).collect();
+    let (folder, document) = prepared(keys.iter().map(String::as_str), &guest(MEMORY, "unreachable"));
+    let mut pipeline: Value = serde_json::from_slice(&fs::read(&document).unwrap()).unwrap();
+    pipeline["threads"] = json!(2);
+    pipeline["stages"][0]["wasm"]["concurrency"] = json!(4);
+    // What comes out is seen by what fails behind it, which is everything, one by one and in order.
+    pipeline["stages"].as_array_mut().unwrap().push(json!({ "sleep": { "mean_ms": 0, "fail_rate": 1 } }));
+    folder.document(&pipeline);
+    call(&folder, &document).finish().exits(0).snapshot();
+    let errors: Vec<FailureRecord> = lines(&folder.join("out/errors.ndjson"));
+    let behind = errors.iter().filter(|error| error.stage == "2:sleep").map(|error| &*error.key);
+    let expected = keys.iter().map(String::as_str).filter(|key| *key != "bad");
+    assert!(behind.eq(expected), "{errors:?}");
+    assert_eq!(errors.len(), 32);
+}
+
+#[test]
+fn a_storm_of_traps_ends_by_policy_and_is_told_once() {
+    let keys = vec!["bad"; 20_000];
+    let (folder, document) = prepared(keys, &guest(MEMORY, "unreachable"));
+    let finished = call(&folder, &document).finish().exits(0);
+    let snapshot = finished.snapshot();
+    assert_eq!((snapshot.ledger.total.skipped, snapshot.failures.len()), (20_000, 1));
+    assert!(finished.stderr.is_empty() && finished.stdout.lines().count() < 40, "{}", finished.stdout);
+
+    fs::remove_dir_all(folder.join("out")).unwrap();
+    let finished = call(&folder, &document).set(r#"/max_failures={"count":100}"#).finish().exits(1);
+    assert!((101..=110).contains(&finished.snapshot().ledger.total.skipped));
+    insta::assert_snapshot!(finished.stderr, @"error: the run failed: run: 101 failed samples, `max_failures` allows 100");
+}
+
+#[test]
+fn a_module_that_is_replaced_while_it_runs_stays_what_it_was() {
+    // The last sample breaks its instance, and the one behind it needs a new one.
+    let mut keys = vec!["a"; 200];
+    keys.extend(["bad", "z"]);
+    let module = guest(MEMORY, "unreachable");
+    let (folder, document) = prepared(keys, &module);
+    let mut pipeline: Value = serde_json::from_slice(&fs::read(&document).unwrap()).unwrap();
+    pipeline["stages"].as_array_mut().unwrap().insert(0, json!({ "sleep": { "mean_ms": 4 } }));
+    folder.document(&pipeline);
+    let call = call(&folder, &document);
+    let child = going(&call, &folder);
+    folder.write("guest.wasm", b"something else");
+    let replaced = call.finished(child).exits(0).snapshot();
+    assert_eq!((replaced.ledger.total.delivered, replaced.ledger.total.skipped), (201, 1));
+    assert_eq!(replaced.stages[1].task.instances, 2);
+
+    folder.write("guest.wasm", &module);
+    fs::remove_dir_all(folder.join("out")).unwrap();
+    let untouched = call.finish().exits(0).snapshot();
+    assert_eq!(replaced.modules, untouched.modules);
+}
+
+/// Starts a run and waits until it goes on: its first window stands in `--out`.
+fn going(call: &Call, folder: &Folder) -> std::process::Child {
+    let mut child = call.start();
+    let windows = folder.join("out/windows.ndjson");
+    while fs::metadata(&windows).map_or(0, |file| file.len()) == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before its first window");
+        sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+/// Interrupts a run that goes on, which then ends soon, blames nobody, and whose books balance.
+fn stopped(call: &Call, folder: &Folder) -> RunSnapshot {
+    let child = going(call, folder);
+    let clock = MonotonicClock::start();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let snapshot = call.finished(child).exits(130).snapshot();
+    assert!((clock.now().nanos() as f64) < STOP_S * 1e9, "{:?}", clock.now());
+    assert_eq!(snapshot.state, RunState::Stopped);
+    assert!(snapshot.failures.is_empty(), "a stop blames nobody: {:?}", snapshot.failures);
+    snapshot
+}
+
+#[test]
+fn ctrl_c_ends_a_guest_that_only_calls_the_host() {
+    let misdeed = "(loop (call $log (i32.const 0) (i32.const 0x200) (i32.const 1)) (br 0))";
+    let (folder, document) = prepared(["a", "bad", "c"], &guest(MEMORY, misdeed));
+    let call = call(&folder, &document).set("/stages/0/wasm/deadline_ms=60000");
+    let snapshot = stopped(&call, &folder);
+    assert_eq!(snapshot.ledger.total.delivered + snapshot.ledger.total.left, snapshot.ledger.total.made);
+}
+
+#[test]
+fn ctrl_c_ends_a_run_whose_every_queue_is_full() {
+    let (folder, document) = prepared(vec!["a"; 1000], &guest(MEMORY, ""));
+    let call = call(&folder, &document).set(r#"/consumer={"simulate":{"step_ms":3600000}}"#);
+    let call = call.set("/stages/0/wasm/concurrency=8");
+    let total = stopped(&call, &folder).ledger.total;
+    // Two in the source's queue, eight in the stage's slots, two in its queue, three in the sink's, and those in between.
+    assert!(total.left >= 15, "{total:?}");
+    assert_eq!(total.delivered + total.left, total.made);
+}
+
+#[test]
+fn ctrl_c_ends_a_start_that_would_take_minutes() {
+    let looping = guest(&format!("{MEMORY} (func $loop (loop (br 0))) (start $loop)"), "");
+    let (folder, document) = prepared(["a"], &looping);
+    let call = call(&folder, &document).set("/stages/0/wasm/deadline_ms=60000");
+    let child = call.start();
+    while !folder.join("out").exists() {
+        sleep(Duration::from_millis(5));
+    }
+    // The module starts within the next moments; whenever the signal comes, it has to end soon.
+    sleep(Duration::from_millis(200));
+    let clock = MonotonicClock::start();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let finished = call.finished(child);
+    assert!((clock.now().nanos() as f64) < STOP_S * 1e9, "{:?}", clock.now());
+    assert_eq!(finished.code, Some(130), "{}", finished.stderr);
+}
+
+#[test]
+fn no_key_leads_out_of_its_store() {
+    let outside = Folder::new();
+    let secret = outside.write("secret", "canary-7f3a");
+    let (folder, document) = prepared([], b"");
+    let store = folder.join("store");
+    fs::create_dir_all(store.join("folder")).unwrap();
+    symlink(&secret, store.join("link")).unwrap();
+    symlink(outside.path(), store.join("link-to-folder")).unwrap();
+    symlink("/dev/zero", store.join("device")).unwrap();
+    folder.write("store/%2e%2e", "a file of this name");
+    let long = "l".repeat(4096);
+    let up = format!("../{}/secret", outside.path().file_name().unwrap().to_string_lossy());
+    let keys = [
+        "../guest.wasm",
+        "folder/../../guest.wasm",
+        "/etc/passwd",
+        "//etc/passwd",
+        &up,
+        &secret.to_string_lossy(),
+        "link",
+        "link-to-folder/secret",
+        "folder/link",
+        "device",
+        "/dev/zero",
+        "folder",
+        "folder/",
+        ".",
+        "..",
+        "a\u{0}b",
+        "a\\..\\b",
+        "%2e%2e/guest.wasm",
+        "%2e%2e",
+        &long,
+        "no such file",
+    ];
+    let records: String = keys.iter().map(|key| format!("{}\n", json!({ "key": key }))).collect();
+    folder.write("store/keys.ndjson", records);
+    fs::write(
+        &document,
+        json!({
+            "source": { "records": { "store": "here", "key": "keys.ndjson" } },
+            "stages": [{ "fetch": { "order": "input", "on_error": "dead_letter" } }]
+        })
+        .to_string(),
+    )
+    .unwrap();
+    let call = Call::run(&document).store("here", &store).out(&folder.join("out"));
+    let finished = call.finish().exits(0);
+    assert_eq!(finished.snapshot().ledger.total.delivered, 1, "the one file that lies in the store");
+    let errors: Vec<FailureRecord> = lines(&folder.join("out/errors.ndjson"));
+    let mut told: Vec<String> =
+        errors.iter().map(|error| format!("{:.60}: {}", error.key, error.message)).collect();
+    // Failures are told as they happen.
+    told.sort();
+    for file in ["errors.ndjson", "dead_letters.ndjson", "snapshot.json"] {
+        let text = fs::read_to_string(folder.join("out").join(file)).unwrap();
+        assert!(!text.contains("canary-7f3a") && !text.contains("root:"), "{file}: {text}");
+    }
+    let mut settings = shown();
+    settings.add_filter(r"\.tmp\w+", "[TMP]");
+    settings.bind(|| insta::assert_snapshot!(told.join("\n")));
+}
+
+/// The call where no file may grow beyond `kib`, as on a disk that is full: a write fails instead of ending the process.
+fn on_a_full_disk(call: &Call, kib: u32) -> Finished {
+    let command = call.command();
+    let mut shell = Command::new("sh");
+    let blocks = kib * 2; // of 512 bytes
+    shell.args(["-c", &format!("trap '' XFSZ && ulimit -f {blocks} && exec \"$0\" \"$@\"")]);
+    shell.arg(command.get_program()).args(command.get_args());
+    let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    shell.envs(set).env_remove("PENSTOCK_LOG");
+    call.finished(shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+#[test]
+fn a_full_disk_fails_the_run_and_names_the_error() {
+    let keys = vec!["bad"; 2_000];
+    let (folder, document) = prepared(keys, &guest(MEMORY, "unreachable"));
+    let finished = on_a_full_disk(&call(&folder, &document).json(), 64).exits(1);
+    let snapshot: RunSnapshot = serde_json::from_str(&finished.stdout).unwrap();
+    assert!(snapshot.ledger.balanced, "{:?}", snapshot.ledger);
+    shown().bind(|| insta::assert_snapshot!(finished.stderr));
+}
+
+#[test]
+fn standard_output_that_is_full_fails_and_names_the_error() {
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Call::new(&["schema"]).command();
+    let output = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"error: No space left on device (os error 28)");
+}
