@@ -102,7 +102,7 @@ fn scaled(value: i32, loudness: i32, swell: i32) -> i16 {
 /// The sine of a phase, in units: two parabolas, which are a little fuller than a sine.
 fn sine(phase: u32) -> i32 {
     let half = (phase % (TURN / 2)).cast_signed() >> 2; // 0 to 8191, so that products fit
-    let arch = half * (8192 - half) >> 12;
+    let arch = (half * (8192 - half)) >> 12;
     if phase % TURN < TURN / 2 { arch } else { -arch }
 }
 

@@ -186,6 +186,7 @@ fn a_crash_of_the_compiler_is_the_modules_fault() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "to see that nobody waits for what hangs")]
 fn a_child_that_hangs_is_killed_with_all_it_started() {
     let ways = [
         "exec sleep 600",
