@@ -14,7 +14,7 @@
 //! | 7, 8 | memories and tables too large | `memory_that_is_too_large_from_the_start_*`, `gate::large_tables_*`, `limits::*` |
 //! | 9 | every kind of trap | `each_kind_of_trap_is_told_apart`, `failures::*` |
 //! | 10 | a panic with a message | `sandbox::a_panic_is_told_with_its_message_and_place` |
-//! | 11 | a trap in the middle of a batch | `a_trap_in_the_middle_costs_its_own_sample_and_no_order`, `modes::*` |
+//! | 11 | a trap in the middle of a batch | `a_trap_in_the_middle_costs_its_own_sample_and_no_other`, `modes::*` |
 //! | 12 | a trap on every sample | `a_storm_of_traps_*`, `sandbox::a_guest_that_traps_on_every_sample_*` |
 //! | 13 | calls after a trap or a deadline | all of `sandbox`, `failures` and `answers`: the next sample succeeds |
 //! | 14, 15, 19 | wrong pointers, lengths, overlaps, a lying allocator | `answers::*`, `corpus::answers_*` |
@@ -217,21 +217,24 @@ fn what_is_no_text_is_not_logged() {
 }
 
 #[test]
-fn a_trap_in_the_middle_costs_its_own_sample_and_no_order() {
+fn a_trap_in_the_middle_costs_its_own_sample_and_no_other() {
     let keys: Vec<String> =
         (0..32).map(|number| if number == 7 { "bad".into() } else { format!("{number:02}") }).collect();
     let (folder, document) = prepared(keys.iter().map(String::as_str), &guest(MEMORY, "unreachable"));
     let mut pipeline: Value = serde_json::from_slice(&fs::read(&document).unwrap()).unwrap();
     pipeline["threads"] = json!(2);
     pipeline["stages"][0]["wasm"]["concurrency"] = json!(4);
-    // What comes out is seen by what fails behind it, which is everything, one by one and in order.
+    // What comes out is seen by what fails behind it, which is everything, one by one.
     pipeline["stages"].as_array_mut().unwrap().push(json!({ "sleep": { "mean_ms": 0, "fail_rate": 1 } }));
     folder.document(&pipeline);
     call(&folder, &document).finish().exits(0).snapshot();
     let errors: Vec<FailureRecord> = lines(&folder.join("out/errors.ndjson"));
     let behind = errors.iter().filter(|error| error.stage == "2:sleep").map(|error| &*error.key);
+    // Threads that bring failures at the same time write them down in either order.
+    let mut behind: Vec<&str> = behind.collect();
+    behind.sort_unstable();
     let expected = keys.iter().map(String::as_str).filter(|key| *key != "bad");
-    assert!(behind.eq(expected), "{errors:?}");
+    assert!(behind.iter().copied().eq(expected), "{errors:?}");
     assert_eq!(errors.len(), 32);
 }
 

@@ -74,7 +74,7 @@ fn init_failure(how: &str) -> String {
 
 #[test]
 fn a_loop_in_init_ends_at_its_deadline() {
-    insta::assert_snapshot!(init_failure("init-loop"), @"bug: `init` failed: exceeded its deadline of 1000 ms CPU time (10 x `deadline_ms`, but at least 1000 ms)");
+    insta::assert_snapshot!(init_failure("init-loop"), @"bug: `init` failed: exceeded its deadline of 2500 ms CPU time (10 x `deadline_ms`, but at least 1000 ms)");
 }
 
 #[test]
