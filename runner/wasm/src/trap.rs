@@ -52,10 +52,16 @@ impl CallEnd {
                 call.instances
             ));
         }
-        let frames = error.downcast_ref::<WasmBacktrace>().map(names).unwrap_or_default();
+        let backtrace = error.downcast_ref::<WasmBacktrace>();
+        let frames = backtrace.map(names).unwrap_or_default();
         match error.downcast_ref::<Trap>() {
             Some(trap) => bug(format!("{}{}", describe(*trap, call.panic, &frames), called(&frames))),
-            None => Self::of_misuse(&format!("{error:#}"), call.output_limit),
+            None => {
+                // A backtrace stands first among what is said, in the engine's words.
+                let said = error.chain().skip(usize::from(backtrace.is_some()));
+                let said: Vec<String> = said.map(ToString::to_string).collect();
+                Self::of_misuse(&said.join(": "), &called(&frames), call.output_limit)
+            }
         }
     }
 
@@ -74,13 +80,13 @@ impl CallEnd {
     }
 
     /// Errors that are neither a trap nor ours come from reading what the guest gave: wrong pointers, invalid UTF-8,
-    /// too much of it.
-    fn of_misuse(said: &str, output_limit: u64) -> Self {
+    /// too much of it. `called` says where, if that is known.
+    fn of_misuse(said: &str, called: &str, output_limit: u64) -> Self {
         // The engine keeps this error's type to itself.
         let message = if said.contains("too much data is being copied") {
             format!("gave back more than {} MiB in one call", mib(output_limit))
         } else {
-            format!("gave back what cannot be read: {}", printable(said, MAX_REASON_BYTES))
+            format!("gave back what cannot be read: {}{called}", printable(said, MAX_REASON_BYTES))
         };
         Self::Fault(Fault::new(FailureClass::Contract, message))
     }

@@ -47,7 +47,7 @@ pub(crate) fn settings(params: serde_json::Value) -> StageSettings {
     StageSettings {
         name: "stage".into(),
         params,
-        deadline: Duration::from_millis(250),
+        deadline: Duration::from_millis(50),
         memory_bytes: 256 << 20,
         assets: [("words".to_owned(), Bytes::from_static(b"one two"))].into(),
         document_seed: 7,
