@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use penstock_runner::Stores;
-use penstock_s3_server::{Server, Settings};
+use penstock_s3_server::{Fault, Rclone, Server, Settings, Trouble};
 use penstock_tests::{Call, Folder, lines, photos};
 use penstock_types::config::DatasetConfig;
 use penstock_types::run::FailureRecord;
@@ -76,6 +77,77 @@ fn photos_are_the_same_batches_from_a_folder_and_from_a_bucket() {
     let mut document = in_input_order(7, 2);
     document["source"]["list"]["prefix"] = json!("scratch/photos/");
     assert_eq!(by_index, batches_of(stores(&dataset(&server)), document));
+}
+
+#[test]
+fn photos_are_the_same_batches_from_rclone() {
+    let root = Folder::new();
+    let bucket = root.join("playground");
+    for (key, bytes) in files(photos(), "") {
+        let file = bucket.join(key);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, bytes).unwrap();
+    }
+    let rclone = Rclone::serve(root.path(), "penstock-test", "penstock-test-secret");
+    let dataset = json!({
+        "aws_access_key_id": "penstock-test",
+        "aws_secret_access_key": "penstock-test-secret",
+        "bucket_name": "playground",
+        "endpoint_url": rclone.endpoint()
+    });
+    let mut folder = Stores::default();
+    folder.add_folder("photos", photos()).unwrap();
+    let expected = batches_of(folder, in_input_order(7, 2));
+    assert_eq!(batches_of(stores(&dataset), in_input_order(7, 2)), expected);
+}
+
+#[test]
+fn trouble_with_a_bucket_is_mended_by_a_retry_or_costs_the_samples_that_are_named() {
+    let server = bucket();
+    let passing = [
+        ("000000.jpg", Trouble::Status(500, "InternalError")),
+        ("000001.jpg", Trouble::SlowDown { after_s: 0 }),
+        ("000002.jpg", Trouble::Page(502)),
+        ("000003.jpg", Trouble::Reset),
+        ("000004.jpg", Trouble::ResetInBody(1_000)),
+        ("000005.jpg", Trouble::Truncated(1_000)),
+        ("000006.jpg", Trouble::OverLong(9)),
+        ("000007.jpg", Trouble::FlippedBit),
+        ("000008.jpg", Trouble::Slow(Duration::from_millis(50))),
+        ("000009.jpg", Trouble::Trickle(4_000, Duration::from_millis(1))),
+    ];
+    for (key, trouble) in passing {
+        server.inject(Fault::on(key, trouble).times(2));
+    }
+    let lasting = [
+        ("000020.jpg", Trouble::Status(403, "AccessDenied"), "denies reading"),
+        ("000021.jpg", Trouble::Status(404, "NoSuchKey"), "has no object"),
+        ("000022.jpg", Trouble::FlippedBit, "body checksum mismatch"),
+        ("000023.jpg", Trouble::Reset, "the connection failed"),
+    ];
+    for (key, trouble, _) in &lasting {
+        server.inject(Fault::on(*key, trouble.clone()));
+    }
+    let folder = Folder::new();
+    let file = folder.write("dataset.json", dataset(&server).to_string());
+    let document = folder.document(&json!({
+        "source": { "index": { "store": "photos" } },
+        "stages": [{ "fetch": { "concurrency": 16 } }, { "aggregate": { "size": 8 } }],
+    }));
+    let out = folder.join("out");
+    let finished = Call::run(&document).store("photos", &file).out(&out).json().finish().exits(0);
+    let snapshot = finished.snapshot();
+    assert!(snapshot.ledger.balanced);
+    assert_eq!((snapshot.ledger.total.delivered, snapshot.ledger.total.skipped), (96, 4));
+    let mut errors: Vec<FailureRecord> = lines(&out.join("errors.ndjson"));
+    errors.sort_by(|one, other| one.key.cmp(&other.key));
+    assert_eq!(errors.len(), lasting.len());
+    for (error, (key, _, said)) in errors.iter().zip(&lasting) {
+        assert!(error.key.ends_with(key) && error.message.contains(said), "{error:?}");
+    }
+    let troubled = server.seen().into_iter().filter(|seen| seen.trouble.is_some()).count();
+    // Twice each that passes, but once what is merely slow; once each that lasts and is known to, and all five attempts of the others.
+    assert_eq!(troubled, 8 * 2 + 2 + 2 + 2 * 5);
 }
 
 #[test]

@@ -4,13 +4,16 @@
 //! and gives the trouble it was told to give: a [`Trouble`] for the requests that a [`Fault`] picks. It sets
 //! `TCP_NODELAY`; without, every second answer would wait for an acknowledgement.
 //!
-//! It is no server for anything else: no multipart uploads, no versions, and listings are made from scratch for each page.
+//! It is no server for anything else: no multipart uploads, no versions, and listings are made from scratch for each page. [`Rclone`] is
+//! the other server that tests ask.
 #![warn(missing_docs)]
 
 mod bucket;
 mod connection;
 mod fault;
+mod rclone;
 mod server;
 
 pub use fault::{Fault, Trouble};
+pub use rclone::Rclone;
 pub use server::{Latency, Seen, Server, Settings};

@@ -7,7 +7,6 @@ mod fetch;
 mod folder;
 mod index;
 mod list;
-mod rclone;
 mod records;
 mod s3;
 mod s3_faults;

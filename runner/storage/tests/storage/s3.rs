@@ -8,11 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::future::join_all;
-use penstock_s3_server::{Fault, Server, Settings, Trouble};
+use penstock_s3_server::{Fault, Rclone, Server, Settings, Trouble};
 use penstock_storage::{Keys, S3Credentials, S3Settings, S3Store, Secret, Store, StoreError};
 
 use crate::conformance::{self, OBJECTS};
-use crate::rclone::Rclone;
 use crate::{folder_with, put};
 
 pub(crate) fn server() -> Server {
