@@ -6,15 +6,23 @@ use penstock_tests::workspace_metadata;
 use serde_json::Value;
 
 /// What a crate may depend on, of our own crates.
-const FLOORS: [(&str, &[&str]); 10] = [
+const FLOORS: [(&str, &[&str]); 11] = [
     ("penstock-types", &[]),
     ("penstock-engine", &["penstock-types"]),
     ("penstock-wasm", &["penstock-types", "penstock-engine"]),
     ("penstock-storage", &["penstock-types", "penstock-engine"]),
     ("penstock-runner", &["penstock-types", "penstock-engine", "penstock-wasm", "penstock-storage"]),
+    ("penstock-web", &["penstock-types", "penstock-runner"]),
     (
         "penstock",
-        &["penstock-types", "penstock-engine", "penstock-wasm", "penstock-storage", "penstock-runner"],
+        &[
+            "penstock-types",
+            "penstock-engine",
+            "penstock-wasm",
+            "penstock-storage",
+            "penstock-runner",
+            "penstock-web",
+        ],
     ),
     ("penstock-guest", &["penstock-guest-macros"]),
     ("penstock-guest-macros", &[]),
@@ -23,12 +31,14 @@ const FLOORS: [(&str, &[&str]); 10] = [
 ];
 
 /// Heavy dependencies and the only crates that may bring them in. Everything else about them is a module's matter.
-const HEAVY: [(&str, &[&str]); 5] = [
+const HEAVY: [(&str, &[&str]); 7] = [
     ("wasmtime", &["penstock-wasm"]),
     ("cap-std", &["penstock-storage"]),
     ("aws-sdk-s3", &["penstock-storage"]),
     ("clap", &["penstock", "make-data", "penstock-s3-server"]),
     ("comfy-table", &["penstock"]),
+    ("rusqlite", &["penstock-runner"]),
+    ("axum", &["penstock-web"]),
 ];
 
 /// What the pure floor does without.

@@ -1,0 +1,2 @@
+//! The HTTP API and the pages of `penstock serve`.
+#![warn(missing_docs)]
