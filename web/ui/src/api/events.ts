@@ -1,0 +1,229 @@
+// One event stream for the whole tab, shared by every page: browsers allow about six connections to a host.
+
+import type { Hello, LiveSample, LogEntry, RunSummary } from './types'
+
+/** What a page hears. `refetch` says that something may have been missed: fetch again whatever you show. */
+export interface Listener {
+  sample?(sample: LiveSample): void
+  state?(run: RunSummary): void
+  runs?(run: RunSummary): void
+  log?(run: string, entry: LogEntry): void
+  end?(run: RunSummary): void
+  refetch?(): void
+}
+
+export type Connection = 'idle' | 'connecting' | 'live' | 'reconnecting' | 'paused'
+
+/** The part of `EventSource` that is used. */
+export interface Source {
+  addEventListener(type: string, listener: (event: MessageEvent<string>) => void): void
+  onerror: ((event: Event) => void) | null
+  close(): void
+}
+
+export interface Timers {
+  set(task: () => void, after_ms: number): number
+  clear(timer: number): void
+}
+
+const EVENTS = ['hello', 'sample', 'state', 'runs', 'log', 'gap', 'end'] as const
+const FIRST_RETRY_MS = 500
+const LONGEST_RETRY_MS = 10_000
+/** The server says something every 15 s. A connection that is silent for longer is dead, whatever the browser thinks. */
+const SILENCE_MS = 40_000
+/** Runs wanted and not wanted any more within this time change the connection once. */
+const SETTLE_MS = 30
+
+interface Follower {
+  run: string | null
+  listener: Listener
+}
+
+/**
+ * Follows runs over one connection that it makes anew when it breaks or when other runs are wanted.
+ *
+ * Ids are `{epoch}-{n}`: `n` begins again when the server starts anew, so an id counts only within its epoch. A reconnect
+ * within an epoch goes on from the last id; any other one tells everybody to refetch.
+ */
+export class EventStream {
+  connection: Connection = 'idle'
+  #followers = new Set<Follower>()
+  #source: Source | null = null
+  #epoch: string | null = null
+  #last: { epoch: string; n: number } | null = null
+  #runsOfSource = ''
+  #retry_ms = FIRST_RETRY_MS
+  #retry: number | null = null
+  #settle: number | null = null
+  #silence: number | null = null
+  #helloSeen = false
+  #fresh = true
+
+  constructor(
+    private readonly open: (address: string) => Source,
+    private readonly timers: Timers,
+    private readonly onConnection: (connection: Connection) => void = () => {},
+  ) {}
+
+  /** Hears of one run, or with `null` of the list of runs only; gives the end of that. */
+  follow(run: string | null, listener: Listener): () => void {
+    const follower = { run, listener }
+    this.#followers.add(follower)
+    this.#settleSoon()
+    return () => {
+      if (this.#followers.delete(follower)) this.#settleSoon()
+    }
+  }
+
+  /** Lets go of the connection: nobody looks. */
+  pause(): void {
+    if (this.connection === 'paused') return
+    this.#close()
+    this.#say('paused')
+  }
+
+  /** Looks again. What happened in between is fetched, not replayed. */
+  resume(): void {
+    if (this.connection !== 'paused') return
+    this.#last = null
+    this.#say('idle')
+    this.#connect()
+  }
+
+  #settleSoon(): void {
+    if (this.connection === 'paused' || this.#settle !== null) return
+    this.#settle = this.timers.set(() => {
+      this.#settle = null
+      if (this.connection === 'paused') return
+      if (this.#followers.size === 0) {
+        this.#close()
+        this.#say('idle')
+      } else if (this.#source === null || this.#runs() !== this.#runsOfSource) {
+        // A run that was not followed until now has no last id of its own: its page refetches at `hello`.
+        this.#last = null
+        this.#connect()
+      }
+    }, SETTLE_MS)
+  }
+
+  #runs(): string {
+    const runs = new Set<string>()
+    for (const { run } of this.#followers) if (run !== null) runs.add(run)
+    return [...runs].sort().join(',')
+  }
+
+  #connect(): void {
+    this.#close()
+    if (this.#followers.size === 0) return
+    if (this.connection !== 'reconnecting') this.#say('connecting')
+    this.#runsOfSource = this.#runs()
+    const search = new URLSearchParams()
+    if (this.#runsOfSource) search.set('runs', this.#runsOfSource)
+    if (this.#last) search.set('last', `${this.#last.epoch}-${this.#last.n}`)
+    this.#fresh = this.#last === null
+    this.#helloSeen = false
+    const text = search.toString()
+    const source = this.open('/api/v1/events' + (text ? `?${text}` : ''))
+    this.#source = source
+    for (const type of EVENTS) {
+      source.addEventListener(type, (event) => {
+        if (this.#source === source) this.#hear(type, event)
+      })
+    }
+    source.onerror = () => {
+      if (this.#source === source) this.#broken()
+    }
+    this.#listenForSilence()
+  }
+
+  #hear(type: (typeof EVENTS)[number], event: MessageEvent<string>): void {
+    this.#listenForSilence()
+    const data: unknown = JSON.parse(event.data)
+    if (type === 'hello') {
+      this.#hello(data as Hello)
+      return
+    }
+    if (this.#isOld(event.lastEventId)) return
+    switch (type) {
+      case 'sample': {
+        const sample = data as LiveSample
+        this.#tell(sample.run, (listener) => listener.sample?.(sample))
+        break
+      }
+      case 'log': {
+        const { run, entry } = data as { run: string; entry: LogEntry }
+        this.#tell(run, (listener) => listener.log?.(run, entry))
+        break
+      }
+      case 'gap':
+        this.#tell((data as { run: string }).run, (listener) => listener.refetch?.())
+        break
+      case 'state':
+        this.#tell((data as RunSummary).id, (listener) => listener.state?.(data as RunSummary))
+        break
+      case 'end':
+        this.#tell((data as RunSummary).id, (listener) => listener.end?.(data as RunSummary))
+        break
+      case 'runs':
+        for (const { listener } of [...this.#followers]) listener.runs?.(data as RunSummary)
+        break
+    }
+  }
+
+  #hello({ epoch }: Hello): void {
+    this.#retry_ms = FIRST_RETRY_MS
+    this.#helloSeen = true
+    const restarted = this.#epoch !== null && this.#epoch !== epoch
+    this.#epoch = epoch
+    if (restarted) this.#last = null
+    this.#say('live')
+    if (restarted || this.#fresh) for (const { listener } of [...this.#followers]) listener.refetch?.()
+    this.#fresh = false
+  }
+
+  /** Whether an event was heard before; remembers it if not. */
+  #isOld(id: string): boolean {
+    const cut = id.lastIndexOf('-')
+    const n = Number(id.slice(cut + 1))
+    if (cut < 1 || !Number.isSafeInteger(n)) return false
+    const epoch = id.slice(0, cut)
+    if (this.#last && this.#last.epoch === epoch && n <= this.#last.n) return true
+    this.#last = { epoch, n }
+    return false
+  }
+
+  #tell(run: string, what: (listener: Listener) => void): void {
+    for (const follower of [...this.#followers]) if (follower.run === run) what(follower.listener)
+  }
+
+  #broken(): void {
+    this.#close()
+    this.#say('reconnecting')
+    const wait = this.#retry_ms
+    this.#retry_ms = Math.min(this.#retry_ms * 2, LONGEST_RETRY_MS)
+    this.#retry = this.timers.set(() => {
+      this.#retry = null
+      this.#connect()
+    }, wait)
+  }
+
+  #listenForSilence(): void {
+    if (this.#silence !== null) this.timers.clear(this.#silence)
+    this.#silence = this.timers.set(() => this.#broken(), this.#helloSeen ? SILENCE_MS : SILENCE_MS / 2)
+  }
+
+  #close(): void {
+    if (this.#retry !== null) this.timers.clear(this.#retry)
+    if (this.#silence !== null) this.timers.clear(this.#silence)
+    this.#retry = null
+    this.#silence = null
+    this.#source?.close()
+    this.#source = null
+  }
+
+  #say(connection: Connection): void {
+    if (this.connection === connection) return
+    this.connection = connection
+    this.onConnection(connection)
+  }
+}

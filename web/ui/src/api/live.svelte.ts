@@ -1,0 +1,37 @@
+// The event stream of this tab.
+
+import { EventStream, type Connection, type Listener, type Source } from './events'
+
+/** How long a tab nobody looks at keeps its connection. */
+const HIDDEN_MS = 60_000
+
+class Live {
+  connection = $state<Connection>('idle')
+  #stream = new EventStream(
+    (address) => new EventSource(address) as unknown as Source,
+    {
+      set: (task, after_ms) => window.setTimeout(task, after_ms),
+      clear: (timer) => window.clearTimeout(timer),
+    },
+    (connection) => (this.connection = connection),
+  )
+  #hidden: number | null = null
+
+  constructor() {
+    document.addEventListener('visibilitychange', () => {
+      if (this.#hidden !== null) window.clearTimeout(this.#hidden)
+      this.#hidden = null
+      if (document.visibilityState === 'hidden') this.#hidden = window.setTimeout(() => this.#stream.pause(), HIDDEN_MS)
+      else this.#stream.resume()
+    })
+    window.addEventListener('pagehide', () => this.#stream.pause())
+    window.addEventListener('pageshow', () => this.#stream.resume())
+  }
+
+  /** Hears of one run, or with `null` of the list of runs only; gives the end of that. */
+  follow(run: string | null, listener: Listener): () => void {
+    return this.#stream.follow(run, listener)
+  }
+}
+
+export const live = new Live()

@@ -1,0 +1,39 @@
+export interface Shortcut {
+  /** Keys one after the other: `['g', 'r']`. */
+  keys: string[]
+  does: string
+  act: () => void
+}
+
+const NEXT_KEY_MS = 1200
+
+/** Watches for shortcuts outside of fields; gives the end of that. */
+export function watchKeys(shortcuts: () => Shortcut[]): () => void {
+  let typed: string[] = []
+  let since = 0
+  const onKey = (event: KeyboardEvent) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return
+    if (event.timeStamp - since > NEXT_KEY_MS) typed = []
+    since = event.timeStamp
+    typed = [...typed, event.key]
+    const all = shortcuts()
+    const hit = all.find(({ keys }) => same(keys, typed)) ?? all.find(({ keys }) => same(keys, [event.key]))
+    if (hit) {
+      typed = []
+      event.preventDefault()
+      hit.act()
+    } else if (!all.some(({ keys }) => same(keys.slice(0, typed.length), typed))) {
+      typed = []
+    }
+  }
+  document.addEventListener('keydown', onKey)
+  return () => document.removeEventListener('keydown', onKey)
+}
+
+function same(a: string[], b: string[]): boolean {
+  return a.length === b.length && a.every((key, place) => key === b[place])
+}
+
+function isField(target: EventTarget | null): boolean {
+  return target instanceof Element && target.closest('input, textarea, select, [contenteditable="true"], .cm-editor, [data-keys]') !== null
+}

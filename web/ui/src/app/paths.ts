@@ -1,0 +1,56 @@
+// Paths with named places: `/runs/{id}/stages/{stage}`.
+
+/** Values of the named places if `path` has the form of `pattern`, else `null`. */
+export function match(pattern: string, path: string): Record<string, string> | null {
+  const wanted = pieces(pattern)
+  const found = pieces(path)
+  if (wanted.length !== found.length) return null
+  const params: Record<string, string> = {}
+  for (const [place, piece] of wanted.entries()) {
+    const value = found[place] as string
+    if (piece.startsWith('{') && piece.endsWith('}')) {
+      const decoded = decode(value)
+      if (decoded === null || decoded === '') return null
+      params[piece.slice(1, -1)] = decoded
+    } else if (piece !== value) {
+      return null
+    }
+  }
+  return params
+}
+
+/** The first of `patterns` that fits; patterns without named places go before those with, in the order given. */
+export function find<T extends { path: string }>(routes: readonly T[], path: string): { route: T; params: Record<string, string> } | null {
+  const exactFirst = [...routes].sort((a, b) => places(a.path) - places(b.path))
+  for (const route of exactFirst) {
+    const params = match(route.path, path)
+    if (params) return { route, params }
+  }
+  return null
+}
+
+/** `query` with `changes` applied; `null` and `''` take a parameter away. */
+export function changed(query: URLSearchParams, changes: Record<string, string | number | null | undefined>): URLSearchParams {
+  const next = new URLSearchParams(query)
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null || value === undefined || value === '') next.delete(name)
+    else next.set(name, String(value))
+  }
+  return next
+}
+
+function pieces(path: string): string[] {
+  return path.replace(/\/+$/, '').split('/')
+}
+
+function places(path: string): number {
+  return path.split('{').length - 1
+}
+
+function decode(piece: string): string | null {
+  try {
+    return decodeURIComponent(piece)
+  } catch {
+    return null
+  }
+}

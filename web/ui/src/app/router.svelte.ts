@@ -1,0 +1,66 @@
+import { tick } from 'svelte'
+
+import { changed } from './paths'
+
+/** Where the browser is. Pages read it; links and `go` change it. */
+class Place {
+  path = $state(window.location.pathname)
+  #search = $state(window.location.search)
+  query = $derived(new URLSearchParams(this.#search))
+
+  read(): void {
+    this.path = window.location.pathname
+    this.#search = window.location.search
+  }
+}
+
+export const place = new Place()
+
+/** Goes to an address of this site. */
+export function go(to: string, { replace = false } = {}): void {
+  const before = window.location.pathname
+  if (replace) window.history.replaceState(null, '', to)
+  else window.history.pushState(null, '', to)
+  place.read()
+  if (!replace && window.location.pathname !== before) void startOfPage()
+}
+
+/** Changes parameters of this page's address: what a reload, or somebody else who gets the link, would see. */
+export function setQuery(changes: Record<string, string | number | null | undefined>, { push = false } = {}): void {
+  const query = changed(place.query, changes).toString()
+  go(window.location.pathname + (query ? `?${query}` : '') + window.location.hash, { replace: !push })
+}
+
+/** Listens to links and to the browser's own buttons; gives the end of that. */
+export function listen(): () => void {
+  const onPop = () => place.read()
+  const onClick = (event: MouseEvent) => {
+    const to = target(event)
+    if (to === null) return
+    event.preventDefault()
+    go(to)
+  }
+  window.addEventListener('popstate', onPop)
+  document.addEventListener('click', onClick)
+  return () => {
+    window.removeEventListener('popstate', onPop)
+    document.removeEventListener('click', onClick)
+  }
+}
+
+/** The address a click leads to inside this site, or `null` when the browser should deal with it. */
+function target(event: MouseEvent): string | null {
+  if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return null
+  const link = (event.target as Element | null)?.closest('a')
+  if (!link || link.target || link.hasAttribute('download') || link.origin !== window.location.origin) return null
+  if (link.pathname.startsWith('/api/v1') || link.pathname.endsWith('.json') || link.pathname === '/metrics') return null
+  if (link.pathname === window.location.pathname && link.search === window.location.search && link.hash) return null
+  return link.pathname + link.search + link.hash
+}
+
+/** A new page begins at its top, and a screen reader there too. */
+async function startOfPage(): Promise<void> {
+  await tick()
+  window.scrollTo(0, 0)
+  document.getElementById('content')?.focus({ preventScroll: true })
+}

@@ -1,0 +1,24 @@
+import type { Component } from 'svelte'
+
+export interface PageProps {
+  params: Record<string, string>
+}
+
+/** A page that needs no place of its path may leave its props away. */
+export type Page = Component<PageProps> | Component<Record<string, never>>
+
+export interface Route {
+  path: string
+  title: string
+  page: () => Promise<{ default: Page }>
+}
+
+/** One line per page. Each is a chunk of its own, fetched when it is first opened. */
+export const routes: Route[] = [
+  { path: '/', title: 'Start', page: () => import('../pages/Start.svelte') },
+  { path: '/runs', title: 'Runs', page: () => import('../pages/Runs.svelte') },
+  { path: '/runs/{id}', title: 'Run', page: () => import('../pages/Run.svelte') },
+]
+
+/** What stands in front of every page while the server wants a token; none means that the pages tell the refusal. */
+export const signIn: (() => Promise<{ default: Component<{ onsignedin: () => void }> }>) | null = null

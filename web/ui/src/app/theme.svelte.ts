@@ -1,0 +1,46 @@
+export type Theme = 'system' | 'light' | 'dark'
+
+const KEY = 'penstock.theme'
+
+/** Light, dark, or as the system has it. Fixed on the root element, where `light-dark()` reads it. */
+class ThemeChoice {
+  choice = $state<Theme>(stored())
+  #systemDark = $state(darkWanted()?.matches ?? false)
+  /** What is seen now; canvases redraw when it changes. */
+  dark = $derived(this.choice === 'system' ? this.#systemDark : this.choice === 'dark')
+
+  constructor() {
+    apply(this.choice)
+    darkWanted()?.addEventListener('change', (event) => (this.#systemDark = event.matches))
+  }
+
+  set(choice: Theme): void {
+    this.choice = choice
+    apply(choice)
+    try {
+      if (choice === 'system') localStorage.removeItem(KEY)
+      else localStorage.setItem(KEY, choice)
+    } catch {
+      // Storage may be forbidden: the choice then lasts as long as the page.
+    }
+  }
+}
+
+export const theme = new ThemeChoice()
+
+function stored(): Theme {
+  try {
+    const value = localStorage.getItem(KEY)
+    return value === 'light' || value === 'dark' ? value : 'system'
+  } catch {
+    return 'system'
+  }
+}
+
+function apply(choice: Theme): void {
+  document.documentElement.style.colorScheme = choice === 'system' ? 'light dark' : choice
+}
+
+function darkWanted(): MediaQueryList | undefined {
+  return typeof window.matchMedia === 'function' ? window.matchMedia('(prefers-color-scheme: dark)') : undefined
+}

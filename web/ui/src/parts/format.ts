@@ -1,0 +1,127 @@
+// Figures as people read them: always with their unit, three or four digits, and a dash for what was not measured.
+
+export const NOT_MEASURED = '–'
+
+const THIN = '\u202f'
+
+export type Quantity = 'time' | 'rate' | 'share'
+
+export function figure(value: number | null | undefined, quantity: Quantity): string {
+  switch (quantity) {
+    case 'time':
+      return seconds(value)
+    case 'rate':
+      return rate(value)
+    case 'share':
+      return share(value)
+  }
+}
+
+/** A short time: `340 µs`, `25.3 ms`, `1.204 s`, `3 min 20 s`. */
+export function seconds(value: number | null | undefined): string {
+  if (missing(value)) return NOT_MEASURED
+  const size = Math.abs(value)
+  if (size === 0) return `0${THIN}ms`
+  if (size < 0.000_999_5) return `${digits(value * 1e6)}${THIN}µs`
+  if (size < 0.999_5) return `${digits(value * 1e3)}${THIN}ms`
+  if (size < 60) return `${digits(value)}${THIN}s`
+  return duration(value)
+}
+
+/** A long time: `42 s`, `3 min 20 s`, `2 h 05 min`, `3 d 4 h`. */
+export function duration(value: number | null | undefined): string {
+  if (missing(value)) return NOT_MEASURED
+  const whole = Math.max(0, Math.floor(value))
+  if (whole < 60) return `${whole}${THIN}s`
+  if (whole < 3600) return `${Math.floor(whole / 60)}${THIN}min ${two(whole % 60)}${THIN}s`
+  if (whole < 86_400) return `${Math.floor(whole / 3600)}${THIN}h ${two(Math.floor((whole % 3600) / 60))}${THIN}min`
+  return `${Math.floor(whole / 86_400)}${THIN}d ${Math.floor((whole % 86_400) / 3600)}${THIN}h`
+}
+
+/** A moment of a run, from its start: `0:07`, `12:30`, `1:02:05`; with tenths where `fine`. */
+export function clock(at_s: number, fine = false): string {
+  const sign = at_s < 0 ? '−' : ''
+  const tenths = Math.round(Math.abs(at_s) * 10)
+  const whole = fine ? Math.floor(tenths / 10) : Math.round(Math.abs(at_s))
+  const hours = Math.floor(whole / 3600)
+  const minutes = Math.floor((whole % 3600) / 60)
+  const text = hours > 0 ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`
+  return sign + text + (fine ? `.${tenths % 10}` : '')
+}
+
+export function rate(value: number | null | undefined): string {
+  return missing(value) ? NOT_MEASURED : `${digits(value)}${THIN}/s`
+}
+
+/** A share of 0 to 1 in per cent. 100 % and 0 % are said only of shares that are so to a tenth. */
+export function share(value: number | null | undefined): string {
+  if (missing(value)) return NOT_MEASURED
+  const percent = value * 100
+  if (percent > 99.95) return `100${THIN}%`
+  if (percent >= 99 || (percent > 0.05 && percent < 10)) return `${percent.toFixed(1)}${THIN}%`
+  return `${Math.round(percent)}${THIN}%`
+}
+
+/** A whole number with its thousands apart. */
+export function count(value: number | null | undefined): string {
+  if (missing(value)) return NOT_MEASURED
+  const text = Math.round(value).toString()
+  return text.replace(/\B(?=(\d{3})+$)/g, THIN)
+}
+
+export function bytes(value: number | null | undefined): string {
+  if (missing(value)) return NOT_MEASURED
+  let size = value
+  for (const unit of ['B', 'KiB', 'MiB', 'GiB', 'TiB']) {
+    if (Math.abs(size) < 1024 || unit === 'TiB') return `${unit === 'B' ? Math.round(size) : digits(size)}${THIN}${unit}`
+    size /= 1024
+  }
+  return NOT_MEASURED
+}
+
+/** The day and the time of a moment, where the reader is. */
+export function moment(rfc3339: string | null): string {
+  if (!rfc3339) return NOT_MEASURED
+  const date = new Date(rfc3339)
+  if (Number.isNaN(date.getTime())) return rfc3339
+  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`
+  return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`
+}
+
+/** How long ago a moment was: `just now`, `4 min ago`, `3 d ago`. */
+export function ago(rfc3339: string | null, now = Date.now()): string {
+  if (!rfc3339) return NOT_MEASURED
+  const gone = (now - new Date(rfc3339).getTime()) / 1000
+  if (Number.isNaN(gone)) return rfc3339
+  if (gone < 5) return 'just now'
+  if (gone < 60) return `${Math.floor(gone)}${THIN}s ago`
+  if (gone < 3600) return `${Math.floor(gone / 60)}${THIN}min ago`
+  if (gone < 86_400) return `${Math.floor(gone / 3600)}${THIN}h ago`
+  return `${Math.floor(gone / 86_400)}${THIN}d ago`
+}
+
+/** The part of a UUIDv7 that differs between runs of one day. */
+export function shortId(id: string): string {
+  return id.length > 12 ? id.slice(-8) : id
+}
+
+/** `sha256:` and the first digits. */
+export function shortDigest(digest: string): string {
+  return digest.replace(/^(sha256:)?([0-9a-f]{12})[0-9a-f]+$/, '$1$2…')
+}
+
+/** Four digits where they tell something, never more. */
+function digits(value: number): string {
+  const size = Math.abs(value)
+  if (size >= 10_000) return count(value)
+  const places = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 1 : 2
+  return value.toFixed(places)
+}
+
+function two(value: number): string {
+  return value.toString().padStart(2, '0')
+}
+
+function missing(value: number | null | undefined): value is null | undefined {
+  return value === null || value === undefined || !Number.isFinite(value)
+}

@@ -1,0 +1,19 @@
+import { svelte } from '@sveltejs/vite-plugin-svelte'
+import { svelteTesting } from '@testing-library/svelte/vite'
+import { defineConfig } from 'vitest/config'
+
+// `npm run dev` passes requests on to a server that runs beside it.
+const server = process.env.PENSTOCK_URL ?? 'http://127.0.0.1:7878'
+
+export default defineConfig(({ mode }) => ({
+  plugins: [svelte(), ...(mode === 'test' ? [svelteTesting()] : [])],
+  build: {
+    target: 'es2022',
+    // The server's policy is `default-src 'self'`: nothing may become a data: URL.
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    reportCompressedSize: true,
+  },
+  server: { proxy: { '/api/v1': server, '/api/openapi.json': server, '/metrics': server, '/health': server } },
+  test: { environment: 'jsdom', include: ['src/**/*.test.ts'] },
+}))
