@@ -2,6 +2,7 @@
 
 mod dataset;
 mod limits;
+mod server;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -13,6 +14,7 @@ use serde::Deserialize;
 
 pub use dataset::DatasetConfig;
 pub use limits::{CompileBounds, GateBounds, Limits};
+pub use server::{Budget, HostName, ListenAddress, RunBounds};
 pub use text::{BucketName, Endpoint, FilePath, FolderPath, IndexUrl, KeyPrefix, Region, SecretText};
 
 use crate::fault::{Pointer, SpecFault};
@@ -25,9 +27,24 @@ pub struct Config {
     /// The stores that pipelines may name.
     #[serde(default)]
     pub stores: BTreeMap<Name, StoreConfig>,
-    /// What strangers' modules may be and cost.
+    /// What strangers' modules and runs may be and cost.
     #[serde(default)]
     pub limits: Limits,
+    /// What all runs of a server may use at a time.
+    #[serde(default)]
+    pub budget: Budget,
+    /// Where a server listens.
+    #[serde(default)]
+    pub listen: Option<ListenAddress>,
+    /// Names that a server goes by, beside its addresses and `localhost`.
+    #[serde(default)]
+    pub hosts: Vec<HostName>,
+    /// A file with the token that a server wants from everybody. As written it is relative to the folder of the configuration.
+    #[serde(default)]
+    pub token_file: Option<FilePath>,
+    /// Where a server keeps modules, runs and their history. As written it is relative to the folder of the configuration.
+    #[serde(default)]
+    pub data_dir: Option<FolderPath>,
 }
 
 /// What a store's name stands for.
@@ -106,6 +123,12 @@ impl Config {
                     }
                 }
             }
+        }
+        if let Some(file) = &mut self.token_file {
+            file.0 = folder.join(&file.0);
+        }
+        if let Some(data) = &mut self.data_dir {
+            data.0 = folder.join(&data.0);
         }
         self
     }

@@ -4,7 +4,9 @@ use std::num::NonZeroU32;
 
 use serde::Deserialize;
 
-/// What modules may be, and what compiling them may use. A setting that is missing is as built in.
+use super::RunBounds;
+
+/// What modules may be, what compiling them may use, and what runs may ask for. A setting that is missing is as built in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -12,6 +14,8 @@ pub struct Limits {
     pub modules: GateBounds,
     /// What compiling one module may use.
     pub compile: CompileBounds,
+    /// What runs of a server may be.
+    pub runs: RunBounds,
 }
 
 /// How large and how deep a module may be. Counts are over all core modules of a component. The built-in bounds leave room for

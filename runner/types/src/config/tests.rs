@@ -79,6 +79,16 @@ fn each_malformed_configuration_is_told_where_and_why() {
             r#"{"stores": {"a": {"s3": {"bucket": "b", "credentials_file": "keys", "anonymous": true}}}}"#,
             r#"{"stores": {"a": {"s3": {"bucket": "b", "credentials_flie": "keys"}}}}"#,
             r#"{"stores": {"a": {"s3": {"bucket": "b", "index": "s"}, "x": 1}, "b": {"folder": {"rot": "."}}}, "limit": {}}"#,
+            r#"{"listen": "7700"}"#,
+            r#"{"listen": "localhost:7700"}"#,
+            r#"{"listen": 7700}"#,
+            r#"{"hosts": ["penstock.example.org:7700", "penstock", 5]}"#,
+            r#"{"hosts": "penstock"}"#,
+            r#"{"budget": {"threads": 0, "memory_mib": -1, "gpus": 1}}"#,
+            r#"{"limits": {"runs": {"queued": 0}}}"#,
+            r#"{"token": "0123456789abcdef"}"#,
+            r#"{"token_file": ""}"#,
+            r#"{"data_dir": 5}"#,
             &address,
             &bare,
             &inside,
@@ -130,7 +140,7 @@ fn every_field_reads_and_paths_are_relative_to_the_configuration() {
             "bucket": {"s3": {"bucket": "my-bucket", "prefix": "train", "endpoint": "http://[::1]:9000", "region": "us-east-1",
                 "path_style": false, "credentials_file": "keys", "anonymous": false, "index": "index.json", "reads": 128}},
             "public": {"s3": {"bucket": "open", "anonymous": true}}
-        }}"#,
+        }, "budget": {"threads": 24}, "listen": "[::1]:7700", "hosts": ["Penstock.example.org"], "token_file": "token", "data_dir": "/var/penstock"}"#,
     );
     let config =
         config.unwrap_or_else(|faults| panic!("{faults:#?}")).relative_to(Path::new("/etc/penstock"));
@@ -153,6 +163,11 @@ fn every_field_reads_and_paths_are_relative_to_the_configuration() {
     assert_eq!(photos.reads.unwrap().get(), 8);
     assert_eq!(shared.root.as_path(), Path::new("/mnt/shared"));
     assert_eq!((public.anonymous, public.prefix.as_str(), public.path_style), (true, "", None));
+    assert_eq!((config.budget.threads.unwrap().get(), config.budget.memory_mib), (24, None));
+    assert_eq!(config.listen.unwrap().address(), "[::1]:7700".parse().unwrap());
+    assert_eq!(config.hosts[0].as_str(), "penstock.example.org");
+    assert_eq!(config.token_file.unwrap().as_path(), Path::new("/etc/penstock/token"));
+    assert_eq!(config.data_dir.unwrap().as_path(), Path::new("/var/penstock"));
     assert_eq!(Config::read(b"{}"), Ok(Config::default()));
 }
 
@@ -203,6 +218,7 @@ fn limits_that_are_missing_are_as_built_in() {
     let limits = Limits {
         modules: GateBounds { functions: 7, ..GateBounds::default() },
         compile: CompileBounds { cpu_s, ..CompileBounds::default() },
+        runs: RunBounds::default(),
     };
     assert_eq!(config.limits, limits);
     assert_eq!(Config::read(b"{}").unwrap().limits, Limits::default());
@@ -211,6 +227,6 @@ fn limits_that_are_missing_are_as_built_in() {
 #[test]
 fn limits_that_are_none_are_told() {
     insta::assert_snapshot!(told(Config::read(
-        br#"{"limits": {"modules": {"functionz": 1, "nesting": -1}, "compile": {"cpu_s": 0}, "runs": {}}}"#
+        br#"{"limits": {"modules": {"functionz": 1, "nesting": -1}, "compile": {"cpu_s": 0}, "run": {}}}"#
     )));
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::server::{HostName, ListenAddress};
 use crate::spec::ObjectKey;
 
 /// Name of a bucket.
@@ -225,6 +226,23 @@ impl Text for SecretText {
     }
 }
 
+impl Text for ListenAddress {
+    const WANTED: &'static str = "an address and a port: `127.0.0.1:7700` or `[::1]:7700`";
+
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| "it is no address with a port".to_owned())
+    }
+}
+
+impl Text for HostName {
+    const WANTED: &'static str = "a host's name without port, such as `penstock.example.org`";
+
+    fn read(text: &str) -> Result<Self, String> {
+        only(text, 253, |letter| letter.is_ascii_alphanumeric() || ".-_".contains(letter))?;
+        Ok(Self(text.to_ascii_lowercase()))
+    }
+}
+
 fn path(text: &str) -> Result<PathBuf, String> {
     only(text, 4096, |letter| letter != '\0')?;
     Ok(PathBuf::from(text))
@@ -295,4 +313,15 @@ macro_rules! readable {
     )+ };
 }
 
-readable!(BucketName, KeyPrefix, Endpoint, Region, IndexUrl, FolderPath, FilePath, SecretText);
+readable!(
+    BucketName,
+    KeyPrefix,
+    Endpoint,
+    Region,
+    IndexUrl,
+    FolderPath,
+    FilePath,
+    SecretText,
+    ListenAddress,
+    HostName
+);

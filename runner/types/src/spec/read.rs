@@ -76,17 +76,20 @@ fn remove(document: &mut Value, mut steps: Vec<Step>, removed: &mut BTreeSet<Poi
     }
     let place = pointer(&steps);
     let Some(last) = steps.pop() else { return false };
+    // Places in a list must not move, so that the pointers of later faults are right: something else stands in.
+    let stand_in = match steps.last() {
+        Some(Step::Key(list)) if list == "stages" => json!({ "disaggregate": {} }),
+        _ => json!("x"),
+    };
     let Some(parent) = document.pointer_mut(pointer(&steps).as_str()) else { return false };
     match (last, parent) {
         (Step::Key(key), Value::Object(members)) => {
             removed.insert(place);
             members.shift_remove(&key).is_some()
         }
-        // The only list with a form of its own is the stages'. Their places must not move, so that the pointers of
-        // later faults are right: another stage stands in.
         (Step::Index(index), Value::Array(elements)) => match elements.get_mut(index) {
             Some(element) => {
-                *element = json!({ "disaggregate": {} });
+                *element = stand_in;
                 true
             }
             None => false,
