@@ -17,7 +17,7 @@ export interface Route {
 export const routes: Route[] = [
   { path: '/', title: 'Start', page: () => import('../pages/Start.svelte') },
   { path: '/runs', title: 'Runs', page: () => import('../pages/Runs.svelte') },
-  { path: '/runs/{id}', title: 'Run', page: () => import('../pages/Run.svelte') },
+  { path: '/runs/{run}', title: 'Run', page: () => import('../pages/Run.svelte') },
 ]
 
 /** What stands in front of every page while the server wants a token; none means that the pages tell the refusal. */

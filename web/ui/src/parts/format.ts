@@ -17,6 +17,11 @@ export function figure(value: number | null | undefined, quantity: Quantity): st
   }
 }
 
+/** A figure at an axis: round values without the digits that say nothing. */
+export function axisFigure(value: number, quantity: Quantity): string {
+  return value === 0 ? '0' : figure(value, quantity).replace(/\.(\d*?)0+(?=\D)/, (_, kept: string) => (kept ? `.${kept}` : ''))
+}
+
 /** A short time: `340 µs`, `25.3 ms`, `1.204 s`, `3 min 20 s`. */
 export function seconds(value: number | null | undefined): string {
   if (missing(value)) return NOT_MEASURED

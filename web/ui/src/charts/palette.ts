@@ -1,0 +1,48 @@
+// Colours of lines and of readiness, for canvases: they cannot read custom properties.
+
+export interface Stroke {
+  color: string
+  dash: number[]
+}
+
+// Chosen to stay apart for readers who do not tell red from green, and at 3:1 on their background. The dash differs too.
+const LIGHT = ['#0b6e75', '#b4530a', '#5b4bc4', '#a3195b', '#2f6f1f', '#1565c0', '#7a5b00', '#5d6970', '#8e24aa', '#b3261e']
+const DARK = ['#4cc4ca', '#f0a35e', '#a79bff', '#ff86b7', '#8bd06f', '#6fb1ff', '#e0c050', '#b0bec5', '#d79bf0', '#ff8a85']
+const DASHES = [[], [6, 3], [2, 2], [9, 3, 2, 3]]
+
+export function strokeOf(place: number, dark: boolean): Stroke {
+  const colors = dark ? DARK : LIGHT
+  return {
+    color: colors[place % colors.length] as string,
+    dash: DASHES[(place + Math.floor(place / colors.length)) % DASHES.length] as number[],
+  }
+}
+
+export interface Ink {
+  text: string
+  soft: string
+  grid: string
+  panel: string
+}
+
+export function inkOf(dark: boolean): Ink {
+  return dark
+    ? { text: '#e4eaec', soft: '#a8b4ba', grid: '#2a3237', panel: '#171c1f' }
+    : { text: '#14191b', soft: '#4a555b', grid: '#e6eaec', panel: '#ffffff' }
+}
+
+type Rgb = [number, number, number]
+
+// Lightness runs one way only, so the ramp can be read in grey too: empty stands out from the page, ready recedes.
+const RAMP_LIGHT: Rgb[] = [[148, 28, 32], [222, 119, 48], [244, 205, 128], [190, 227, 222]]
+const RAMP_DARK: Rgb[] = [[255, 150, 130], [222, 140, 60], [120, 112, 62], [24, 72, 74]]
+
+/** The colour of a readiness of 0 to 1. */
+export function readinessColor(value: number, dark: boolean): string {
+  const ramp = dark ? RAMP_DARK : RAMP_LIGHT
+  const at = Math.min(Math.max(value, 0), 1) * (ramp.length - 1)
+  const low = Math.min(Math.floor(at), ramp.length - 2)
+  const [a, b] = [ramp[low] as Rgb, ramp[low + 1] as Rgb]
+  const mixed = a.map((channel, place) => Math.round(channel + ((b[place] as number) - channel) * (at - low)))
+  return `rgb(${mixed.join(' ')})`
+}

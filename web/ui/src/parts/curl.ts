@@ -1,0 +1,13 @@
+/** The same request for a shell. The token, if the server wants one, is left for the reader to fill in. */
+export function curl(method: string, path: string, body?: unknown): string {
+  const parts = ['curl -sS']
+  if (method !== 'GET') parts.push(`-X ${method}`)
+  if (body !== undefined) parts.push(`-H ${quoted('content-type: application/json')}`, `-d ${quoted(JSON.stringify(body))}`)
+  parts.push(quoted(new URL(path, window.location.origin).href))
+  return parts.join(' ')
+}
+
+/** A word for a POSIX shell, whatever is in it. */
+export function quoted(text: string): string {
+  return `'${text.replaceAll("'", `'\\''`)}'`
+}

@@ -1,0 +1,127 @@
+// One run as it goes on: its details, refreshed while it lives, and its newest live sample.
+
+import { ApiError, problemOf } from '../api/client'
+import { api } from '../api/endpoints'
+import { live } from '../api/live.svelte'
+import type { LiveSample, LogEntry, Problem, RunDetail, RunState, RunSummary } from '../api/types'
+
+/** How often the figures since the start are fetched while the run lives. */
+const REFRESH_MS = 2000
+/** How many live samples a mean of now is made of: 5 s. */
+const RECENT = 20
+
+export function isOver(state: RunState): boolean {
+  return state === 'completed' || state === 'failed' || state === 'stopped' || state === 'interrupted'
+}
+
+/** The last run seen, so that going from one of its pages to the next does not begin with nothing. */
+let seen: RunDetail | null = null
+
+export class RunFeed {
+  detail = $state.raw<RunDetail | null>(null)
+  problem = $state.raw<Problem | null>(null)
+  /** Counts live samples; what is drawn from `sample` and `recent` reads it. */
+  beat = $state(0)
+  over = $derived(this.detail !== null && isOver(this.detail.state))
+  sample: LiveSample | null = null
+  recent: LiveSample[] = []
+  /** When the newest sample came, on the page's own clock. */
+  heard_ms: number | null = null
+  #fetched_ms = 0
+  #fetching: AbortController | null = null
+  #later: number | undefined
+  #onSample = new Set<(sample: LiveSample) => void>()
+  #onRefetch = new Set<() => void>()
+  #onLog = new Set<(entry: LogEntry) => void>()
+
+  constructor(readonly id: string) {
+    if (seen?.id === id) this.detail = seen
+  }
+
+  /** Begins to follow; gives the end of that. */
+  start(): () => void {
+    void this.refresh()
+    const end = live.follow(this.id, {
+      sample: (sample) => this.#hear(sample),
+      state: (run) => this.#change(run),
+      end: (run) => {
+        this.#change(run)
+        this.refetch()
+      },
+      log: (_, entry) => this.#onLog.forEach((hear) => hear(entry)),
+      refetch: () => this.refetch(),
+    })
+    return () => {
+      end()
+      this.#fetching?.abort()
+      window.clearTimeout(this.#later)
+    }
+  }
+
+  onSample(hear: (sample: LiveSample) => void): () => void {
+    this.#onSample.add(hear)
+    return () => this.#onSample.delete(hear)
+  }
+
+  onRefetch(fetch: () => void): () => void {
+    this.#onRefetch.add(fetch)
+    return () => this.#onRefetch.delete(fetch)
+  }
+
+  onLog(hear: (entry: LogEntry) => void): () => void {
+    this.#onLog.add(hear)
+    return () => this.#onLog.delete(hear)
+  }
+
+  /** Fetches everything again: something may have been missed. */
+  refetch(): void {
+    this.recent = []
+    void this.refresh()
+    this.#onRefetch.forEach((fetch) => fetch())
+  }
+
+  /** Fetches the details; a failure leaves what is shown and is told. */
+  async refresh(): Promise<void> {
+    this.#fetching?.abort()
+    const fetching = new AbortController()
+    this.#fetching = fetching
+    this.#fetched_ms = performance.now()
+    try {
+      this.take(await api.run(this.id, fetching.signal))
+      this.problem = null
+    } catch (cause) {
+      if (fetching.signal.aborted) return
+      this.problem = problemOf(cause)
+      // A run that is not there stays away; a server that does not answer may come back.
+      if (!(cause instanceof ApiError) || cause.problem.status === 0 || cause.problem.status >= 500) {
+        this.#later = window.setTimeout(() => void this.refresh(), REFRESH_MS)
+      }
+    }
+  }
+
+  take(detail: RunDetail): void {
+    this.detail = detail
+    seen = detail
+  }
+
+  /** Seconds since the run's start, as of its newest sample or details. */
+  elapsed(): number {
+    const elapsed_s = this.detail?.elapsed_s ?? 0
+    return this.over ? elapsed_s : Math.max(elapsed_s, this.sample?.t1_s ?? 0)
+  }
+
+  #hear(sample: LiveSample): void {
+    if (this.sample && sample.t1_s <= this.sample.t1_s) return
+    this.sample = sample
+    this.recent = [...this.recent.slice(1 - RECENT), sample]
+    this.heard_ms = performance.now()
+    this.beat++
+    this.#onSample.forEach((hear) => hear(sample))
+    if (performance.now() - this.#fetched_ms > REFRESH_MS) void this.refresh()
+  }
+
+  #change(run: RunSummary): void {
+    if (this.detail) this.take({ ...this.detail, ...run })
+    void this.refresh()
+  }
+}

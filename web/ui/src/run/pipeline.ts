@@ -1,0 +1,52 @@
+// A pipeline as people look at it: source, stages and sink in a row, each with the queue at its exit.
+
+import type { LiveSample, Metric, QueueRecord, RunSnapshot, StageRecord } from '../api/types'
+
+export interface Step {
+  /** `2:fetch`. */
+  id: string
+  name: string
+  kind: string
+  /** `null` for source and sink, which do no work of their own. */
+  stage: StageRecord | null
+  queue: QueueRecord
+}
+
+const QUEUE = '_queue'
+
+export function queueOf(stageId: string): string {
+  return stageId + QUEUE
+}
+
+/** The steps of a snapshot, first to last: one per queue. */
+export function stepsOf(snapshot: RunSnapshot): Step[] {
+  const stages = new Map(snapshot.stages.map((stage) => [stage.id, stage]))
+  return snapshot.queues.map((queue, place) => {
+    const id = queue.id.endsWith(QUEUE) ? queue.id.slice(0, -QUEUE.length) : queue.id
+    const stage = stages.get(id) ?? null
+    const name = stage?.name ?? id.replace(/^\d+:/, '')
+    const kind = stage?.kind ?? (place === 0 ? 'source' : place === snapshot.queues.length - 1 ? 'sink' : name)
+    return { id, name, kind, stage, queue }
+  })
+}
+
+/**
+ * Names that tell the steps apart: two stages `aggregate` are `aggregate` 1 and 5 by their place.
+ */
+export function labelsOf(steps: Step[]): Map<string, string> {
+  const times = new Map<string, number>()
+  for (const { name } of steps) times.set(name, (times.get(name) ?? 0) + 1)
+  return new Map(steps.map(({ id, name }) => [id, (times.get(name) ?? 0) > 1 ? id : name]))
+}
+
+/** The mean of a share of time or a rate over live samples, each weighed by its length; `null` if none measured it. */
+export function recentMean(samples: LiveSample[], id: string, metric: Metric): number | null {
+  let [sum, length] = [0, 0]
+  for (const { values, t0_s, t1_s } of samples) {
+    const value = values[id]?.[metric]
+    if (value === null || value === undefined) continue
+    sum += value * (t1_s - t0_s)
+    length += t1_s - t0_s
+  }
+  return length > 0 ? sum / length : null
+}

@@ -1,0 +1,148 @@
+// The series of one run for the window that is looked at, and the readiness of the whole run beside it.
+
+import { problemOf } from '../api/client'
+import { api } from '../api/endpoints'
+import type { Metric, Problem } from '../api/types'
+import { bucketFor, joined, tableOf, wholeBuckets, type SeriesTable } from '../charts/series'
+import { rangeOf, type Window } from '../charts/window'
+import type { RunFeed } from './feed.svelte'
+
+const METRICS: Metric[] = [
+  'ave_time_s',
+  'tasks_per_s',
+  'failures_per_s',
+  'busy',
+  'thread_wait',
+  'blocked',
+  'readiness',
+  'qps',
+  'ave_get_time_s',
+  'ave_put_time_s',
+  'starved',
+]
+/** Buckets across a chart. */
+const POINTS = 400
+/** While following: in less than a second most pipelines finish a handful of items, and rates become noise. */
+const LEAST_FOLLOWED_S = 1
+/** How much of the run goes by before its overview is fetched again, and how long at least. */
+const OVERVIEW_SHARE = 0.01
+const OVERVIEW_LEAST_S = 2
+
+/**
+ * All figures shown come from the server's sums in buckets of one width. What is new is fetched as buckets too: a live sample
+ * says only that there is something new. A mean of the samples' means would not be the mean.
+ */
+export class RunSeries {
+  /** Counts changes of `table`. */
+  tick = $state(0)
+  /** Counts changes of `overview`. */
+  overviewTick = $state(0)
+  problem = $state.raw<Problem | null>(null)
+  loading = $state(true)
+  table: SeriesTable | null = null
+  overview: SeriesTable | null = null
+  #window: Window | null = null
+  #loading: AbortController | null = null
+  #adding = false
+  #overviewLoading = false
+
+  constructor(private readonly feed: RunFeed) {}
+
+  start(): () => void {
+    const ends = [
+      this.feed.onSample(({ t1_s }) => {
+        void this.#add(t1_s)
+        void this.#refreshOverview(t1_s)
+      }),
+      this.feed.onRefetch(() => {
+        if (this.#window) void this.load(this.#window)
+        void this.loadOverview()
+      }),
+    ]
+    return () => {
+      ends.forEach((end) => end())
+      this.#loading?.abort()
+    }
+  }
+
+  /** Fetches what a window shows. */
+  async load(window: Window): Promise<void> {
+    this.#window = window
+    this.#loading?.abort()
+    const loading = new AbortController()
+    this.#loading = loading
+    const elapsed_s = this.feed.elapsed()
+    const { from_s, to_s } = rangeOf(window, elapsed_s)
+    const bucket_s = bucketFor(to_s - from_s, POINTS, window.follow ? LEAST_FOLLOWED_S : 0)
+    // The last bucket of a run that is over may be a part of one.
+    const end_s = this.feed.over ? Math.ceil(Math.min(to_s, elapsed_s) / bucket_s - 1e-6) * bucket_s : Math.min(to_s, elapsed_s)
+    const wanted = wholeBuckets(from_s, end_s, bucket_s)
+    if (wanted.points === 0) {
+      this.loading = false
+      return
+    }
+    this.loading = true
+    try {
+      this.table = tableOf(await api.series(this.feed.id, { ...wanted, metrics: METRICS }, loading.signal))
+      this.problem = null
+      this.loading = false
+      this.tick++
+    } catch (cause) {
+      if (loading.signal.aborted) return
+      this.problem = problemOf(cause)
+      this.loading = false
+    }
+  }
+
+  async loadOverview(): Promise<void> {
+    const elapsed_s = this.feed.elapsed()
+    const wanted = wholeBuckets(0, elapsed_s, bucketFor(elapsed_s, POINTS, LEAST_FOLLOWED_S))
+    if (wanted.points === 0 || this.#overviewLoading) return
+    this.#overviewLoading = true
+    try {
+      this.overview = tableOf(await api.series(this.feed.id, { ...wanted, metrics: ['readiness'] }))
+      this.overviewTick++
+    } catch {
+      // The window's own fetch tells; this strip keeps what it has until the next time.
+    } finally {
+      this.#overviewLoading = false
+    }
+  }
+
+  /** Fetches the buckets that are complete by `now_s` and not yet here. */
+  async #add(now_s: number): Promise<void> {
+    const window = this.#window
+    if (!window?.follow || this.#adding || this.loading) return
+    const { table } = this
+    if (!table || bucketFor(rangeOf(window, now_s).to_s - rangeOf(window, now_s).from_s, POINTS, LEAST_FOLLOWED_S) !== table.bucket_s) {
+      if (wholeBuckets(0, now_s, table?.bucket_s ?? LEAST_FOLLOWED_S).points > 0) await this.load(window)
+      return
+    }
+    const wanted = wholeBuckets(table.to_s, now_s, table.bucket_s)
+    if (wanted.points === 0) return
+    this.#adding = true
+    try {
+      const tail = tableOf(await api.series(this.feed.id, { ...wanted, metrics: METRICS }))
+      // Another window may have been opened, or the series fetched again, in the meantime.
+      if (this.table !== table || this.#window !== window) return
+      const { from_s } = rangeOf(window, now_s)
+      const next = joined(table, tail, from_s)
+      if (next) {
+        this.table = next
+        this.problem = null
+        this.tick++
+      } else {
+        await this.load(window)
+      }
+    } catch (cause) {
+      this.problem = problemOf(cause)
+    } finally {
+      this.#adding = false
+    }
+  }
+
+  async #refreshOverview(now_s: number): Promise<void> {
+    const behind_s = now_s - (this.overview?.to_s ?? 0)
+    if (behind_s > Math.max(OVERVIEW_LEAST_S, now_s * OVERVIEW_SHARE)) await this.loadOverview()
+  }
+}
