@@ -39,6 +39,11 @@ export interface SeriesQuery {
   metrics?: Metric[]
 }
 
+/** A key for one submission. `randomUUID` is missing in pages that came without TLS. */
+export function newKey(): string {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('')
+}
+
 const run = (id: string) => `/runs/${encodeURIComponent(id)}`
 
 export const api = {
@@ -49,6 +54,7 @@ export const api = {
 
   runs: (query: RunsQuery = {}, signal?: AbortSignal) => get<Page<RunSummary>>('/runs', { ...query }, signal),
   run: (id: string, signal?: AbortSignal) => get<RunDetail>(run(id), {}, signal),
+  /** `key` makes a second try of the same submission harmless: see `newKey`. */
   submit: (document: PipelineDocument, key: string) =>
     post<RunDetail>('/runs', document, {}, { 'idempotency-key': key }),
   stop: (id: string) => post<RunDetail>(`${run(id)}/stop`),

@@ -18,6 +18,10 @@ export const routes: Route[] = [
   { path: '/', title: 'Start', page: () => import('../pages/Start.svelte') },
   { path: '/runs', title: 'Runs', page: () => import('../pages/Runs.svelte') },
   { path: '/runs/{run}', title: 'Run', page: () => import('../pages/Run.svelte') },
+  { path: '/runs/{run}/stages/{stage}', title: 'Stage', page: () => import('../pages/RunStage.svelte') },
+  { path: '/runs/{run}/errors', title: 'Errors', page: () => import('../pages/RunErrors.svelte') },
+  { path: '/runs/{run}/logs', title: 'Logs', page: () => import('../pages/RunLogs.svelte') },
+  { path: '/runs/{run}/spec', title: 'Document', page: () => import('../pages/RunSpec.svelte') },
 ]
 
 /** What stands in front of every page while the server wants a token; none means that the pages tell the refusal. */
