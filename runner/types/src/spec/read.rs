@@ -32,6 +32,11 @@ impl Spec {
     }
 }
 
+/// Reads JSON of any shape. Fails with everything that is wrong with it, up to [`MAX_FAULTS`].
+pub fn read_value<T: DeserializeOwned>(value: Value) -> Result<T, Vec<SpecFault>> {
+    read_all(value, Vec::new(), |_| Vec::new())
+}
+
 /// Reads JSON whose `faults` so far are known, and lets `check` look at what serde is content with. Fails with everything
 /// that is wrong, up to [`MAX_FAULTS`].
 ///
