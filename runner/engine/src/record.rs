@@ -2,7 +2,9 @@ use penstock_types::run::{QueueRecord, StageRecord, Window};
 use penstock_types::stats::{QueueSums, TaskSums, Tick};
 
 use crate::graph::{Graph, Node};
+use crate::running::Stretch;
 use crate::schedule::Reading;
+use crate::shared::Pulse;
 
 /// Turns the sums of a run into records with names.
 #[derive(Debug)]
@@ -57,15 +59,35 @@ impl Recorder {
 
     /// What was done between two readings.
     pub(crate) fn window(&self, from: &Reading, to: &Reading) -> Window {
-        let stages: Vec<TaskSums> =
-            to.stages.iter().zip(&from.stages).map(|(to, from)| to.since(from)).collect();
-        let queues: Vec<QueueSums> =
-            to.queues.iter().zip(&from.queues).map(|(to, from)| to.since(from)).collect();
         Window {
             t0_s: from.at.seconds(),
             t1_s: to.at.seconds(),
-            stages: self.stages(&stages),
-            queues: self.queues(&queues),
+            stages: self.stages(&stage_sums(from, to)),
+            queues: self.queues(&queue_sums(from, to)),
         }
     }
+
+    /// The same as sums.
+    pub(crate) fn stretch(&self, from: &Reading, pulse: &Pulse) -> Stretch {
+        let to = &pulse.reading;
+        Stretch {
+            t0: from.at,
+            t1: to.at,
+            stages: stage_sums(from, to),
+            queues: queue_sums(from, to),
+            state: pulse.state,
+            expected: pulse.expected,
+            delivered: pulse.delivered,
+            failed_samples: pulse.failed_samples,
+            occupancy: pulse.occupancy.clone(),
+        }
+    }
+}
+
+fn stage_sums(from: &Reading, to: &Reading) -> Vec<TaskSums> {
+    to.stages.iter().zip(&from.stages).map(|(to, from)| to.since(from)).collect()
+}
+
+fn queue_sums(from: &Reading, to: &Reading) -> Vec<QueueSums> {
+    to.queues.iter().zip(&from.queues).map(|(to, from)| to.since(from)).collect()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use penstock_types::ledger::Ledger;
 use penstock_types::run::{FailureGroup, QueueRecord, RunState, StageRecord, Window};
-use penstock_types::stats::Tick;
+use penstock_types::stats::{QueueSums, TaskSums, Tick};
 use tokio::runtime::Handle;
 
 use crate::clock::Clock;
@@ -26,6 +26,32 @@ pub trait Observer: Send + Sync {
     fn on_failure(&self, failure: &Failure);
     /// A measuring interval is over; the last one may be shorter.
     fn on_window(&self, window: &Window);
+    /// A stretch of at most 250 ms is over: what to keep of a run, since sums can be merged and figures cannot. Stretches
+    /// follow each other without a gap, end at every interval's border too, and the last one at the run's end.
+    fn on_sums(&self, _stretch: &Stretch) {}
+}
+
+/// What a run added up between two moments, and what it was doing at the later one.
+#[derive(Clone, Debug)]
+pub struct Stretch {
+    /// Its begin.
+    pub t0: Tick,
+    /// Its end.
+    pub t1: Tick,
+    /// What the stages added up in it, first to last.
+    pub stages: Vec<TaskSums>,
+    /// What the queues added up in it, first to last.
+    pub queues: Vec<QueueSums>,
+    /// What the run was doing at its end.
+    pub state: RunState,
+    /// How many samples the source makes in all, if it was known by then.
+    pub expected: Option<u64>,
+    /// Samples that the consumer had taken by then, since the run's start.
+    pub delivered: u64,
+    /// Samples that had failed by then, since the run's start.
+    pub failed_samples: u64,
+    /// Items in each queue at its end.
+    pub occupancy: Vec<usize>,
 }
 
 /// A run, seen at one moment.
@@ -175,25 +201,54 @@ impl RunHandle {
         self.view()
     }
 
-    /// Reads the sums at the end of every interval, and of the last, shorter one, and reports what was done in between.
+    /// Reads the sums at the end of every interval and in between, and of the last, shorter ones, and reports what was done
+    /// since the reading before.
     fn keep_time(&self, interval: Duration) {
+        let (mut windows, mut stretches) = (Grid::of(interval), Grid::of(interval.min(STRETCH)));
         // Source and consumer have been at work for a while: what they did belongs to the first window.
+        let mut at_window = self.recorder.nothing();
         let mut before = self.recorder.nothing();
-        let mut border = Tick::ZERO;
         loop {
-            // After a stall the next border is the next one to come, not one of those that were missed.
-            while border <= before.at {
-                border = border.after(interval);
-            }
+            let border = windows.border.min(stretches.border);
             let over = self.shared.wait_until(border);
-            let now = self.shared.read();
+            let pulse = self.shared.pulse();
+            let now = &pulse.reading;
             if now.at > before.at {
-                self.shared.observer().on_window(&self.recorder.window(&before, &now));
+                self.shared.observer().on_sums(&self.recorder.stretch(&before, &pulse));
             }
-            before = now;
+            if (over || now.at >= windows.border) && now.at > at_window.at {
+                self.shared.observer().on_window(&self.recorder.window(&at_window, now));
+                at_window = now.clone();
+            }
+            windows.pass(now.at);
+            stretches.pass(now.at);
+            before = pulse.reading;
             if over {
                 return;
             }
+        }
+    }
+}
+
+/// Longest time between two readings of the sums.
+const STRETCH: Duration = Duration::from_millis(250);
+
+/// Moments at equal distances.
+struct Grid {
+    step: Duration,
+    /// The next one to come.
+    border: Tick,
+}
+
+impl Grid {
+    fn of(step: Duration) -> Self {
+        Self { step, border: Tick::ZERO.after(step) }
+    }
+
+    /// After a stall the next border is the next one to come, not one of those that were missed.
+    fn pass(&mut self, now: Tick) {
+        while self.border <= now {
+            self.border = self.border.after(self.step);
         }
     }
 }

@@ -364,6 +364,21 @@ impl Schedule {
         }
     }
 
+    /// Samples that the consumer has taken.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.queues.last().map_or(0, Queue::taken)
+    }
+
+    /// Samples that failed.
+    pub(crate) fn failed_samples(&self) -> u64 {
+        self.log.samples()
+    }
+
+    /// Items in each queue.
+    pub(crate) fn occupancy(&self) -> Vec<usize> {
+        self.queues.iter().map(Queue::items).collect()
+    }
+
     /// The books at this moment.
     pub(crate) fn ledger(&self) -> Ledger {
         let stages = std::iter::once(self.source.book())

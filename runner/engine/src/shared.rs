@@ -73,6 +73,18 @@ pub(crate) struct Look {
     pub(crate) failures_not_listed: u64,
 }
 
+/// What is looked at several times a second.
+pub(crate) struct Pulse {
+    pub(crate) reading: Reading,
+    pub(crate) state: RunState,
+    pub(crate) expected: Option<u64>,
+    /// Samples that the consumer has taken.
+    pub(crate) delivered: u64,
+    pub(crate) failed_samples: u64,
+    /// Items in each queue.
+    pub(crate) occupancy: Vec<usize>,
+}
+
 impl Shared {
     pub(crate) fn new(
         graph: &Graph,
@@ -274,11 +286,18 @@ impl Shared {
         }
     }
 
-    /// All sums at this moment.
-    pub(crate) fn read(&self) -> Reading {
+    /// All sums at this moment, and what the run is doing.
+    pub(crate) fn pulse(&self) -> Pulse {
         let mut state = self.lock();
         let now = state.ended_at.unwrap_or_else(|| self.clock.now());
-        state.schedule.read(now)
+        Pulse {
+            reading: state.schedule.read(now),
+            state: state.run_state(),
+            expected: state.expected,
+            delivered: state.schedule.delivered(),
+            failed_samples: state.schedule.failed_samples(),
+            occupancy: state.schedule.occupancy(),
+        }
     }
 
     /// Everything about the run at one moment.

@@ -102,7 +102,7 @@ impl OutputFolder {
 
     pub(crate) fn write_failure(&self, failure: &Failure, stage: Option<&LetterStage>) {
         self.note(self.errors.write(&failure.record));
-        if let (Some(sample), Some(stage)) = (&failure.dead_letter, stage) {
+        if let (Some(sample), Some(stage)) = (failure.dead_letter(), stage) {
             self.note(self.dead_letters.write(&DeadLetter::new(&failure.record, stage, sample)));
         }
     }

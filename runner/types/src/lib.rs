@@ -10,6 +10,7 @@ pub mod plan;
 pub mod policy;
 pub mod run;
 pub mod schema;
+pub mod series;
 pub mod spec;
 pub mod stats;
 pub mod text;

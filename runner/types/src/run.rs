@@ -45,8 +45,94 @@ pub struct RunSnapshot {
     pub failures_not_listed: u64,
 }
 
+/// One run in a list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunSummary {
+    /// Names the run; ids of later runs sort behind it.
+    pub id: String,
+    /// The pipeline's name.
+    pub name: String,
+    /// What it is doing, or how it ended.
+    pub state: RunState,
+    /// Why it failed; `null` unless it did.
+    pub error: Option<String>,
+    /// When it was submitted, RFC 3339 in UTC.
+    pub submitted_at: String,
+    /// When it started; `null` before that.
+    pub started_at: Option<String>,
+    /// When it ended; `null` before that. Of a run whose process died: when the next one found it.
+    pub ended_at: Option<String>,
+    /// Seconds from its start to its end, or until now; `null` before it started.
+    pub elapsed_s: Option<f64>,
+    /// Worker threads it is admitted for.
+    pub threads: u32,
+    /// Memory it is admitted for, in MiB.
+    pub memory_mib: u64,
+    /// Samples that its consumer has taken; `null` before it started.
+    pub samples: Option<u64>,
+    /// How many samples its source makes in all; `null` as long as it does not know, or when there is no end.
+    pub expected: Option<u64>,
+    /// Samples that failed.
+    pub failed_samples: u64,
+    /// Readiness of the sink queue over the whole run.
+    pub readiness: Option<f64>,
+    /// Mean time its consumer waited for an item, in seconds.
+    pub wait_s: Option<f64>,
+    /// Items that its consumer took per second.
+    pub qps: Option<f64>,
+    /// The modules it runs, `name@version`, in the order of its stages.
+    pub modules: Vec<String>,
+}
+
+/// One run and everything it has done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunDetail {
+    /// As in a list.
+    #[serde(flatten)]
+    pub summary: RunSummary,
+    /// While it is queued: what it waits for, with the arithmetic.
+    pub waiting: Option<String>,
+    /// Its figures; `null` before it started.
+    pub snapshot: Option<RunSnapshot>,
+    /// The run whose document it repeats.
+    pub cloned_from: Option<String>,
+    /// Why what is kept of it over time is not whole; `null` while it is.
+    pub history: Option<String>,
+    /// Failed samples that are counted in its figures and not kept one by one.
+    pub errors_left_out: u64,
+    /// Log lines that are not kept any more.
+    pub logs_left_out: u64,
+}
+
+/// One failed sample of a run, with what came into the stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunError {
+    /// Its number in the run, from 1.
+    pub number: u64,
+    /// What failed.
+    #[serde(flatten)]
+    pub failure: FailureRecord,
+    /// When, in seconds since the run's start.
+    pub at_s: f64,
+    /// The head of what came into the stage; `null` when the sample had no fields.
+    pub payload: Option<Vec<PayloadField>>,
+}
+
+/// A field of a failed sample, in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PayloadField {
+    /// Its name.
+    pub name: String,
+    /// What it holds, e.g. `bytes`, `text` or `tensor uint8 [3, 224, 224]`.
+    pub kind: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// How it begins: texts and numbers as they are, printable; anything else as hexadecimal digits of its first 64 bytes.
+    pub head: String,
+}
+
 /// What a run is doing, or how it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
     /// It waits for its budget of threads and memory.
@@ -180,6 +266,22 @@ impl RunState {
         matches!(self, Self::Completed | Self::Failed | Self::Stopped | Self::Interrupted)
     }
 
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Queued,
+        Self::Running,
+        Self::Draining,
+        Self::Completed,
+        Self::Failed,
+        Self::Stopped,
+        Self::Interrupted,
+    ];
+
+    /// The state of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+
     /// The word used in JSON and in tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -195,6 +297,14 @@ impl RunState {
 }
 
 impl FailureClass {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Data, Self::Bug, Self::Contract, Self::Storage];
+
+    /// The class of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+
     /// The word used in JSON and in tables.
     pub fn name(self) -> &'static str {
         match self {

@@ -17,8 +17,15 @@ const FIRST_KEYS: usize = 5;
 pub struct Failure {
     /// What is written about it.
     pub record: FailureRecord,
-    /// The sample as it came into the stage, where the stage's policy is to keep it.
-    pub dead_letter: Option<Sample>,
+    /// The sample as it came into the stage.
+    pub sample: Sample,
+}
+
+impl Failure {
+    /// The sample, where the stage's policy is to keep it.
+    pub fn dead_letter(&self) -> Option<&Sample> {
+        (self.record.disposition == Disposition::DeadLettered).then_some(&self.sample)
+    }
 }
 
 /// Counts and groups the failures of one run.
@@ -50,7 +57,7 @@ impl FailureLog {
                 message: fault.message.to_string(),
                 disposition,
             },
-            dead_letter: (disposition == Disposition::DeadLettered).then_some(sample),
+            sample,
         });
         disposition
     }

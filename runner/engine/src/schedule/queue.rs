@@ -189,9 +189,14 @@ impl Queue {
         self.capacity
     }
 
-    #[cfg(test)]
+    /// Items inside; ends of epochs are none.
     pub(crate) fn items(&self) -> usize {
         self.items
+    }
+
+    /// Samples taken out of it, and not given back.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
     }
 
     pub(crate) fn meter(&mut self) -> &mut QueueMeter {

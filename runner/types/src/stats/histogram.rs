@@ -26,6 +26,46 @@ impl Histogram {
         self.longest = self.longest.max(nanos);
     }
 
+    /// The buckets that are not empty, by number, with what they counted.
+    pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.counts.iter().copied().enumerate().filter(|(_, count)| *count > 0)
+    }
+
+    /// The longest counted duration, in nanoseconds; 0 when nothing was counted.
+    pub fn longest(&self) -> u64 {
+        self.longest
+    }
+
+    /// The histogram of these [`Self::buckets`] and this [`Self::longest`]; `None` when there is no such bucket, or they
+    /// count more than a number holds.
+    pub fn of_buckets(buckets: impl IntoIterator<Item = (usize, u64)>, longest: u64) -> Option<Self> {
+        let mut histogram = Self { longest, ..Self::default() };
+        for (bucket, count) in buckets {
+            if bucket > bucket_of(u64::MAX) {
+                return None;
+            }
+            if bucket >= histogram.counts.len() {
+                histogram.counts.resize((bucket / BUCKETS_PER_OCTAVE + 1) * BUCKETS_PER_OCTAVE, 0);
+            }
+            histogram.counts[bucket] = histogram.counts[bucket].checked_add(count)?;
+            histogram.total = histogram.total.checked_add(count)?;
+        }
+        Some(histogram)
+    }
+
+    /// From where to where a bucket counts, in nanoseconds; the end is not in it.
+    pub fn bounds(bucket: usize) -> (u64, u64) {
+        let lowest = |bucket: usize| {
+            if bucket < BUCKETS_PER_OCTAVE {
+                return bucket as u64;
+            }
+            let octave = bucket / BUCKETS_PER_OCTAVE - 1;
+            let within = (bucket % BUCKETS_PER_OCTAVE + BUCKETS_PER_OCTAVE) as u64;
+            within.checked_shl(octave as u32).filter(|lowest| lowest >> octave == within).unwrap_or(u64::MAX)
+        };
+        (lowest(bucket), lowest(bucket + 1))
+    }
+
     /// How many durations were counted.
     pub fn count(&self) -> u64 {
         self.total
@@ -132,6 +172,20 @@ mod tests {
         fn a_bucket_stands_within_a_sixtieth_of_its_durations(nanos in 0_u64..1 << 62) {
             let middle = middle_of(bucket_of(nanos));
             prop_assert!(middle.abs_diff(nanos) as f64 <= nanos as f64 / 60.0);
+        }
+
+        #[test]
+        fn a_histogram_is_made_again_of_its_buckets(nanos in prop::collection::vec(0_u64..u64::MAX, 0..50)) {
+            let mut histogram = Histogram::default();
+            nanos.iter().for_each(|n| histogram.record(*n));
+            let again = Histogram::of_buckets(histogram.buckets(), histogram.longest());
+            prop_assert_eq!(again, Some(histogram));
+        }
+
+        #[test]
+        fn a_duration_lies_within_its_bucket(nanos in 0_u64..u64::MAX) {
+            let (from, to) = Histogram::bounds(bucket_of(nanos));
+            prop_assert!(from <= nanos && nanos < to, "{from} {nanos} {to}");
         }
 
         #[test]

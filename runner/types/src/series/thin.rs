@@ -1,0 +1,316 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Level;
+use super::metric::Metric;
+use super::row::{QueueRow, Row, Spread, TaskRow};
+
+/// Figures of a run over time, on one x axis for all of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Series {
+    /// Where the first bucket begins, in seconds since the run's start.
+    pub from_s: f64,
+    /// Where the last bucket ends.
+    pub to_s: f64,
+    /// Length of every bucket, in seconds.
+    pub bucket_s: f64,
+    /// End of each bucket, in seconds since the run's start.
+    pub t_s: Vec<f64>,
+    /// The figures.
+    pub columns: Vec<SeriesColumn>,
+    /// Number of the last event before this was read: where to go on from with `/events`.
+    pub last: String,
+}
+
+/// One figure of one stage or queue over time. `null` where nothing was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SeriesColumn {
+    /// Id of the stage or queue.
+    pub id: String,
+    /// What it is.
+    pub metric: Metric,
+    /// For each bucket the figure of all of it, from its sums.
+    pub mean: Vec<Option<f64>>,
+    /// For each bucket the least over the 250 ms in it.
+    pub min: Vec<Option<f64>>,
+    /// For each bucket the greatest over the 250 ms in it.
+    pub max: Vec<Option<f64>>,
+}
+
+/// Equal parts of a stretch of time. No row of the level lies in two of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buckets {
+    /// The level whose rows fill them.
+    pub level: Level,
+    /// Where the first one begins, in nanoseconds since the run's start.
+    pub from: u64,
+    /// Length of each, in nanoseconds.
+    pub width: u64,
+    /// How many.
+    pub count: usize,
+}
+
+/// Rows gathered in buckets.
+#[derive(Clone, Debug)]
+pub struct Thinned {
+    buckets: Buckets,
+    rows: Vec<Option<Row>>,
+}
+
+impl Buckets {
+    /// At most `points` buckets that cover `from` to `to`, in nanoseconds, filled by the coarsest rows that are no wider
+    /// than a bucket. Their ends are moved outwards, to ends of rows.
+    pub fn over(from: u64, to: u64, points: usize) -> Self {
+        let points = points.max(1) as u64;
+        let wanted = to.saturating_sub(from).div_ceil(points);
+        let level =
+            Level::ALL.into_iter().rev().find(|level| level.width() <= wanted).unwrap_or(Level::Finest);
+        let row = level.width();
+        let from = from / row * row;
+        let to = to.max(from + 1).div_ceil(row).saturating_mul(row);
+        let width = (to - from).div_ceil(points).div_ceil(row) * row;
+        Self { level, from, width, count: usize::try_from((to - from).div_ceil(width)).unwrap_or(usize::MAX) }
+    }
+
+    /// Buckets of this width, at least that of the finest rows, which fill them.
+    pub fn every(from: u64, to: u64, width: u64) -> Self {
+        let row = Level::Finest.width();
+        let width = width.max(row).div_ceil(row) * row;
+        let from = from / row * row;
+        let count = to.saturating_sub(from).div_ceil(width);
+        Self { level: Level::Finest, from, width, count: usize::try_from(count).unwrap_or(usize::MAX) }
+    }
+
+    /// Where the last one ends, in nanoseconds since the run's start.
+    pub fn to(&self) -> u64 {
+        self.from.saturating_add(self.width.saturating_mul(self.count as u64))
+    }
+
+    /// Which one a row of `level` falls into; `None` for one outside.
+    pub fn of(&self, level: Level, slot: u64) -> Option<usize> {
+        let begin = slot.checked_mul(level.width())?.checked_sub(self.from)?;
+        usize::try_from(begin / self.width).ok().filter(|bucket| *bucket < self.count)
+    }
+
+    /// Where a bucket ends, in seconds.
+    pub fn end_s(&self, bucket: usize) -> f64 {
+        (self.from + self.width * (bucket as u64 + 1)) as f64 / 1e9
+    }
+}
+
+impl Thinned {
+    /// Nothing yet.
+    pub fn new(buckets: Buckets) -> Self {
+        Self { buckets, rows: vec![None; buckets.count] }
+    }
+
+    /// Takes a row of `level` in; one outside all buckets is left out.
+    pub fn add(&mut self, level: Level, row: &Row) {
+        let Some(bucket) = self.buckets.of(level, row.slot) else { return };
+        match &mut self.rows[bucket] {
+            Some(gathered) => gathered.merge(row),
+            empty => *empty = Some(row.clone()),
+        }
+    }
+
+    /// What was gathered in each bucket; `None` where no row fell.
+    pub fn rows(&self) -> &[Option<Row>] {
+        &self.rows
+    }
+
+    /// The end of each bucket, in seconds since the run's start.
+    pub fn ends_s(&self) -> Vec<f64> {
+        (0..self.buckets.count).map(|bucket| self.buckets.end_s(bucket)).collect()
+    }
+
+    /// A metric of the stage at `stage` of a run with so many `stages`.
+    pub fn stage(&self, stage: usize, metric: Metric, id: &str) -> SeriesColumn {
+        let place = Metric::STAGE.iter().position(|known| *known == metric);
+        self.column(id, metric, |row| {
+            let mean = row.stages.get(stage).and_then(|row: &TaskRow| row.metric(metric));
+            (mean, place.map(|place| stage * Metric::STAGE.len() + place))
+        })
+    }
+
+    /// A metric of the queue at `queue`.
+    pub fn queue(&self, queue: usize, metric: Metric, id: &str) -> SeriesColumn {
+        let place = Metric::QUEUE.iter().position(|known| *known == metric);
+        self.column(id, metric, |row| {
+            let mean = row.queues.get(queue).and_then(|row: &QueueRow| row.metric(metric));
+            let before = row.stages.len() * Metric::STAGE.len() + queue * Metric::QUEUE.len();
+            (mean, place.map(|place| before + place))
+        })
+    }
+
+    /// `find` gives a metric's value in a row and the place of its spread.
+    fn column(
+        &self,
+        id: &str,
+        metric: Metric,
+        find: impl Fn(&Row) -> (Option<f64>, Option<usize>),
+    ) -> SeriesColumn {
+        let count = self.rows.len();
+        let mut column = SeriesColumn {
+            id: id.to_owned(),
+            metric,
+            mean: Vec::with_capacity(count),
+            min: Vec::with_capacity(count),
+            max: Vec::with_capacity(count),
+        };
+        for row in &self.rows {
+            let (mean, place) = row.as_ref().map_or((None, None), &find);
+            let spread = row.as_ref().zip(place).and_then(|(row, place)| row.spreads.get(place));
+            let (least, greatest) =
+                spread.map_or((mean, mean), |spread: &Spread| (spread.least(), spread.greatest()));
+            column.mean.push(mean);
+            // Waits of a row without a put or get count in the mean of a wider one, which may so lie beyond all of them.
+            column.min.push(least.map(|least| mean.map_or(least, |mean| mean.min(least))).or(mean));
+            column
+                .max
+                .push(greatest.map(|greatest| mean.map_or(greatest, |mean| mean.max(greatest))).or(mean));
+        }
+        column
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn four_hours_in_600_points_are_read_from_rows_of_4_s() {
+        let buckets = Buckets::over(0, 4 * 3600 * SECOND, 600);
+        assert_eq!(buckets, Buckets { level: Level::Middle, from: 0, width: 24 * SECOND, count: 600 });
+        let day = Buckets::over(0, 86_400 * SECOND, 600);
+        assert_eq!((day.level, day.width), (Level::Coarsest, 192 * SECOND));
+        assert_eq!(Buckets::over(0, 10 * SECOND, 600).count, 40);
+        assert_eq!(Buckets::over(0, 0, 600).count, 1);
+    }
+
+    /// Rows of the finest level, one for each of the first slots, as a run would make them.
+    fn rows() -> impl Strategy<Value = Vec<Row>> {
+        let times = || 0_u64..250_000_000;
+        let stage = (times(), 0_u64..50, prop::array::uniform5(times()), times()).prop_map(
+            |(op_time, tasks, slot_time, elapsed)| TaskRow {
+                elapsed,
+                tasks,
+                failures: tasks / 3,
+                failed_samples: tasks / 2,
+                op_time: if tasks > 0 { op_time } else { 0 },
+                op_count: tasks - tasks / 3,
+                slot_time,
+                ..TaskRow::default()
+            },
+        );
+        let queue = (times(), 0_u64..9, 0_u64..9, times(), times(), 0.0_f64..1.0).prop_map(
+            |(elapsed, puts, gets, put_wait, get_wait, empty)| QueueRow {
+                elapsed,
+                puts,
+                gets,
+                put_wait,
+                get_wait,
+                empty: (elapsed as f64 * empty) as u64,
+            },
+        );
+        prop::collection::vec((stage, queue), 1..200).prop_map(|rows| {
+            let width = Level::Finest.width();
+            rows.into_iter()
+                .zip(0..)
+                .map(|((stage, queue), slot)| Row {
+                    slot,
+                    t0: slot * width,
+                    t1: (slot + 1) * width,
+                    stages: vec![stage],
+                    queues: vec![queue],
+                    spreads: Vec::new(),
+                })
+                .collect()
+        })
+    }
+
+    fn merged(rows: &[Row]) -> Row {
+        let mut all = rows[0].clone();
+        rows[1..].iter().for_each(|row| all.merge(row));
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn buckets_cover_the_range_and_each_row_lies_in_one(from in 0_u64..86_400, length in 1_u64..864_000, points in 1_usize..2000) {
+            let (from, to) = (from * SECOND / 7, from * SECOND / 7 + length * SECOND / 3);
+            let buckets = Buckets::over(from, to, points);
+            prop_assert!(buckets.count <= points);
+            prop_assert!(buckets.from <= from && to <= buckets.to());
+            prop_assert!(buckets.to() - to < buckets.width + buckets.level.width());
+            prop_assert_eq!(buckets.from % buckets.level.width(), 0);
+            prop_assert_eq!(buckets.width % buckets.level.width(), 0);
+            for level in Level::ALL.into_iter().filter(|level| *level <= buckets.level) {
+                let first = buckets.from / level.width();
+                let last = buckets.to() / level.width();
+                prop_assert_eq!(buckets.of(level, first), Some(0));
+                prop_assert_eq!(buckets.of(level, last - 1), Some(buckets.count - 1));
+                prop_assert_eq!(buckets.of(level, last), None);
+            }
+        }
+
+        #[test]
+        fn the_parts_merged_in_any_way_are_the_whole(rows in rows(), cuts in prop::collection::vec(1_usize..20, 1..20)) {
+            let whole = merged(&rows);
+            let mut parts = Vec::new();
+            let mut rest = rows.as_slice();
+            for cut in cuts {
+                let (part, later) = rest.split_at(cut.min(rest.len()));
+                parts.extend((!part.is_empty()).then(|| merged(part)));
+                rest = later;
+            }
+            parts.extend((!rest.is_empty()).then(|| merged(rest)));
+            let again = merged(&parts);
+            prop_assert_eq!(&again.stages, &whole.stages);
+            prop_assert_eq!(&again.queues, &whole.queues);
+            if rows.len() > 1 && parts.len() > 1 {
+                prop_assert_eq!(again.spreads.len(), whole.spreads.len());
+                // Parts of one row are told by their own value: no less than what the rows say.
+                for (again, whole) in again.spreads.iter().zip(&whole.spreads) {
+                    prop_assert_eq!(again.least(), whole.least());
+                    prop_assert_eq!(again.greatest(), whole.greatest());
+                }
+            }
+        }
+
+        #[test]
+        fn the_mean_lies_between_min_and_max_and_buckets_add_up(rows in rows(), points in 1_usize..60) {
+            let to = rows.last().unwrap().t1;
+            let buckets = Buckets::over(0, to, points);
+            let mut thinned = Thinned::new(buckets);
+            rows.iter().for_each(|row| thinned.add(Level::Finest, row));
+            let columns = Metric::STAGE.map(|metric| thinned.stage(0, metric, "1:a"));
+            let queues = Metric::QUEUE.map(|metric| thinned.queue(0, metric, "1:a_queue"));
+            for column in columns.iter().chain(&queues) {
+                for ((mean, min), max) in column.mean.iter().zip(&column.min).zip(&column.max) {
+                    if let Some(mean) = mean {
+                        let (min, max) = (min.unwrap(), max.unwrap());
+                        prop_assert!(min <= *mean && *mean <= max, "{:?}: {min} {mean} {max}", column.metric);
+                    }
+                }
+            }
+            let gathered: Vec<Row> = thinned.rows().iter().flatten().cloned().collect();
+            prop_assert_eq!(merged(&gathered).stages, merged(&rows).stages);
+        }
+
+        #[test]
+        fn numbers_make_the_same_row_again(numbers in prop::array::uniform13(0_u64..u64::MAX), queue in prop::array::uniform6(0_u64..u64::MAX)) {
+            prop_assert_eq!(TaskRow::of_numbers(numbers).numbers(), numbers);
+            prop_assert_eq!(QueueRow::of_numbers(queue).numbers(), queue);
+        }
+
+        #[test]
+        fn a_spread_is_rounded_outwards(value in -1e12_f64..1e12) {
+            let spread = Spread::of(Some(value));
+            prop_assert!(spread.least().unwrap() <= value && value <= spread.greatest().unwrap());
+        }
+    }
+}
