@@ -211,7 +211,7 @@ export interface RunSummary {
   elapsed_s: number | null
   threads: number
   memory_mib: number
-  /** Out of the last stage. */
+  /** Taken by the consumer. */
   samples: number | null
   expected: number | null
   failed_samples: number
@@ -230,6 +230,12 @@ export interface RunDetail extends RunSummary {
   waiting: string | null
   snapshot: RunSnapshot | null
   cloned_from: string | null
+  /** Why what is kept of it over time is not whole. */
+  history: string | null
+  /** Failed samples that are counted and not kept one by one. */
+  errors_left_out: number
+  /** Log lines that are not kept any more. */
+  logs_left_out: number
 }
 
 export interface RunSnapshot {

@@ -47,12 +47,21 @@ describe('joined', () => {
 })
 
 describe('buckets', () => {
-  it('have round widths, a quarter of a second at least', () => {
+  it('are a quarter of a second wide at least', () => {
     expect(bucketFor(10, 400)).toBe(0.25)
     expect(bucketFor(300, 400)).toBe(1)
     expect(bucketFor(300, 400, 2)).toBe(2)
-    expect(bucketFor(7200, 400)).toBe(30)
-    expect(bucketFor(400 * 3600 * 30, 400)).toBe(3600 * 30)
+    expect(bucketFor(7200, 400)).toBe(32)
+    expect(bucketFor(400 * 4096 * 30, 400)).toBe(4096 * 30)
+  })
+
+  it('are as wide as the server makes them: multiples of the widest rows that fit into them', () => {
+    for (let span_s = 1; span_s < 5e6; span_s *= 1.3) {
+      const width = bucketFor(span_s, 400)
+      const row = [64, 4, 0.25].find((row) => row <= width) as number
+      expect(width % row, `${span_s} s`).toBe(0)
+      expect(span_s / width).toBeLessThanOrEqual(400)
+    }
   })
 
   it('are asked for only when they are complete', () => {
@@ -61,9 +70,11 @@ describe('buckets', () => {
     expect(wholeBuckets(2.5, 3, 0.25)).toEqual({ from_s: 2.5, to_s: 3, points: 2 })
   })
 
-  it('belong to a stretch by their end', () => {
+  it('belong to a stretch when a part of them does', () => {
     const table = tableOf(series(0, 1, [1, 1, 1, 1]))
     expect(within(table, 1, 3)).toEqual([1, 3])
+    expect(within(table, 1.5, 2.5)).toEqual([1, 3])
+    expect(within(table, 0, 3.2)).toEqual([0, 4])
     expect(within(table, 9, 12)).toEqual([4, 4])
   })
 })

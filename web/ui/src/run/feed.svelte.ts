@@ -30,6 +30,7 @@ export class RunFeed {
   #fetched_ms = 0
   #fetching: AbortController | null = null
   #later: number | undefined
+  #unfollow: () => void = () => {}
   #onSample = new Set<(sample: LiveSample) => void>()
   #onRefetch = new Set<() => void>()
   #onLog = new Set<(entry: LogEntry) => void>()
@@ -41,7 +42,7 @@ export class RunFeed {
   /** Begins to follow; gives the end of that. */
   start(): () => void {
     void this.refresh()
-    const end = live.follow(this.id, {
+    this.#unfollow = live.follow(this.id, {
       sample: (sample) => this.#hear(sample),
       state: (run) => this.#change(run),
       end: (run) => {
@@ -52,7 +53,7 @@ export class RunFeed {
       refetch: () => this.refetch(),
     })
     return () => {
-      end()
+      this.#unfollow()
       this.#fetching?.abort()
       window.clearTimeout(this.#later)
     }
@@ -92,7 +93,8 @@ export class RunFeed {
     } catch (cause) {
       if (fetching.signal.aborted) return
       this.problem = problemOf(cause)
-      // A run that is not there stays away; a server that does not answer may come back.
+      // A run that is not there stays away, and nothing can be heard of it; a server that does not answer may come back.
+      if (this.problem.status === 404) this.#unfollow()
       if (!(cause instanceof ApiError) || cause.problem.status === 0 || cause.problem.status >= 500) {
         this.#later = window.setTimeout(() => void this.refresh(), REFRESH_MS)
       }
