@@ -72,10 +72,11 @@ export function openEditor(host: HTMLElement, settings: EditorSettings): Editor 
         bracketMatching(),
         closeBrackets(),
         json(),
+        EditorView.lineWrapping,
         syntaxHighlighting(colours),
         autocompletion({ override: [(context) => complete(context, read(context.state).tree, settings.schema(), settings.names)], icons: false }),
         hoverTooltip((view, position) => explain(view, position, settings)),
-        EditorView.contentAttributes.of({ 'aria-label': 'Pipeline document, JSON', spellcheck: 'false' }),
+        EditorView.contentAttributes.of({ 'aria-label': 'Pipeline document, JSON', spellcheck: 'false', tabindex: '0' }),
         EditorView.updateListener.of((update) => {
           if (update.docChanged) settings.changed(update.state.doc.toString())
           if (update.selectionSet || update.docChanged) {
@@ -176,7 +177,8 @@ const colours = HighlightStyle.define([
 
 const theme = EditorView.theme({
   '&': { height: '100%', color: 'var(--text)', backgroundColor: 'var(--panel)', fontSize: '13px' },
-  '&.cm-focused': { outline: '2px solid var(--focus)', outlineOffset: '-2px' },
+  // The host shows the focus, around the line numbers too.
+  '&.cm-focused': { outline: 'none' },
   '.cm-scroller': { fontFamily: 'var(--mono)', lineHeight: '1.55' },
   '.cm-content': { padding: '10px 0', caretColor: 'var(--text)' },
   '.cm-cursor': { borderLeftColor: 'var(--text)' },
