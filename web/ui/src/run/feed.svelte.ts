@@ -77,6 +77,7 @@ export class RunFeed {
   /** Fetches everything again: something may have been missed. */
   refetch(): void {
     this.recent = []
+    this.sample = null
     void this.refresh()
     this.#onRefetch.forEach((fetch) => fetch())
   }
