@@ -1,6 +1,8 @@
-import { problemOf } from '../api/client'
+import { ApiError, problemOf } from '../api/client'
+import { api } from '../api/endpoints'
 import { registry, upload } from '../api/registry'
 import type { ModuleUpload, Problem } from '../api/types'
+import { bytes } from '../parts/format'
 import { changes, type Change } from './changes'
 
 /** One file on its way to the server, or what became of it. */
@@ -11,8 +13,8 @@ export type Upload = { id: number; name: string; size: number } & (
   | { stage: 'refused'; problem: Problem }
 )
 
-/** The uploads of this tab, one at a time. They go on while other pages are looked at. */
-class Uploads {
+/** Uploads, one at a time. They go on while other pages are looked at. */
+export class Uploads {
   items = $state.raw<Upload[]>([])
   /** Grows when the server has a module that it had not. */
   made = $state(0)
@@ -43,6 +45,8 @@ class Uploads {
       this.#sending = new AbortController()
       this.#set(id, { stage: 'sending', share: 0 })
       try {
+        await checkSize(file)
+        this.#sending.signal.throwIfAborted()
         const made = await upload(file, (share) => this.#set(id, { stage: 'sending', share }), this.#sending.signal)
         this.#set(id, { stage: 'checked', made, ...(made.created ? await comparison(made) : { before: null, changes: [] }) })
         if (made.created) this.made += 1
@@ -58,7 +62,16 @@ class Uploads {
   }
 }
 
+/** Those of this tab. */
 export const uploads = new Uploads()
+
+/** A server that refuses a large body hangs up in the middle of it, and its reason is lost on the way. */
+async function checkSize(file: File): Promise<void> {
+  const { upload_mib } = (await api.system()).limits
+  if (file.size <= upload_mib * 2 ** 20) return
+  const detail = `The file has ${bytes(file.size)}; this server takes at most ${bytes(upload_mib * 2 ** 20)}.`
+  throw new ApiError({ type: 'about:blank', title: 'Too large', status: 413, detail })
+}
 
 /** What changed against the version before. A module that cannot be asked for any more has nothing to tell. */
 async function comparison(made: ModuleUpload): Promise<{ before: number | null; changes: Change[] }> {
