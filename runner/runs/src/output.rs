@@ -24,8 +24,11 @@ pub struct OutputFolder {
     document: serde_json::Value,
     /// `None` for a replay, which is several runs and written down as a whole.
     windows: Option<Lines>,
-    errors: Lines,
+    /// `None` where failures are kept elsewhere.
+    errors: Option<Lines>,
     dead_letters: Lines,
+    /// Whether the folder could be made, where that waits for the first dead letter.
+    made: OnceLock<Result<(), OutputError>>,
     /// The first thing that could not be written.
     broken: OnceLock<OutputError>,
 }
@@ -73,8 +76,9 @@ impl OutputFolder {
             folder: folder.to_owned(),
             document,
             windows: Some(lines(WINDOWS)),
-            errors: lines(ERRORS),
+            errors: Some(lines(ERRORS)),
             dead_letters: lines(DEAD_LETTERS),
+            made: OnceLock::new(),
             broken: OnceLock::new(),
         })
     }
@@ -85,12 +89,27 @@ impl OutputFolder {
         Ok(Self { windows: None, ..Self::at(folder, document)? })
     }
 
+    /// A place for the dead letters of a run, which is kept elsewhere; made when the first one is written.
+    pub(crate) fn for_letters(folder: &Path, document: serde_json::Value) -> Result<Self, OutputError> {
+        Ok(Self { windows: None, errors: None, ..Self::at(folder, document)? })
+    }
+
     /// Makes the folder and writes the document into it.
     pub(crate) fn begin(&self) -> Result<(), OutputError> {
+        if self.is_for_letters() {
+            return Ok(());
+        }
+        self.make()?;
+        self.windows.iter().chain(&self.errors).try_for_each(Lines::open)
+    }
+
+    fn make(&self) -> Result<(), OutputError> {
         fs::create_dir_all(&self.folder).map_err(|error| write_error(&self.folder, error))?;
-        self.write_whole(SPEC, &self.document)?;
-        self.windows.as_ref().map_or(Ok(()), Lines::open)?;
-        self.errors.open()
+        self.write_whole(SPEC, &self.document)
+    }
+
+    fn is_for_letters(&self) -> bool {
+        self.windows.is_none() && self.errors.is_none()
     }
 
     pub(crate) fn write_window(&self, window: &Window) {
@@ -101,9 +120,14 @@ impl OutputFolder {
     }
 
     pub(crate) fn write_failure(&self, failure: &Failure, stage: Option<&LetterStage>) {
-        self.note(self.errors.write(&failure.record));
+        if let Some(errors) = &self.errors {
+            self.note(errors.write(&failure.record));
+        }
         if let (Some(sample), Some(stage)) = (failure.dead_letter(), stage) {
-            self.note(self.dead_letters.write(&DeadLetter::new(&failure.record, stage, sample)));
+            let is_made =
+                || if self.is_for_letters() { self.made.get_or_init(|| self.make()).clone() } else { Ok(()) };
+            let letter = DeadLetter::new(&failure.record, stage, sample);
+            self.note(is_made().and_then(|()| self.dead_letters.write(&letter)));
         }
     }
 
@@ -112,7 +136,7 @@ impl OutputFolder {
         if self.windows.is_some() {
             self.note(self.write_whole(SNAPSHOT, snapshot));
         }
-        for lines in self.windows.iter().chain([&self.errors, &self.dead_letters]) {
+        for lines in self.windows.iter().chain(&self.errors).chain([&self.dead_letters]) {
             self.note(lines.flush());
         }
         self.broken.get().cloned().map_or(Ok(()), Err)

@@ -5,6 +5,7 @@ use penstock_types::manifest::Mode;
 use penstock_types::run::FailureClass;
 use penstock_types::spec::{DeadlineMs, MemoryMib};
 use penstock_wasm::{LogLevel, Module};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -22,7 +23,7 @@ const MEMORY_STEP_MIB: u32 = 16;
 const LEAST_DEADLINE_MS: u32 = 10;
 
 /// What a module did with a few samples.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TrialReport {
     /// The module's name.
     pub module: String,
@@ -61,7 +62,7 @@ pub struct TrialReport {
 }
 
 /// What a module is allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TrialLimits {
     /// CPU time for one sample, in milliseconds.
     pub deadline_ms: u32,
@@ -70,7 +71,7 @@ pub struct TrialLimits {
 }
 
 /// What the start of an instance took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct StartTrial {
     /// CPU time, in seconds.
     pub cpu_s: f64,
@@ -81,7 +82,7 @@ pub struct StartTrial {
 }
 
 /// One call: one sample, or the samples of one batch.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CallTrial {
     /// What became of each sample.
     pub samples: Vec<SampleTrial>,
@@ -94,7 +95,7 @@ pub struct CallTrial {
 }
 
 /// What became of one sample.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SampleTrial {
     /// Its key; `finish` for what a stateful module gives in the end.
     pub key: String,
@@ -111,7 +112,7 @@ pub struct SampleTrial {
 }
 
 /// What became of one sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// It goes on.
@@ -127,7 +128,7 @@ pub enum Outcome {
 }
 
 /// Why a sample failed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Failure {
     /// Whose fault it is.
     pub class: FailureClass,
@@ -138,7 +139,7 @@ pub struct Failure {
 }
 
 /// A sample that came out.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct MadeSample {
     /// Its key.
     pub key: String,
@@ -147,7 +148,7 @@ pub struct MadeSample {
 }
 
 /// A line that the module logged.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ModuleLine {
     /// How much it matters.
     pub level: LogLevel,
@@ -156,7 +157,7 @@ pub struct ModuleLine {
 }
 
 /// A sample that did not always become the same.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Difference {
     /// The sample's key.
     pub key: String,
@@ -171,7 +172,7 @@ pub struct Difference {
 }
 
 /// What a sample's result depends on beside the sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DifferenceCause {
     /// What the instance had seen before.
@@ -181,7 +182,7 @@ pub enum DifferenceCause {
 }
 
 /// Limits that would do.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Suggestion {
     /// CPU time for one sample, in milliseconds.
     pub deadline_ms: u32,
