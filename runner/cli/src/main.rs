@@ -1,6 +1,7 @@
 //! `penstock`: runs data-loading pipelines and tells what limits them.
 
 mod args;
+mod client;
 mod commands;
 mod heaps;
 mod input;
@@ -18,7 +19,9 @@ use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command, IndexCommand, ModuleCommand};
-use crate::commands::{check, compile_module, index, module, new, replay, run, schema, test_stage};
+use crate::commands::{
+    check, compile_module, index, list, module, new, push, replay, run, schema, serve, submit, test_stage,
+};
 use crate::input::BadInput;
 use crate::text::warn;
 
@@ -45,6 +48,12 @@ fn main() -> ExitCode {
         Command::Module(ModuleCommand::Inspect(args)) => module::inspect(args),
         Command::CompileModule => return compile_module::answer(),
         Command::Index(IndexCommand::Create(args)) => index::create(args),
+        Command::Serve(args) => serve::serve(args),
+        Command::Push(args) => push::push(args),
+        Command::Submit(args) => submit::submit(args),
+        Command::Runs(args) => list::runs(args),
+        Command::Stop(args) => submit::stop(args),
+        Command::Modules(args) => list::modules(args),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),
