@@ -25,3 +25,9 @@ it('keeps what was not measured apart from 0', () => {
   expect(rows.find(({ label }) => label === 'Samples per second')?.values).toEqual([25, null, null])
   expect(rows.find(({ label }) => label === 'Time the consumer waited')?.values).toEqual([0.25, 0.25, 0.25])
 })
+
+it('leaves out what no run measured, and calls only the sink queue\'s readiness better', () => {
+  const runs = [run(1, 1, [['1:aggregate', null]]), run(1, 1, [['1:aggregate', null]])]
+  expect(group(runs, 'Task time of a stage, mean')).toEqual([])
+  expect(group(runs, 'Readiness').map(({ label, better }) => [label, better])).toEqual([['sink', 'more']])
+})

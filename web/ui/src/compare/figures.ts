@@ -28,9 +28,15 @@ export function figureGroups(runs: readonly RunDetail[]): FigureGroup[] {
     title,
     rows: byName(runs, (run) => run.snapshot?.stages ?? [], of).map(([label, values]) => ({ label, quantity, better: 'less' as const, values })),
   })
-  const queue = (title: string, quantity: Quantity, better: Better, of: (queue: QueueRecord) => number | null) => ({
+  // Only of the sink's queue more is better: a queue in front of an aggregate, or of a fast stage, is empty and nobody waits.
+  const queue = (title: string, quantity: Quantity, of: (queue: QueueRecord) => number | null) => ({
     title,
-    rows: byName(runs, (run) => run.snapshot?.queues ?? [], of).map(([label, values]) => ({ label, quantity, better, values })),
+    rows: byName(runs, (run) => run.snapshot?.queues ?? [], of).map(([label, values]) => ({
+      label,
+      quantity,
+      better: label === 'sink' ? ('more' as const) : null,
+      values,
+    })),
   })
   return [
     {
@@ -50,8 +56,10 @@ export function figureGroups(runs: readonly RunDetail[]): FigureGroup[] {
     },
     stage('Task time of a stage, mean', 'time', ({ task }) => task.ave_time_s),
     stage('Task time of a stage, 99th percentile', 'time', ({ task }) => task.p99_time_s),
-    queue('Readiness of the queue at the exit of', 'share', 'more', ({ readiness }) => readiness),
-  ].filter(({ rows }) => rows.length > 0)
+    queue('Readiness of the queue at the exit of', 'share', ({ readiness }) => readiness),
+  ]
+    .map(({ title, rows }) => ({ title, rows: rows.filter(({ values }) => values.some((value) => value !== null)) }))
+    .filter(({ rows }) => rows.length > 0)
 }
 
 /** One row for every name in any run, in the order of the runs' pipelines. */
