@@ -144,12 +144,12 @@ fn all_faults_of_a_document_are_told_at_their_places() {
     for path in ["/runs?validate_only=true", "/runs"] {
         let problem = served.post(path, &document).is(422);
         assert_eq!(problem.header("content-type"), "application/problem+json");
-        insta::allow_duplicates! { insta::assert_json_snapshot!(problem.json()) }
+        insta::allow_duplicates! { insta::assert_json_snapshot!("faults_of_a_document", problem.json()) }
     }
     assert_eq!(served.get("/runs").is(200).json()["items"], json!([]));
     let mut valid = served.post("/runs?validate_only=true", &quick_photos()).is(200).json();
     assert!(valid["modules"]["4:preprocess"].take().as_str().unwrap().starts_with("sha256:"));
-    insta::assert_json_snapshot!(valid);
+    insta::assert_json_snapshot!("what_a_document_comes_to", valid);
 }
 
 #[test]
