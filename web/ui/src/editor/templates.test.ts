@@ -1,10 +1,10 @@
 import { expect, it } from 'vitest'
 
-import { templates, written } from './templates'
+import { documentIn, laidOut, templates } from './templates'
 
 it('writes a stage a line, and nothing but the document', () => {
-  const document = { name: 'x', stages: [{ fetch: { concurrency: 2 } }, { collate: {} }], sink: { queue: 3 } }
-  expect(written(document)).toBe(`{
+  const json = '{"name":"x","stages":[{"fetch":{"concurrency":2}},{"collate":{}}],"sink":{"queue":3}}'
+  expect(laidOut(json)).toBe(`{
   "name": "x",
   "stages": [
     { "fetch": { "concurrency": 2 } },
@@ -13,7 +13,22 @@ it('writes a stage a line, and nothing but the document', () => {
   "sink": { "queue": 3 }
 }
 `)
-  expect(written({})).toBe('{}\n')
+  expect(laidOut('{}')).toBe('{}\n')
+})
+
+it('keeps every digit and every letter of a run\'s document', () => {
+  const answer = '{"modules":{},"document":{"seed":18446744073709551615,"interval_s":1.0,"source":{"list":{"store":"p","prefix":"a\\"/é🎞"}},"shape":[1,[]]}}'
+  expect(documentIn(answer)).toBe(`{
+  "seed": 18446744073709551615,
+  "interval_s": 1.0,
+  "source": { "list": { "store": "p", "prefix": "a\\"/é🎞" } },
+  "shape": [
+    1,
+    []
+  ]
+}
+`)
+  expect(documentIn('{}')).toBe('')
 })
 
 it('offers the server\'s sample first, and always something that runs without data', () => {
