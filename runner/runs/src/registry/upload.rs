@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use penstock_wasm::{Module, ModuleReport, inspect_within};
+use penstock_wasm::{Module, ModuleReport};
 use sha2::{Digest, Sha256};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
@@ -69,10 +69,10 @@ impl Draft {
         let runs = self.runs.clone();
         let _place = runs.0.uploads.acquire().await.map_err(|_| RunsError::Closed)?;
         let (path, _) = self.close().await?;
-        let gate = runs.0.workshop.gate.clone();
+        let sandbox = runs.0.workshop.sandbox.clone();
         apart(&runs, move || {
             let bytes = std::fs::read(&path.0).map_err(|source| file_error(path.0.clone(), source))?;
-            inspect_within(&bytes, &gate).map_err(|error| RunsError::Refused(error.to_string()))
+            sandbox.inspect(&bytes).map_err(|error| RunsError::Refused(error.to_string()))
         })
         .await
     }
@@ -131,7 +131,7 @@ fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleRepor
     }
     let bytes = std::fs::read(&draft.0).map_err(|source| file_error(draft.0.clone(), source))?;
     let refused = |error: &dyn std::error::Error| RunsError::Refused(in_words(error));
-    let report = inspect_within(&bytes, &workshop.gate).map_err(|error| refused(&error))?;
+    let report = ModuleReport::read(&bytes, &workshop.gate).map_err(|error| refused(&error))?;
     let name = &report.manifest.name;
     if penstock_types::spec::Name::new(name).is_none() {
         return Err(RunsError::Refused(format!(

@@ -49,10 +49,26 @@ pub(super) fn compile(
     bytes: &[u8],
     kind: ModuleKind,
 ) -> Result<Vec<u8>, ModuleError> {
+    ask(process, Some(engine_digest), bytes, kind)
+}
+
+/// Lets a child look whether the module can be compiled at all.
+pub(super) fn look(process: &CompilerProcess, bytes: &[u8], kind: ModuleKind) -> Result<(), ModuleError> {
+    ask(process, None, bytes, kind).map(drop)
+}
+
+/// Without an engine no code is wanted.
+fn ask(
+    process: &CompilerProcess,
+    engine_digest: Option<&[u8; 32]>,
+    bytes: &[u8],
+    kind: ModuleKind,
+) -> Result<Vec<u8>, ModuleError> {
     let limits = &process.limits;
     let request = Request {
         kind,
-        engine: hex(engine_digest),
+        is_look: engine_digest.is_none(),
+        engine: engine_digest.map(|digest| hex(digest)).unwrap_or_default(),
         parent: std::process::id(),
         module_bytes: bytes.len() as u64,
         memory_bytes: limits.memory_bytes,
@@ -264,7 +280,7 @@ fn judge(process: &CompilerProcess, ended: Ended) -> Result<Vec<u8>, Failure> {
             exceeded(CompileLimit::Memory(limits.memory_bytes))
         }
         Some(Signal::ABORT) if complaint.contains(STACK_OVERFLOWED) => Failure::Module(refused(
-            "the compiler's stack overflowed; something in it is nested too deeply: split its largest functions",
+            "reading it took more stack than there is: its code is nested too deeply, or its types refer to each other in a circle; split its largest functions, and do not change its custom sections",
         )),
         Some(Signal::ABORT | Signal::SEGV | Signal::BUS | Signal::ILL | Signal::FPE) => {
             Failure::Module(refused(&format!("the compiler crashed on it ({}){said}", name(status))))
