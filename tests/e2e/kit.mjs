@@ -72,9 +72,9 @@ export async function browse(url, options = {}) {
   const complaints = []
   const watch = (page) => {
     page.on('console', (line) => {
-      if (['error', 'warning'].includes(line.type())) complaints.push(`console: ${line.text()}`)
+      if (['error', 'warning'].includes(line.type())) complaints.push(`console of ${page.url()}: ${line.text()} (${line.location().url})`)
     })
-    page.on('pageerror', (error) => complaints.push(`page: ${error.message}`))
+    page.on('pageerror', (error) => complaints.push(`error in ${page.url()}: ${error.message}`))
     page.on('request', (request) => {
       const to = new URL(request.url())
       if (['data:', 'blob:'].includes(to.protocol)) return

@@ -84,6 +84,7 @@ export function openEditor(host: HTMLElement, settings: EditorSettings): Editor 
             settings.moved(pointerAt(tree, text, update.state.selection.main.head).pointer)
           }
         }),
+        typeOver,
         Prec.highest(
           keymap.of([
             {
@@ -126,6 +127,22 @@ export function openEditor(host: HTMLElement, settings: EditorSettings): Editor 
     destroy: () => view.destroy(),
   }
 }
+
+/**
+ * What is typed over a selection goes in here, not by the browser: it would copy the colour of what was selected into a
+ * `style` attribute, which the policy refuses.
+ */
+const typeOver = EditorView.domEventHandlers({
+  beforeinput(event, view) {
+    const { from, to, empty } = view.state.selection.main
+    const typed = event.data
+    if (event.inputType !== 'insertText' || typed === null || empty || view.composing) return false
+    const insert = () => view.state.update(view.state.replaceSelection(typed), { userEvent: 'input.type', scrollIntoView: true })
+    // Brackets, for one, are put around the selection.
+    if (!view.state.facet(EditorView.inputHandler).some((handle) => handle(view, from, to, typed, insert))) view.dispatch(insert())
+    return true
+  },
+})
 
 function read(state: EditorState): { tree: Tree; text: string } {
   return { tree: ensureSyntaxTree(state, state.doc.length, COMPLETE_PARSE_MS) ?? syntaxTree(state), text: state.doc.toString() }
