@@ -16,7 +16,6 @@ export function changes(before: ModuleReport, after: ModuleReport): Change[] {
     ['wants', before.manifest.wants ?? ['all fields'], after.manifest.wants ?? ['all fields']],
     ['makes', before.manifest.makes, after.manifest.makes],
     ['counters', before.manifest.counters, after.manifest.counters],
-    ['assets', before.manifest.assets ?? [], after.manifest.assets ?? []],
     ['params', params(before), params(after)],
     ['mode', [before.manifest.mode], [after.manifest.mode]],
     ['own version', [before.manifest.version], [after.manifest.version]],

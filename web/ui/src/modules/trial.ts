@@ -1,6 +1,5 @@
 import type { MadeField, TrySample } from '../api/types'
 import { count } from '../parts/format'
-import { fromBase64, pictureOf, type Picture } from './tensor'
 
 /** Field that a sample's content goes into: the one the module wants, if it wants just one. */
 export function fieldFor(wants: string[] | null, kind: 'text' | 'file'): string {
@@ -43,27 +42,14 @@ export function readParams(text: string): { params: Record<string, unknown> } | 
 export function describe(field: MadeField): string {
   switch (field.type) {
     case 'text':
-      return `text, ${count(Number(field.characters))} characters`
+      return `text, ${count(field.characters)} characters`
     case 'tensor':
-      return `tensor ${String(field.dtype)} [${(field.shape as number[]).join(', ')}]`
+      return `tensor ${field.dtype} [${field.shape.join(', ')}]`
     case 'blob':
       return 'bytes'
     default:
       return field.type
   }
-}
-
-/** The picture that a field is, if it is one and came whole. */
-export function pictureOfField(field: MadeField): Picture | null {
-  if (field.type !== 'tensor' || typeof field.base64 !== 'string' || !Array.isArray(field.shape)) return null
-  const data = fromBase64(field.base64)
-  return pictureOf({
-    dtype: String(field.dtype),
-    shape: field.shape as number[],
-    data,
-    min: typeof field.min === 'number' ? field.min : null,
-    max: typeof field.max === 'number' ? field.max : null,
-  })
 }
 
 /** The bytes of a file as the API takes them. */
