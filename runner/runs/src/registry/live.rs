@@ -95,6 +95,38 @@ struct Said {
     output: Option<String>,
 }
 
+/// What a run was doing at the end of a row.
+struct Moment<'a> {
+    state: RunState,
+    delivered: u64,
+    failed_samples: u64,
+    expected: Option<u64>,
+    /// Items in its queues, first to last; nothing when its threads have ended.
+    occupancy: &'a [usize],
+}
+
+impl<'a> Moment<'a> {
+    fn of(stretch: &'a Stretch) -> Self {
+        Self {
+            state: stretch.state,
+            delivered: stretch.delivered,
+            failed_samples: stretch.failed_samples,
+            expected: stretch.expected,
+            occupancy: &stretch.occupancy,
+        }
+    }
+
+    fn last(snapshot: &RunSnapshot) -> Self {
+        Self {
+            state: snapshot.state,
+            delivered: snapshot.ledger.total.delivered,
+            failed_samples: snapshot.stages.iter().map(|stage| stage.task.failed_samples).sum(),
+            expected: snapshot.expected,
+            occupancy: &[],
+        }
+    }
+}
+
 impl LiveRun {
     pub(crate) fn new(registered: Registered, feed: Feed, history: History, totals: Arc<Totals>) -> Self {
         Self {
@@ -190,7 +222,7 @@ impl LiveRun {
             self.tell_state();
         }
         if let Some(row) = row {
-            self.feed.tell(self.id(), Event::Sample(self.sample(&row, stretch)));
+            self.feed.tell(self.id(), Event::Sample(self.sample(&row, &Moment::of(stretch))));
         }
         if is_due {
             self.write_soon(stretch.t1.nanos());
@@ -229,7 +261,7 @@ impl LiveRun {
         }
     }
 
-    fn sample(&self, row: &Row, stretch: &Stretch) -> LiveSample {
+    fn sample(&self, row: &Row, moment: &Moment<'_>) -> LiveSample {
         let layout = &self.registered.layout;
         let stages = layout.stages.iter().zip(&row.stages).map(|(stage, row)| {
             (stage.id.clone(), Metric::STAGE.map(|metric| (metric, row.metric(metric))).into())
@@ -237,16 +269,17 @@ impl LiveRun {
         let queues = layout.queues.iter().zip(&row.queues).map(|(queue, row)| {
             (queue.id.clone(), Metric::QUEUE.map(|metric| (metric, row.metric(metric))).into())
         });
-        let items = layout.queues.iter().zip(&stretch.occupancy);
+        let items = layout.queues.iter().zip(moment.occupancy);
         LiveSample {
             run: self.id().to_owned(),
             t0_s: row.t0 as f64 / 1e9,
             t1_s: row.t1 as f64 / 1e9,
-            state: if stretch.state.is_over() { RunState::Draining } else { stretch.state },
+            // How it ended is told when all of it is stored.
+            state: if moment.state.is_over() { RunState::Draining } else { moment.state },
             values: stages.chain(queues).collect(),
-            samples: stretch.delivered,
-            failed_samples: stretch.failed_samples,
-            expected: stretch.expected,
+            samples: moment.delivered,
+            failed_samples: moment.failed_samples,
+            expected: moment.expected,
             occupancy: items.map(|(queue, items)| (queue.id.clone(), *items as u64)).collect(),
         }
     }
@@ -317,7 +350,10 @@ impl LiveRun {
         output: Option<String>,
     ) {
         self.hear();
-        self.tape.finish();
+        if let (Some(row), Some(snapshot)) = (self.tape.finish(), &snapshot) {
+            // What was done since the last quarter of a second.
+            self.feed.tell(self.id(), Event::Sample(self.sample(&row, &Moment::last(snapshot))));
+        }
         let mut summary = self.summary();
         if let Some(snapshot) = &snapshot {
             figures(&mut summary, snapshot);
