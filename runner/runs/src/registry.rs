@@ -88,6 +88,8 @@ struct Parts {
     totals: Arc<Totals>,
     /// Places of runs that wait.
     places: Arc<Semaphore>,
+    /// Submissions with a key, one after the other: what repeats one of them takes no place.
+    keyed: Semaphore,
     trials: Arc<Semaphore>,
     replays: Arc<Semaphore>,
     uploads: Arc<Semaphore>,
@@ -154,6 +156,7 @@ impl Runs {
             feed,
             totals: Arc::default(),
             places: Arc::new(Semaphore::new(runs_queued.clamp(1, Semaphore::MAX_PERMITS))),
+            keyed: Semaphore::new(1),
             trials: Arc::new(Semaphore::new(TRIALS)),
             replays: Arc::new(Semaphore::new(1)),
             uploads: Arc::new(Semaphore::new(UPLOADS)),

@@ -45,9 +45,9 @@ impl HeldRows {
         Self(Level::ALL.map(|level| tape.map_or_else(Held::default, |tape| tape.held(level))))
     }
 
-    /// When the last of them ends, in nanoseconds.
+    /// Where the place of the last of them ends, in nanoseconds.
     pub(crate) fn end(&self) -> Option<u64> {
-        self.0[0].rows.last().map(|row| row.t1)
+        self.0[0].rows.last().map(|row| (row.slot + 1) * Level::Finest.width())
     }
 }
 
@@ -131,9 +131,8 @@ pub(crate) fn times(
     Ok(all)
 }
 
-/// When the last stored row of a run ends, in nanoseconds since its start; 0 without any.
+/// Where the place of the last stored row of a run ends, in nanoseconds since its start; 0 without any.
 pub(crate) fn end(connection: &Connection, run: &str) -> Result<u64, HistoryError> {
-    let mut end = 0;
     for level in Level::ALL {
         let last: Option<Vec<u8>> = connection
             .prepare_cached(
@@ -143,9 +142,11 @@ pub(crate) fn end(connection: &Connection, run: &str) -> Result<u64, HistoryErro
             .optional()?;
         let Some(last) = last else { continue };
         let rows = unpack(&last).map_err(|error| HistoryError::Damaged(error.to_string()))?;
-        end = rows.last().map_or(end, |row| row.t1.max(end));
+        // Readings come a little after their moments; where only coarse rows are left, that cannot be told apart.
+        let end = |row: &Row| if level == Level::Finest { (row.slot + 1) * level.width() } else { row.t1 };
+        return Ok(rows.last().map_or(0, end));
     }
-    Ok(end)
+    Ok(0)
 }
 
 /// Whether rows of the buckets' level were removed where coarser ones are still there.

@@ -88,43 +88,13 @@ struct Said {
     next_line: BTreeMap<String, u64>,
     state: Option<RunState>,
     delivered: u64,
+    /// Items in each queue when it was last looked at.
+    occupancy: Vec<usize>,
     written_at: u64,
     /// Why the last write failed.
     broken: Option<String>,
     /// Why its output is not whole.
     output: Option<String>,
-}
-
-/// What a run was doing at the end of a row.
-struct Moment<'a> {
-    state: RunState,
-    delivered: u64,
-    failed_samples: u64,
-    expected: Option<u64>,
-    /// Items in its queues, first to last; nothing when its threads have ended.
-    occupancy: &'a [usize],
-}
-
-impl<'a> Moment<'a> {
-    fn of(stretch: &'a Stretch) -> Self {
-        Self {
-            state: stretch.state,
-            delivered: stretch.delivered,
-            failed_samples: stretch.failed_samples,
-            expected: stretch.expected,
-            occupancy: &stretch.occupancy,
-        }
-    }
-
-    fn last(snapshot: &RunSnapshot) -> Self {
-        Self {
-            state: snapshot.state,
-            delivered: snapshot.ledger.total.delivered,
-            failed_samples: snapshot.stages.iter().map(|stage| stage.task.failed_samples).sum(),
-            expected: snapshot.expected,
-            occupancy: &[],
-        }
-    }
 }
 
 impl LiveRun {
@@ -208,6 +178,7 @@ impl LiveRun {
             let mut said = self.said();
             let more = stretch.delivered.saturating_sub(said.delivered);
             said.delivered = stretch.delivered;
+            said.occupancy.clone_from(&stretch.occupancy);
             self.totals.samples.fetch_add(more, Ordering::Relaxed);
             let state = (said.state != Some(stretch.state)).then_some(stretch.state);
             said.state = Some(stretch.state);
@@ -222,7 +193,10 @@ impl LiveRun {
             self.tell_state();
         }
         if let Some(row) = row {
-            self.feed.tell(self.id(), Event::Sample(self.sample(&row, &Moment::of(stretch))));
+            let (samples, failed) = (stretch.delivered, stretch.failed_samples);
+            let occupancy = &stretch.occupancy;
+            let sample = self.sample(&row, stretch.state, samples, failed, stretch.expected, occupancy);
+            self.feed.tell(self.id(), Event::Sample(sample));
         }
         if is_due {
             self.write_soon(stretch.t1.nanos());
@@ -261,7 +235,15 @@ impl LiveRun {
         }
     }
 
-    fn sample(&self, row: &Row, moment: &Moment<'_>) -> LiveSample {
+    fn sample(
+        &self,
+        row: &Row,
+        state: RunState,
+        samples: u64,
+        failed_samples: u64,
+        expected: Option<u64>,
+        occupancy: &[usize],
+    ) -> LiveSample {
         let layout = &self.registered.layout;
         let stages = layout.stages.iter().zip(&row.stages).map(|(stage, row)| {
             (stage.id.clone(), Metric::STAGE.map(|metric| (metric, row.metric(metric))).into())
@@ -269,17 +251,16 @@ impl LiveRun {
         let queues = layout.queues.iter().zip(&row.queues).map(|(queue, row)| {
             (queue.id.clone(), Metric::QUEUE.map(|metric| (metric, row.metric(metric))).into())
         });
-        let items = layout.queues.iter().zip(moment.occupancy);
+        let items = layout.queues.iter().zip(occupancy);
         LiveSample {
             run: self.id().to_owned(),
             t0_s: row.t0 as f64 / 1e9,
             t1_s: row.t1 as f64 / 1e9,
-            // How it ended is told when all of it is stored.
-            state: if moment.state.is_over() { RunState::Draining } else { moment.state },
+            state: if state.is_over() { RunState::Draining } else { state },
             values: stages.chain(queues).collect(),
-            samples: moment.delivered,
-            failed_samples: moment.failed_samples,
-            expected: moment.expected,
+            samples,
+            failed_samples,
+            expected,
             occupancy: items.map(|(queue, items)| (queue.id.clone(), *items as u64)).collect(),
         }
     }
@@ -307,8 +288,9 @@ impl LiveRun {
         let entry = {
             let said = self.said();
             Entry {
-                summary: self.begun.get().map(|_| (self.summary(), self.snapshot())),
-                history: said.history(lost),
+                summary: Some((self.summary(), self.snapshot())),
+                // When this is written, nothing is broken.
+                history: said.not_whole(None, lost),
                 errors: said.errors.clone(),
                 logs: said.logs.iter().cloned().collect(),
                 errors_left_out: said.errors_left_out,
@@ -351,8 +333,11 @@ impl LiveRun {
     ) {
         self.hear();
         if let (Some(row), Some(snapshot)) = (self.tape.finish(), &snapshot) {
-            // What was done since the last quarter of a second.
-            self.feed.tell(self.id(), Event::Sample(self.sample(&row, &Moment::last(snapshot))));
+            let failed = snapshot.stages.iter().map(|stage| stage.task.failed_samples).sum();
+            let delivered = snapshot.ledger.total.delivered;
+            let occupancy = self.said().occupancy.clone();
+            let sample = self.sample(&row, state, delivered, failed, snapshot.expected, &occupancy);
+            self.feed.tell(self.id(), Event::Sample(sample));
         }
         let mut summary = self.summary();
         if let Some(snapshot) = &snapshot {
@@ -425,7 +410,7 @@ impl LiveRun {
             summary,
             snapshot,
             cloned_from: self.registered.cloned_from.clone(),
-            history: said.history(lost),
+            history: said.not_whole(said.broken.clone(), lost),
             errors_left_out: said.errors_left_out,
             logs_left_out: said.logs_left_out(),
         }
@@ -450,9 +435,10 @@ impl LiveRun {
 }
 
 impl Said {
-    fn history(&self, lost: u64) -> Option<String> {
+    /// Why what is kept is not whole.
+    fn not_whole(&self, broken: Option<String>, lost: u64) -> Option<String> {
         let lost = (lost > 0).then(|| format!("{lost} stretches of it could not be written and are lost"));
-        let parts = [self.broken.clone(), lost, self.output.clone()];
+        let parts = [broken, lost, self.output.clone()];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join("; "))
     }

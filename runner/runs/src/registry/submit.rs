@@ -85,6 +85,10 @@ impl Runs {
             ));
         }
         let repeat = idempotency_key.map(|key| repeat(key, &document, for_s)).transpose()?;
+        let _turn = match &repeat {
+            Some(_) => Some(self.0.keyed.acquire().await.map_err(|_| RunsError::Closed)?),
+            None => None,
+        };
         if let Some(repeat) = repeat.clone() {
             let known = self.history().read(move |connection| runs::find_key(connection, &repeat)).await?;
             if let Some(known) = self.known(known).await? {
