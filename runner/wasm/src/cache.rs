@@ -1,10 +1,12 @@
-//! Compiled code on disk: machine code, so only ever what this crate wrote. It lies in a directory that only its owner may
-//! enter, and each entry is signed with a key of that directory: what was damaged, planted, or made for another module,
-//! engine or setting is compiled again instead of run.
+//! Compiled code on disk: machine code, so only ever what this crate wrote. It lies in a directory of its own that only its
+//! owner may enter, and each entry is signed with a key of that directory: what was damaged, planted, or made for another
+//! module, engine or setting is compiled again instead of run.
 
 mod folder;
 
+use std::fs::DirBuilder;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use hmac::{Hmac, Mac};
@@ -21,6 +23,8 @@ use crate::text::hex;
 const MAGIC: &[u8; 16] = b"penstock code 1\n";
 /// Length of a signature, in bytes.
 const SIGNATURE_BYTES: usize = 32;
+/// The directory within the one that the operator names, which may hold other things and let others in.
+const DIRECTORY: &str = "compiled";
 /// The key's file.
 const KEY_FILE: &str = "key";
 /// Length of the key, in bytes.
@@ -42,18 +46,31 @@ pub(crate) struct Purpose<'a> {
 }
 
 impl Cache {
-    /// Opens the directory, making it if it is missing. Refuses one that belongs to another user; `None` where no key can
-    /// be kept, so that no entry could be trusted.
+    /// Opens the cache in `directory`, making both if they are missing. Refuses one that belongs to another user; `None`
+    /// where no key can be kept, so that no entry could be trusted.
     pub(crate) fn open(directory: &Path) -> Result<Option<Self>, SandboxError> {
-        let folder = Folder::open(directory)?;
-        match key(&folder) {
-            Ok(key) => {
+        let mut maker = DirBuilder::new();
+        maker.mode(0o700).recursive(true).create(directory).map_err(|error| SandboxError::Cache {
+            path: directory.into(),
+            reason: "it cannot be made".into(),
+            source: Some(error),
+        })?;
+        let own = directory.join(DIRECTORY);
+        let kept = match maker.recursive(false).create(&own) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => {
+                let folder = Folder::open(&own)?;
+                key(&folder).map(|key| (folder, key))
+            }
+        };
+        match kept {
+            Ok((folder, key)) => {
                 let signer = Hmac::new_from_slice(&key).expect("any length will do for a key");
                 Ok(Some(Self { folder, signer }))
             }
             Err(error) => {
-                let folder = folder.display();
-                tracing::warn!(%folder, %error, "no cache, since its key cannot be kept: modules are compiled at every start");
+                let folder = own.display();
+                tracing::warn!(%folder, %error, "no cache, since its key cannot be kept there: modules are compiled at every start");
                 Ok(None)
             }
         }

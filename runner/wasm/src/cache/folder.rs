@@ -2,10 +2,9 @@
 //! all. Everything goes through the directory that was checked, whatever its path comes to mean later.
 
 use std::fmt;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
@@ -42,17 +41,13 @@ pub(super) enum Unusable {
 }
 
 impl Folder {
+    /// Opens a directory that is there, and closes it to others.
     pub(super) fn open(path: &Path) -> Result<Self, SandboxError> {
         let failed = |reason: &str, source: Option<io::Error>| SandboxError::Cache {
             path: path.into(),
             reason: reason.into(),
             source,
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(|error| failed("it cannot be made", Some(error)))?;
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = openat(CWD, path, flags, Mode::empty()).map_err(|error| match error {
             Errno::NOTDIR | Errno::LOOP => failed("it is a link or a file; name a directory", None),
