@@ -238,6 +238,56 @@ fn of_many_who_begin_at_once_all_have_the_same_key() {
     );
 }
 
+/// Makes a file look as if it had been written so many seconds ago.
+fn aged(path: &Path, seconds: u64) {
+    let written = std::time::SystemTime::now() - Duration::from_secs(seconds);
+    fs::File::open(path).unwrap().set_modified(written).unwrap();
+}
+
+#[test]
+fn what_nobody_used_for_longest_goes_when_there_is_too_much() {
+    let kept = kept();
+    let cache = kept.open();
+    let purpose = |module: &'static [u8; 32]| Purpose { module, ..kept.purpose() };
+    let purposes = [kept.purpose(), purpose(&[2; 32]), purpose(&[3; 32])];
+    let paths = purposes.map(|purpose| kept.own.join(purpose.file_name()));
+    for (purpose, path) in purposes.iter().zip(&paths) {
+        cache.store(*purpose, &kept.code);
+        aged(path, 7200);
+    }
+    aged(&paths[1], 9000);
+    aged(&kept.own.join("key"), 99_999);
+    fs::write(kept.own.join("notes"), "not ours").unwrap();
+    let bytes = fs::metadata(&paths[0]).unwrap().len();
+    let are_there = || [0, 1, 2].map(|number: usize| paths[number].exists());
+
+    cache.tidy(3 * bytes).unwrap();
+    assert_eq!(are_there(), [true, true, true], "there is room for all");
+    // The oldest by its writing, but the last that was used.
+    assert!(cache.load(&kept.engine, purposes[1]).is_some());
+    aged(&paths[0], 8000);
+    cache.tidy(3 * bytes - 1).unwrap();
+    assert_eq!(are_there(), [false, true, true]);
+    cache.tidy(bytes).unwrap();
+    assert_eq!(are_there(), [false, true, false]);
+    cache.tidy(0).unwrap();
+    assert_eq!(are_there(), [false, false, false]);
+    assert!(kept.own.join("key").exists() && kept.own.join("notes").exists());
+}
+
+#[test]
+fn what_a_process_left_that_died_while_it_wrote_is_removed_by_the_next_that_writes() {
+    let kept = kept();
+    let [dead, writing] = [".0123456789abcdef.new", ".fedcba9876543210.new"].map(|name| kept.own.join(name));
+    fs::write(&dead, "half").unwrap();
+    fs::write(&writing, "half").unwrap();
+    aged(&dead, 3700);
+    aged(&writing, 3500);
+    kept.open().store(kept.purpose(), &kept.code);
+    assert!(!dead.exists() && writing.exists());
+    assert!(kept.is_taken());
+}
+
 #[test]
 fn a_directory_that_cannot_be_written_to_is_no_cache_and_no_error() {
     // Nobody, root included, can make files there.
