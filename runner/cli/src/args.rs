@@ -3,6 +3,8 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
+use penstock_types::manifest::Mode;
+use penstock_types::spec::{DeadlineMs, MemoryMib};
 
 /// Runs data-loading pipelines for ML and tells what limits them.
 ///
@@ -207,13 +209,12 @@ pub(crate) enum NewMode {
     Stateful,
 }
 
-impl NewMode {
-    /// The word in manifests.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sample => "sample",
-            Self::Batch => "batch",
-            Self::Stateful => "stateful",
+impl From<NewMode> for Mode {
+    fn from(mode: NewMode) -> Self {
+        match mode {
+            NewMode::Sample => Self::Sample,
+            NewMode::Batch => Self::Batch,
+            NewMode::Stateful => Self::Stateful,
         }
     }
 }
@@ -245,10 +246,10 @@ pub(crate) struct TestStageArgs {
     #[arg(long = "asset", value_name = "NAME=FILE")]
     pub(crate) assets: Vec<String>,
     /// CPU time for one sample.
-    #[arg(long, value_name = "MS", default_value = "5000", value_parser = value_parser!(u32).range(1..=3_600_000))]
+    #[arg(long, value_name = "MS", default_value = "5000", value_parser = value_parser!(u32).range(1..=i64::from(DeadlineMs::MOST)))]
     pub(crate) deadline_ms: u32,
     /// Memory of one instance.
-    #[arg(long, value_name = "MIB", default_value = "256", value_parser = value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "MIB", default_value = "256", value_parser = value_parser!(u32).range(1..=i64::from(MemoryMib::MOST)))]
     pub(crate) memory_mib: u32,
     /// Stands for the pipeline document's seed.
     #[arg(long, value_name = "N", default_value = "0")]
