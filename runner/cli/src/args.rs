@@ -1,7 +1,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, StyledStr, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use penstock_types::manifest::Mode;
 use penstock_types::spec::{DeadlineMs, MemoryMib};
@@ -17,6 +18,26 @@ pub(crate) struct Args {
     /// Write logs as JSON lines.
     #[arg(long, global = true)]
     pub(crate) log_json: bool,
+}
+
+impl Args {
+    /// What this process was called with; ends it where that makes no sense.
+    pub(crate) fn read() -> Self {
+        Self::try_parse().unwrap_or_else(|mut error| {
+            if is_module_missing(&error) {
+                let tip = "`--input` takes all files up to the next flag, so the module stands before it";
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+            }
+            error.exit()
+        })
+    }
+}
+
+/// Whether `test-stage` lacks its module and nothing else.
+fn is_module_missing(error: &clap::Error) -> bool {
+    let missing = error.get(ContextKind::InvalidArg);
+    error.kind() == ErrorKind::MissingRequiredArgument
+        && missing == Some(&ContextValue::Strings(vec!["<MODULE>".to_owned()]))
 }
 
 #[derive(Debug, Subcommand)]
@@ -54,6 +75,7 @@ pub(crate) enum Command {
     ///
     /// Host code, limits and seeds are those of a run over the same samples.
     #[command(
+        override_usage = "penstock test-stage [OPTIONS] <MODULE> --input <FILE>...",
         after_help = "Examples:\n  penstock test-stage decode_resize.wasm -i photos -p '{\"size\": 64}'\n  \
         penstock test-stage text_filter.wasm -i corpus.ndjson --repeat 3\n\n\
         Exit codes: 0 nothing failed or differed, 1 something did, or the module does not start, 2 bad input."
