@@ -1,8 +1,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, StyledStr, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
+use penstock_types::manifest::Mode;
+use penstock_types::spec::{DeadlineMs, MemoryMib};
 
 /// Runs data-loading pipelines for ML and tells what limits them.
 ///
@@ -15,6 +18,26 @@ pub(crate) struct Args {
     /// Write logs as JSON lines.
     #[arg(long, global = true)]
     pub(crate) log_json: bool,
+}
+
+impl Args {
+    /// What this process was called with; ends it where that makes no sense.
+    pub(crate) fn read() -> Self {
+        Self::try_parse().unwrap_or_else(|mut error| {
+            if is_module_missing(&error) {
+                let tip = "`--input` takes all files up to the next flag, so the module stands before it";
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+            }
+            error.exit()
+        })
+    }
+}
+
+/// Whether `test-stage` lacks its module and nothing else.
+fn is_module_missing(error: &clap::Error) -> bool {
+    let missing = error.get(ContextKind::InvalidArg);
+    error.kind() == ErrorKind::MissingRequiredArgument
+        && missing == Some(&ContextValue::Strings(vec!["<MODULE>".to_owned()]))
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,6 +75,7 @@ pub(crate) enum Command {
     ///
     /// Host code, limits and seeds are those of a run over the same samples.
     #[command(
+        override_usage = "penstock test-stage [OPTIONS] <MODULE> --input <FILE>...",
         after_help = "Examples:\n  penstock test-stage decode_resize.wasm -i photos -p '{\"size\": 64}'\n  \
         penstock test-stage text_filter.wasm -i corpus.ndjson --repeat 3\n\n\
         Exit codes: 0 nothing failed or differed, 1 something did, or the module does not start, 2 bad input."
@@ -355,13 +379,12 @@ pub(crate) enum NewMode {
     Stateful,
 }
 
-impl NewMode {
-    /// The word in manifests.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sample => "sample",
-            Self::Batch => "batch",
-            Self::Stateful => "stateful",
+impl From<NewMode> for Mode {
+    fn from(mode: NewMode) -> Self {
+        match mode {
+            NewMode::Sample => Self::Sample,
+            NewMode::Batch => Self::Batch,
+            NewMode::Stateful => Self::Stateful,
         }
     }
 }
@@ -393,10 +416,10 @@ pub(crate) struct TestStageArgs {
     #[arg(long = "asset", value_name = "NAME=FILE")]
     pub(crate) assets: Vec<String>,
     /// CPU time for one sample.
-    #[arg(long, value_name = "MS", default_value = "5000", value_parser = value_parser!(u32).range(1..=3_600_000))]
+    #[arg(long, value_name = "MS", default_value = "5000", value_parser = value_parser!(u32).range(1..=i64::from(DeadlineMs::MOST)))]
     pub(crate) deadline_ms: u32,
     /// Memory of one instance.
-    #[arg(long, value_name = "MIB", default_value = "256", value_parser = value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "MIB", default_value = "256", value_parser = value_parser!(u32).range(1..=i64::from(MemoryMib::MOST)))]
     pub(crate) memory_mib: u32,
     /// Stands for the pipeline document's seed.
     #[arg(long, value_name = "N", default_value = "0")]

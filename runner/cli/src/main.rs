@@ -14,7 +14,6 @@ mod text;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
@@ -36,7 +35,7 @@ const STOPPED: u8 = 130;
 
 fn main() -> ExitCode {
     heaps::bound();
-    let args = Args::parse();
+    let args = Args::read();
     let _logs = start_logs(args.log_json, &args.command);
     let outcome = match &args.command {
         Command::Run(args) => run::run(args),

@@ -170,7 +170,9 @@ impl Trial<'_> {
         for call in calls {
             let trial = guest.call(call, self.samples);
             pass.calls.push(trial);
-            self.renew_if_broken(guest, &mut pass)?;
+            if guest.is_broken() {
+                self.renew(guest, &mut pass)?;
+            }
         }
         pass.finish = Some(guest.finish(self.samples));
         pass.hear(guest);
@@ -183,13 +185,10 @@ impl Trial<'_> {
         let mut pass = Pass { is_fresh, start: guest.start_trial(), ..Pass::default() };
         let mut made = Vec::with_capacity(calls.len());
         for &number in order {
-            made.push((number, guest.call(calls[number], self.samples)));
-            if is_fresh {
-                pass.hear(&guest);
-                guest = Guest::start(self.module, self.settings, self.stop)?;
-            } else {
-                self.renew_if_broken(&mut guest, &mut pass)?;
+            if guest.is_broken() || (is_fresh && !made.is_empty()) {
+                self.renew(&mut guest, &mut pass)?;
             }
+            made.push((number, guest.call(calls[number], self.samples)));
         }
         pass.hear(&guest);
         made.sort_by_key(|(number, _)| *number);
@@ -197,12 +196,10 @@ impl Trial<'_> {
         Ok(pass)
     }
 
-    /// A run drops an instance after an error too; a new one here counts its memory from the start.
-    fn renew_if_broken(&self, guest: &mut Guest, pass: &mut Pass) -> Result<(), Fault> {
-        if guest.is_broken() {
-            pass.hear(guest);
-            *guest = Guest::start(self.module, self.settings, self.stop)?;
-        }
+    /// Replaces an instance, as a run does after an error; a new one here counts its memory from the start.
+    fn renew(&self, guest: &mut Guest, pass: &mut Pass) -> Result<(), Fault> {
+        pass.hear(guest);
+        *guest = Guest::start(self.module, self.settings, self.stop)?;
         Ok(())
     }
 

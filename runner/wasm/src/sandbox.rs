@@ -35,7 +35,7 @@ const COMPILATIONS: usize = 2;
 /// How the sandbox of a process is set up.
 #[derive(Clone, Debug)]
 pub struct SandboxSettings {
-    /// Where compiled modules are kept, in a directory of their own; `None` compiles at every load.
+    /// Where compiled modules are kept, in a directory `compiled` of their own; `None` compiles at every load.
     pub cache_dir: Option<PathBuf>,
     /// Most instances alive at a time, over all runs: worker threads x WASM stages. Each reserves 4 GiB of address
     /// space, not memory.

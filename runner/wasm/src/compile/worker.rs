@@ -16,8 +16,10 @@ use crate::module::ModuleKind;
 use crate::sandbox::{code_config, digest_of_engine};
 use crate::text::hex;
 
-/// How much the compiling process lets others go first: runs of the process that asks feed an accelerator.
-const NICENESS: i32 = 10;
+/// How much the compiling process lets others go first: runs of the process that asks feed an accelerator. On a core that
+/// they keep busy it gets a quarter of the time; at 10 it would be a tenth, and whoever waits for the module waits that
+/// much longer.
+const NICENESS: i32 = 5;
 /// Files that it may have open: its pipes, and what the standard library looks at to count processors.
 const OPEN_FILES: u64 = 16;
 

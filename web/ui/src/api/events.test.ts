@@ -212,6 +212,20 @@ describe('a break', () => {
     expect(sources[0]?.closed).toBe(true)
   })
 
+  it('is noticed when the pings of a quiet server stop', () => {
+    stream.follow(null, ear())
+    timers.pass(100)
+    newest().hello()
+    for (let pings = 0; pings < 4; pings++) {
+      timers.pass(15_000)
+      newest().send('ping', {})
+    }
+    timers.pass(39_000)
+    expect(stream.connection).toBe('live')
+    timers.pass(2_000)
+    expect(stream.connection).toBe('reconnecting')
+  })
+
   it('is not suspected where there is nothing to hear: in a list, or behind the end of a run', () => {
     stream.follow(null, ear())
     stream.follow('a', ear())

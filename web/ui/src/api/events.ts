@@ -26,14 +26,15 @@ export interface Timers {
   clear(timer: number): void
 }
 
-const EVENTS = ['hello', 'sample', 'state', 'runs', 'log', 'gap', 'end'] as const
+const EVENTS = ['hello', 'ping', 'sample', 'state', 'runs', 'log', 'gap', 'end'] as const
 const FIRST_RETRY_MS = 500
 const LONGEST_RETRY_MS = 10_000
 /**
- * A run that lives sends four samples a second. When they stop without an end, the connection is dead, whatever the browser
- * thinks. (Nothing can be said of a connection without samples: the server's keep-alive comments do not reach a page.)
+ * A run that lives sends four samples a second, and a server with nothing to tell may send a `ping` every 15 s. When they stop,
+ * the connection is dead, whatever the browser thinks.
  */
-const SILENCE_MS = 10_000
+const SAMPLES_SILENCE_MS = 10_000
+const PINGS_SILENCE_MS = 40_000
 /** Runs wanted and not wanted any more within this time change the connection once. */
 const SETTLE_MS = 30
 
@@ -137,8 +138,10 @@ export class EventStream {
   }
 
   #hear(type: (typeof EVENTS)[number], event: MessageEvent<string>): void {
-    if (type === 'sample') this.#listenForSilence()
+    if (type === 'ping') this.#listenForSilence(PINGS_SILENCE_MS)
+    if (type === 'sample') this.#listenForSilence(SAMPLES_SILENCE_MS)
     if (type === 'end' || type === 'state') this.#forgetSilence()
+    if (type === 'ping') return
     const data: unknown = JSON.parse(event.data)
     if (type === 'hello') {
       this.#hello(data as Hello)
@@ -207,9 +210,9 @@ export class EventStream {
     }, wait)
   }
 
-  #listenForSilence(): void {
+  #listenForSilence(longest_ms: number): void {
     this.#forgetSilence()
-    this.#silence = this.timers.set(() => this.#broken(), SILENCE_MS)
+    this.#silence = this.timers.set(() => this.#broken(), longest_ms)
   }
 
   #forgetSilence(): void {

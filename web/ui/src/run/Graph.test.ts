@@ -18,7 +18,7 @@ function show(figures: Record<string, number>, onselect = vi.fn(), selected: str
     read: (id: string, metric: Metric) => figures[`${id} ${metric}`] ?? null,
     occupancy: () => null,
     beat: 0,
-    period: 'the last 5 s',
+    period: 'the last 10 s',
     selected,
     onselect,
   })

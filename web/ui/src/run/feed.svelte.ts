@@ -7,8 +7,10 @@ import type { LiveSample, LogEntry, Problem, RunDetail, RunState, RunSummary } f
 
 /** How often the figures since the start are fetched while the run lives. */
 const REFRESH_MS = 2000
-/** How many live samples a mean of now is made of: 5 s. */
-const RECENT = 20
+/** What a mean of now is taken over. */
+export const RECENT_S = 10
+/** The live samples in that. */
+const RECENT = RECENT_S * 4
 
 export function isOver(state: RunState): boolean {
   return state === 'completed' || state === 'failed' || state === 'stopped' || state === 'interrupted'
