@@ -922,7 +922,7 @@ export interface components {
             limits: components["schemas"]["TrialLimits"];
             /**
              * Format: uint32
-             * @description How often each sample was tried; the figures of a call are the medians.
+             * @description How often each sample was tried; the times of a call are the medians.
              */
             repeat: number;
             /** @description What the first instance's start took, `init` included. */
