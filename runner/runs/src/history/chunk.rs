@@ -249,9 +249,7 @@ mod tests {
     #[test]
     fn histograms_come_back() {
         let mut histogram = Histogram::default();
-        for nanos in [3, 1_000_000, 1_000_001, u64::MAX] {
-            histogram.record(nanos);
-        }
+        [3, 1_000_000, 1_000_001, u64::MAX].into_iter().for_each(|nanos| histogram.record(nanos));
         let times = [histogram, Histogram::default()];
         assert_eq!(unpack_times(&pack_times(&times)).unwrap(), times);
     }

@@ -143,7 +143,13 @@ pub(crate) fn end(connection: &Connection, run: &str) -> Result<u64, HistoryErro
         let Some(last) = last else { continue };
         let rows = unpack(&last).map_err(|error| HistoryError::Damaged(error.to_string()))?;
         // Readings come a little after their moments; where only coarse rows are left, that cannot be told apart.
-        let end = |row: &Row| if level == Level::Finest { (row.slot + 1) * level.width() } else { row.t1 };
+        let end = |row: &Row| {
+            if level == Level::Finest {
+                row.slot.saturating_add(1).saturating_mul(level.width())
+            } else {
+                row.t1
+            }
+        };
         return Ok(rows.last().map_or(0, end));
     }
     Ok(0)
@@ -190,11 +196,11 @@ fn gather(
     let mut covered = 0;
     for level in Level::ALL.into_iter().rev().filter(|level| *level <= buckets.level) {
         let mut add = |row: &Row| {
-            let begin = row.slot * level.width();
+            let begin = row.slot.saturating_mul(level.width());
             if begin >= covered {
                 thinned.add(level, row);
             }
-            begin + level.width()
+            begin.saturating_add(level.width())
         };
         let held = &held.0[usize::from(level.number())];
         let (first, last) = chunks(level, buckets);

@@ -57,6 +57,16 @@ pub(crate) struct StoredRun {
     pub(crate) logs_left_out: u64,
 }
 
+/// What a run was made of.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredDocument {
+    /// As it was sent.
+    pub(crate) document: Value,
+    /// Digests by stage id.
+    pub(crate) digests: BTreeMap<String, String>,
+    pub(crate) for_s: Option<f64>,
+}
+
 /// Which runs are asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct RunFilter {
@@ -272,18 +282,16 @@ pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<StoredRun
     }))
 }
 
-/// The document of a run as it was sent, the digests it was resolved to, and how long it was to run.
-pub(crate) fn document(
-    connection: &Connection,
-    id: &str,
-) -> Result<Option<(Value, BTreeMap<String, String>, Option<f64>)>, HistoryError> {
+/// What the run of this id was made of.
+pub(crate) fn document(connection: &Connection, id: &str) -> Result<Option<StoredDocument>, HistoryError> {
     let found: Option<(String, String, Option<f64>)> = connection
         .query_row("SELECT document, digests, for_s FROM runs WHERE id = ?1", [id], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })
         .optional()?;
     let Some((document, digests, for_s)) = found else { return Ok(None) };
-    Ok(Some((serde_json::from_str(&document)?, serde_json::from_str(&digests)?, for_s)))
+    let (document, digests) = (serde_json::from_str(&document)?, serde_json::from_str(&digests)?);
+    Ok(Some(StoredDocument { document, digests, for_s }))
 }
 
 pub(crate) fn layout(connection: &Connection, id: &str) -> Result<Option<Layout>, HistoryError> {
@@ -337,7 +345,7 @@ pub(crate) fn list(
         wanted.join(" AND ")
     );
     let mut statement = connection.prepare_cached(&query)?;
-    let rows = statement.query_map(params_from_iter(values), |row| summary(row))?;
+    let rows = statement.query_map(params_from_iter(values), summary)?;
     let mut found = Vec::new();
     for row in rows {
         found.push(row??);

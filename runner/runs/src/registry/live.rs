@@ -50,6 +50,8 @@ pub(crate) struct LiveRun {
     started: OnceLock<RunHandle>,
     /// Its last snapshot and how it ended.
     ended: OnceLock<(RunSummary, Option<RunSnapshot>)>,
+    /// Whether others may know how it ended: it is stored, or cannot be.
+    is_told: AtomicBool,
     stop: watch::Sender<bool>,
     said: Mutex<Said>,
     /// Whether a write is under way.
@@ -108,6 +110,7 @@ impl LiveRun {
             begun: OnceLock::new(),
             started: OnceLock::new(),
             ended: OnceLock::new(),
+            is_told: AtomicBool::new(false),
             stop: watch::Sender::new(false),
             said: Mutex::default(),
             is_writing: AtomicBool::new(false),
@@ -288,7 +291,7 @@ impl LiveRun {
         let entry = {
             let said = self.said();
             Entry {
-                summary: Some((self.summary(), self.snapshot())),
+                summary: Some((self.last_summary().unwrap_or_else(|| self.summary()), self.snapshot())),
                 // When this is written, nothing is broken.
                 history: said.not_whole(None, lost),
                 errors: said.errors.clone(),
@@ -353,10 +356,15 @@ impl LiveRun {
         }
     }
 
+    /// What it looks like in a list for ever, once it has ended.
+    fn last_summary(&self) -> Option<RunSummary> {
+        self.ended.get().map(|(summary, _)| summary.clone())
+    }
+
     /// What it looks like in a list now.
     pub(crate) fn summary(&self) -> RunSummary {
-        if let Some((summary, _)) = self.ended.get() {
-            return summary.clone();
+        if let Some(summary) = self.last_summary().filter(|_| self.is_told.load(Ordering::Acquire)) {
+            return summary;
         }
         let run = &self.registered;
         let mut summary = RunSummary {
@@ -421,6 +429,11 @@ impl LiveRun {
         let summary = self.summary();
         self.feed.tell(self.id(), Event::State(summary.clone()));
         self.feed.tell_lists(summary);
+    }
+
+    /// From now on it is over for others.
+    pub(crate) fn reveal_end(&self) {
+        self.is_told.store(true, Ordering::Release);
     }
 
     /// Tells everybody that it is over and stored.

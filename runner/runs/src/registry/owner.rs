@@ -33,7 +33,7 @@ const MAX_UNSTORED: usize = 16;
 /// What the owner is told.
 pub(crate) enum Message {
     /// A run was registered and wants to start; the place among those that wait is given back then.
-    Join { run: Arc<LiveRun>, job: Job, cost: Cost, place: OwnedSemaphorePermit },
+    Join { run: Arc<LiveRun>, job: Box<Job>, cost: Cost, place: OwnedSemaphorePermit },
     /// Somebody wants a run to end.
     Stop { id: String },
     /// A run's threads have ended, and this one is about to. `stored` says whether all of it is stored.
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Message {
 
 struct Waiting {
     run: Arc<LiveRun>,
-    job: Job,
+    job: Box<Job>,
     place: OwnedSemaphorePermit,
 }
 
@@ -176,7 +176,7 @@ impl Owner {
             let (own, workshop, messages) = (run.clone(), self.workshop.clone(), self.to_self.clone());
             let spawned = Builder::new().name(format!("own {id}")).spawn(move || {
                 let id = own.id().to_owned();
-                let worked = catch_unwind(AssertUnwindSafe(|| work(&workshop, &own, job)));
+                let worked = catch_unwind(AssertUnwindSafe(|| work(&workshop, &own, &job)));
                 let stored = worked.unwrap_or_else(|_| {
                     let error = "the thread that owns the run panicked; this is a defect of Penstock";
                     own.on_ended(None, RunState::Failed, Some(error.to_owned()), None);
@@ -231,6 +231,7 @@ impl Owner {
 
     /// A run is over: it is in the history from now on, or kept here until it is.
     fn fade(&mut self, run: Arc<LiveRun>, stored: bool) {
+        run.reveal_end();
         if stored {
             self.fading.push_back((self.clock.now().after(FEED_AFTER_END), run.id().to_owned()));
         } else {

@@ -82,8 +82,8 @@ impl Runs {
 
     /// What a run was made of.
     pub async fn spec(&self, id: &str) -> Result<RunSpec, RunsError> {
-        let (document, modules, _) = self.stored_document(id).await?;
-        Ok(RunSpec { document, modules })
+        let stored = self.stored_document(id).await?;
+        Ok(RunSpec { document: stored.document, modules: stored.digests })
     }
 
     /// Figures of a run over time.

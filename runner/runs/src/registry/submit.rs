@@ -20,6 +20,7 @@ use super::owner::Message;
 use super::wire::{Submission, Submitted, ValidQueue, ValidStage, Validation};
 use super::work::Job;
 use super::{Runs, RunsError};
+use crate::history::runs::StoredDocument;
 use crate::history::{HistoryError, Known, Layout, Registered, Repeat, modules, now, runs, transact};
 use crate::runner::check_against_known;
 
@@ -101,7 +102,7 @@ impl Runs {
 
     /// Registers a run of the same document again, whose modules are looked up anew.
     pub async fn clone_run(&self, id: &str) -> Result<RunDetail, RunsError> {
-        let (document, _, for_s) = self.stored_document(id).await?;
+        let StoredDocument { document, for_s, .. } = self.stored_document(id).await?;
         let checked = self.check(document.to_string().into()).await?;
         Ok(self.register(checked, for_s, None, Some(id.to_owned())).await?.run)
     }
@@ -169,12 +170,12 @@ impl Runs {
         let parts = &self.0;
         let live = LiveRun::new(registered, parts.feed.clone(), self.history().clone(), parts.totals.clone());
         let live = Arc::new(live);
-        let job = Job {
+        let job = Box::new(Job {
             plan: checked.plan,
             modules: checked.written,
             spec: checked.spec,
             time: for_s.map(Duration::from_secs_f64),
-        };
+        });
         let join = Message::Join { run: live.clone(), job, cost: checked.cost, place };
         let (own, messages) = (live.clone(), parts.messages.clone());
         // Both in one piece of work: whoever waits for it may go away in between.
@@ -288,10 +289,7 @@ impl Runs {
         Ok(self.history().read(read).await?)
     }
 
-    pub(super) async fn stored_document(
-        &self,
-        id: &str,
-    ) -> Result<(Value, BTreeMap<String, String>, Option<f64>), RunsError> {
+    pub(super) async fn stored_document(&self, id: &str) -> Result<StoredDocument, RunsError> {
         let own = id.to_owned();
         let found = self.history().read(move |connection| runs::document(connection, &own)).await?;
         found.ok_or_else(|| RunsError::not_found("run", id))

@@ -33,8 +33,8 @@ pub(crate) struct Job {
 }
 
 /// Runs it. Says whether all of it is stored.
-pub(crate) fn work(workshop: &Workshop, live: &Arc<LiveRun>, job: Job) -> bool {
-    match start(workshop, live, &job) {
+pub(crate) fn work(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> bool {
+    match start(workshop, live, job) {
         Ok(Some(run)) => {
             live.on_started(run.handle());
             live.write_soon(0);

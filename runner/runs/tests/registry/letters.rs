@@ -38,17 +38,30 @@ async fn dead_letters_are_kept_and_mended_by_a_better_module() {
     assert_eq!((letters.stages[0].stage.as_str(), letters.stages[0].letters), ("1:misbehaving", 2));
     let same = runs.replay(&keeps, BTreeMap::new()).await.unwrap();
     assert_eq!((same.stages[0].mended, same.stages[0].still_failing), (0, 2));
-    // A module of another name takes its place; this one has nothing against such keys.
+    // A module of another name takes its place; that it takes no params is told where the document has them.
     upload(&runs, &guest("guest-carrying")).await;
-    let name = runs.modules(Default::default()).await.unwrap().items[0].name.clone();
-    let by = BTreeMap::from([("misbehaving".to_owned(), format!("{name}@1"))]);
-    let other = runs.replay(&keeps, by).await;
-    // Its params are not those of the other one, which is told where the document has them.
-    match other {
-        Ok(report) => assert_ne!(report.stages[0].ran_in, Some(letters.stages[0].module.clone().unwrap())),
-        Err(error) => assert_eq!(error.kind(), "invalid-pipeline", "{error}"),
-    }
+    let by = |module: &str| BTreeMap::from([("misbehaving".to_owned(), module.to_owned())]);
+    let error = runs.replay(&keeps, by("carrying@1")).await.unwrap_err();
+    let penstock_runner::RunsError::Invalid(faults) = error else { panic!("{error:?}") };
+    assert_eq!(faults[0].to_string(), "/stages/0/wasm/params: the module `misbehaving` takes no parameters");
+    assert_eq!(runs.replay(&keeps, by("carrying@7")).await.unwrap_err().kind(), "not-found");
     assert_eq!(runs.use_now().threads_used, 0, "what a replay used is given back");
     runs.delete(&keeps).await.unwrap();
     assert!(!data.join("runs").join(&keeps).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_are_mended_when_what_was_missing_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("in.ndjson"), "{\"key\": \"late\"}\n{\"key\": \"in.ndjson\"}\n").unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let document = json!({
+        "threads": 1, "source": { "records": { "store": "in", "key": "in.ndjson" } },
+        "stages": [{ "fetch": { "store": "in", "on_error": "dead_letter" } }]
+    });
+    let id = submit(&runs, &document).await.summary.id;
+    assert_eq!(end_of(&runs, &id).await.summary.failed_samples, 1);
+    fs::write(folder.path().join("late"), "now").unwrap();
+    let report = runs.replay(&id, BTreeMap::new()).await.unwrap();
+    assert_eq!((report.stages[0].mended, report.stages[0].still_failing), (1, 0));
 }

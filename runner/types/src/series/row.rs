@@ -140,7 +140,7 @@ impl TaskRow {
 
     /// The value of a metric; `None` where nothing was measured, and for metrics of queues.
     pub fn metric(&self, metric: Metric) -> Option<f64> {
-        let slots = || self.slot_time.iter().sum::<u64>();
+        let slots = || self.slot_time.iter().fold(0_u64, |sum, time| sum.saturating_add(*time));
         match metric {
             Metric::AveTimeS => ratio(self.op_time, self.op_count).map(|nanos| nanos / 1e9),
             Metric::TasksPerS => ratio(self.tasks, self.elapsed).map(|per_nano| per_nano * 1e9),
