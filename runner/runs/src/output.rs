@@ -26,6 +26,8 @@ pub struct OutputFolder {
     windows: Option<Lines>,
     errors: Lines,
     dead_letters: Lines,
+    /// Whether the folder could be made, once that was tried. A replay begins once for each of its stages.
+    made: OnceLock<Result<(), OutputError>>,
     /// The first thing that could not be written.
     broken: OnceLock<OutputError>,
 }
@@ -75,6 +77,7 @@ impl OutputFolder {
             windows: Some(lines(WINDOWS)),
             errors: lines(ERRORS),
             dead_letters: lines(DEAD_LETTERS),
+            made: OnceLock::new(),
             broken: OnceLock::new(),
         })
     }
@@ -85,15 +88,30 @@ impl OutputFolder {
         Ok(Self { windows: None, ..Self::at(folder, document)? })
     }
 
-    /// Makes the folder and writes the document into it.
+    /// Makes the folder and writes the document into it. Of several runs that begin there at once, one gets it.
     pub(crate) fn begin(&self) -> Result<(), OutputError> {
-        fs::create_dir_all(&self.folder).map_err(|error| write_error(&self.folder, error))?;
-        self.write_whole(SPEC, &self.document)?;
+        self.made.get_or_init(|| self.make()).clone()?;
         self.windows.as_ref().map_or(Ok(()), Lines::open)?;
         self.errors.open()
     }
 
+    fn make(&self) -> Result<(), OutputError> {
+        fs::create_dir_all(&self.folder).map_err(|error| write_error(&self.folder, error))?;
+        let path = self.folder.join(SPEC);
+        let mut file = File::create_new(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => OutputError::Taken(self.folder.clone()),
+            _ => write_error(&path, error),
+        })?;
+        pretty(&self.document).and_then(|text| file.write_all(&text)).map_err(|error| {
+            // Nobody has it, then.
+            fs::remove_file(&path).ok();
+            write_error(&path, error)
+        })
+    }
+
+    /// Writes a window, and before it all failures so far: they would be lost with a process that is killed.
     pub(crate) fn write_window(&self, window: &Window) {
+        self.flush();
         if let Some(windows) = &self.windows {
             // Somebody may follow the file, and there are few of them.
             self.note(windows.write(window).and_then(|()| windows.flush()));
@@ -112,10 +130,15 @@ impl OutputFolder {
         if self.windows.is_some() {
             self.note(self.write_whole(SNAPSHOT, snapshot));
         }
+        self.flush();
+        self.broken.get().cloned().map_or(Ok(()), Err)
+    }
+
+    /// Writes everything still in buffers.
+    pub fn flush(&self) {
         for lines in self.windows.iter().chain([&self.errors, &self.dead_letters]) {
             self.note(lines.flush());
         }
-        self.broken.get().cloned().map_or(Ok(()), Err)
     }
 
     /// Writes what a replay came to.
@@ -137,13 +160,23 @@ impl OutputFolder {
     fn write_whole(&self, name: &str, content: &impl Serialize) -> Result<(), OutputError> {
         let (path, part) = (self.folder.join(name), self.folder.join(format!("{name}.part")));
         let write = || -> io::Result<()> {
-            let mut text = serde_json::to_vec_pretty(content)?;
-            text.push(b'\n');
-            fs::write(&part, text)?;
+            let mut file = File::create(&part)?;
+            file.write_all(&pretty(content)?)?;
+            file.sync_all()?;
             fs::rename(&part, &path)
         };
-        write().map_err(|error| write_error(&path, error))
+        write().map_err(|error| {
+            // What made the write fail is what the caller has to hear.
+            fs::remove_file(&part).ok();
+            write_error(&path, error)
+        })
     }
+}
+
+fn pretty(content: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(content)?;
+    text.push(b'\n');
+    Ok(text)
 }
 
 impl Lines {
