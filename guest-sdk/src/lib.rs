@@ -42,14 +42,14 @@ pub use item::{Field, IntoOutcome, Item, Outcome, Value};
 pub use params::{Param, Params};
 pub use penstock_guest_macros::{Params, stage};
 pub use rng::Rng;
-pub use stage::{BatchStage, StatefulStage};
+pub use stage::{BatchStage, SampleStage, StatefulStage};
 pub use tensor::{Dtype, Element, RawTensor, Tensor, TensorView};
 
 /// What nearly every stage needs: `use penstock_guest::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        BatchStage, Context, Error, Item, Outcome, Params, Result, StatefulStage, Tensor, TensorView, Value,
-        asset, bail, count, ensure, stage,
+        BatchStage, Context, Error, Item, Outcome, Params, Result, SampleStage, StatefulStage, Tensor,
+        TensorView, Value, asset, bail, count, ensure, stage,
     };
 }
 

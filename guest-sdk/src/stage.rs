@@ -1,9 +1,51 @@
-//! What a stage can be besides a function: one that sees whole batches, or one with memory.
+//! What a stage can be besides a function: one that makes something ready first, one that sees whole batches, or one
+//! with memory.
 
 use crate::error::Result;
 use crate::item::{Item, Outcome};
 use crate::json::Json;
 use crate::params::Params;
+
+/// A stage that is called with one sample at a time, like a function, and is made once for every instance: for
+/// parameters that may contradict each other, and for tables and buffers that take time to make.
+///
+/// ```
+/// use penstock_guest::prelude::*;
+///
+/// #[derive(Params)]
+/// struct Range {
+///     least: i64,
+///     most: i64,
+/// }
+///
+/// /// Drops samples whose `count` is out of range.
+/// struct Within(std::ops::RangeInclusive<i64>);
+///
+/// #[stage(wants("count"), makes("count"))]
+/// impl SampleStage for Within {
+///     type Params = Range;
+///
+///     fn new(range: &Range) -> Result<Self> {
+///         ensure!(range.least <= range.most, "`least` is {}, more than `most`, {}", range.least, range.most);
+///         Ok(Self(range.least..=range.most))
+///     }
+///
+///     fn process(&mut self, item: Item) -> Result<Outcome> {
+///         Ok(if self.0.contains(&item.int("count")?) { Outcome::Keep(item) } else { Outcome::Drop })
+///     }
+/// }
+/// ```
+pub trait SampleStage: Sized + 'static {
+    /// Its parameters; `()` for none.
+    type Params: Params;
+
+    /// Called once for every instance. An error says that the parameters or the assets are wrong, and ends the run.
+    fn new(params: &Self::Params) -> Result<Self>;
+
+    /// What becomes of the item; an error blames the item. It must not depend on the items before: they differ with the
+    /// number of threads.
+    fn process(&mut self, item: Item) -> Result<Outcome>;
+}
 
 /// A stage that is called with all samples of one batch, for work across samples such as mixup.
 ///
@@ -31,7 +73,7 @@ pub trait BatchStage: Sized + 'static {
     /// Its parameters; `()` for none.
     type Params: Params;
 
-    /// Called once for every instance. An error says that the parameters or the assets are wrong.
+    /// Called once for every instance. An error says that the parameters or the assets are wrong, and ends the run.
     fn new(params: &Self::Params) -> Result<Self>;
 
     /// One outcome per item, in order. A panic costs the whole batch.
@@ -70,7 +112,7 @@ pub trait StatefulStage: Sized + 'static {
     /// Its parameters; `()` for none.
     type Params: Params;
 
-    /// Called once. An error says that the parameters or the assets are wrong.
+    /// Called once. An error says that the parameters or the assets are wrong, and ends the run.
     fn new(params: &Self::Params) -> Result<Self>;
 
     /// What becomes of the item; [`Outcome::Held`] keeps it inside. An error blames the item.

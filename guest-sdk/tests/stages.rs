@@ -54,6 +54,45 @@ mod sample {
     }
 }
 
+mod between {
+    use super::*;
+
+    #[derive(Params)]
+    pub(crate) struct Bounds {
+        #[param(default = 0)]
+        pub(crate) least: i64,
+        #[param(default = 9)]
+        pub(crate) most: i64,
+    }
+
+    pub(crate) struct Between {
+        range: std::ops::RangeInclusive<i64>,
+        /// Items that this instance was called with.
+        seen: i64,
+    }
+
+    /// Drops what is out of range.
+    #[stage(wants("count"))]
+    impl SampleStage for Between {
+        type Params = Bounds;
+
+        fn new(bounds: &Bounds) -> Result<Self> {
+            ensure!(bounds.least <= bounds.most, "`least` is {}, more than `most`", bounds.least);
+            Ok(Self { range: bounds.least..=bounds.most, seen: 0 })
+        }
+
+        fn process(&mut self, item: Item) -> Result<Outcome> {
+            self.seen += 1;
+            let count = item.int("count")?;
+            Ok(if self.range.contains(&count) {
+                Outcome::Keep(item.with("seen", self.seen))
+            } else {
+                Outcome::Drop
+            })
+        }
+    }
+}
+
 /// Puts pairs together.
 struct Pair {
     first: Option<Item>,
@@ -218,6 +257,28 @@ fn a_stateful_stage_holds_and_finishes() {
     assert_eq!(outcomes, [Outcome::Held, Outcome::Keep(text("a", "1+2")), Outcome::Held]);
     assert_eq!(stage.finish(), [text("c", "3")]);
     assert!(stage.finish().is_empty());
+}
+
+#[test]
+fn a_sample_stage_is_made_once_and_called_with_one_sample_after_the_other() {
+    let manifest = manifest::<between::Between>();
+    assert_eq!(
+        (&manifest["mode"], &manifest["wants"], &manifest["doc"]),
+        (&json!("sample"), &json!(["count"]), &json!("Drops what is out of range."))
+    );
+    let number = |key: &str, number: i64| Item::new(key).with("count", number);
+    let mut stage = Instance::<between::Between>::new(r#"{"least": 1, "most": 1}"#).unwrap();
+    let outcomes = stage.process(vec![number("a", 2), Item::new("b"), number("c", 1)]);
+    let refused = "no field `count`: the item has none that this stage wants".to_owned();
+    let kept = number("c", 1).with("seen", 3_i64);
+    assert_eq!(outcomes, [Outcome::Drop, Outcome::Failed(refused), Outcome::Keep(kept)]);
+    assert!(stage.finish().is_empty());
+}
+
+#[test]
+fn params_that_contradict_each_other_are_refused_before_any_sample() {
+    let error = Instance::<between::Between>::new(r#"{"least": 10}"#).unwrap_err();
+    assert_eq!(error, "`least` is 10, more than `most`");
 }
 
 #[test]

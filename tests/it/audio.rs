@@ -29,6 +29,18 @@ fn clips_become_spectrograms_of_one_shape() {
 }
 
 #[test]
+fn params_that_contradict_each_other_end_the_run_and_blame_no_clip() {
+    let folder = Folder::new();
+    folder.sounds(3);
+    let call = Call::run(&repository().join("examples/pipelines/audio.json")).store("audio", folder.path());
+    let call = call.module("log-mel", "log-mel").set("/stages/1/wasm/params/n_fft=401").json();
+    let finished = call.finish().exits(1);
+    let total = finished.snapshot().ledger.total;
+    assert_eq!((total.delivered, total.skipped), (0, 0));
+    insta::assert_snapshot!(finished.stderr, @"error: the run failed: stage `2:log-mel` cannot start: `init` refused: `n_fft`: 401 is 1 x 401: a length whose only prime factors are 2, 3, 5 and 7 is wanted");
+}
+
+#[test]
 fn damaged_clips_are_named_with_key_and_reason_and_the_others_are_delivered() {
     let folder = Folder::new();
     folder.sounds(10);

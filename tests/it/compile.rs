@@ -114,8 +114,10 @@ fn guest() -> PathBuf {
 }
 
 fn entries(folder: &Folder) -> Vec<PathBuf> {
-    let mut entries: Vec<PathBuf> =
-        std::fs::read_dir(folder.join("cache")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder.join("cache/compiled"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     entries.sort();
     entries
 }

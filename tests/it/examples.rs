@@ -54,6 +54,7 @@ fn run(name: &str) {
             folder.texts(500);
             completed(call.store("text", folder.path()).module("text-filter", "text-filter"))
         }
+        "tour.json" => completed(call.set("/source/range/count=60").set("/consumer/simulate/step_ms=1")),
         "toy-baseline.json" => completed(call),
         "toy-slow-training.json" | "toy-slow-loading.json" => completed(call.set("/source/range/count=5")),
         _ => panic!("`examples/pipelines/{name}` is run by no test: say here with which data it runs"),

@@ -27,5 +27,6 @@ mod photos;
 mod replay;
 mod s3_runs;
 mod sandbox;
+mod serve;
 mod test_stage;
 mod toys;

@@ -207,6 +207,7 @@ fn what_cannot_be_tried_is_bad_input() {
         call().argument("--repeat=0"),
         call().argument("--memory-mib=5000"),
         Call::new(&["test-stage"]).argument(module("text-filter")),
+        Call::new(&["test-stage", "-i"]).argument(&file).argument(module("text-filter")),
     ];
     let told: Vec<String> = calls.into_iter().map(refused).collect();
     shown().bind(|| insta::assert_snapshot!(told.join("\n")));

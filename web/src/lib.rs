@@ -1,2 +1,46 @@
 //! The HTTP API and the pages of `penstock serve`.
 #![warn(missing_docs)]
+
+mod api;
+mod body;
+mod guard;
+mod metrics;
+mod pages;
+mod problem;
+mod process;
+mod router;
+mod sample;
+mod server;
+mod session;
+mod settings;
+mod stall;
+mod take;
+
+use serde_json::Value;
+
+pub use problem::{DocumentFault, Problem};
+pub use server::Server;
+pub use settings::{LEAST_TOKEN_CHARACTERS, ServeError, ServeLimits, ServeSettings, Token};
+
+/// The description of the API, an OpenAPI document.
+pub fn openapi() -> Value {
+    serde_json::to_value(router::documented().1).expect("the API's description is plain JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs};
+
+    /// What the pages' types are generated from; `make api` writes both.
+    const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+
+    #[test]
+    fn the_description_of_the_api_is_the_one_that_the_pages_were_made_for() {
+        let mut text = serde_json::to_string_pretty(&super::openapi()).unwrap();
+        text.push('\n');
+        if env::var_os("PENSTOCK_WRITE_OPENAPI").is_some() {
+            fs::write(FILE, &text).unwrap();
+        }
+        assert!(fs::read_to_string(FILE).unwrap_or_default() == text, "the API has changed: run `make api`");
+    }
+}

@@ -1,4 +1,4 @@
-/* Turns 16-bit sound into the 256 classes of mu-law companding, as models such as WaveNet read and write it:
+/* Turns 16-bit sound into the 256 classes of mu-law companding, as networks such as WaveNet read and write it:
  *
  *     class = floor((f(x) + 1) / 2 * 255 + 0.5),   f(x) = sign(x) ln(1 + 255 |x|) / ln(256),   x = sample / 32768
  *
@@ -66,7 +66,6 @@ static struct text read_wav(struct blob file, struct sound *sound) {
         }
         if (length >= left) break;
         at += 8 + length + length % 2;
-        if (at > file.length) break;
     }
     return text_of("there is no `data` chunk");
 }

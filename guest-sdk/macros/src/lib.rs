@@ -12,7 +12,8 @@ mod stage;
 /// `IntoOutcome` is: `Result<Item>` keeps, `Result<Option<Item>>` may drop, `Result<Vec<Item>>` fans out; an error
 /// blames the data. `P` derives `Params`. The function stays an ordinary one.
 ///
-/// On `impl BatchStage for T` it is called with whole batches, on `impl StatefulStage for T` it may hold samples back.
+/// On `impl SampleStage for T` it is called so too, on a `T` that is made once. On `impl BatchStage for T` it is called
+/// with whole batches, on `impl StatefulStage for T` it may hold samples back.
 ///
 /// What the module says of itself is written between the brackets, all of it optional:
 /// - `wants("a", "b")`: fields that cross into the module; without it all do. The others are carried past it, which

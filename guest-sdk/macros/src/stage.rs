@@ -30,7 +30,7 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenS
         Item::Impl(block) => of_impl(&arguments, &block),
         other => Err(Error::new(
             other.span(),
-            "a stage is a function, or an `impl` of `BatchStage` or `StatefulStage`",
+            "a stage is a function, or an `impl` of `SampleStage`, `BatchStage` or `StatefulStage`",
         )),
     }
 }
@@ -101,35 +101,40 @@ fn of_impl(arguments: &Arguments, block: &ItemImpl) -> Result<TokenStream> {
         .and_then(|(_, path, _)| path.segments.last())
         .map(|last| last.ident.to_string());
     let owner = &block.self_ty;
+    let one_by_one = |contract: &TokenStream| {
+        quote! {
+            items
+                .into_iter()
+                .map(|item| ::penstock_guest::IntoOutcome::into_outcome(<Self as #contract>::process(self, item)))
+                .collect()
+        }
+    };
     let (mode, contract, process, finish) = match kind.as_deref() {
+        Some("SampleStage") => {
+            let contract = quote!(::penstock_guest::SampleStage);
+            let process = one_by_one(&contract);
+            ("sample", contract, process, None)
+        }
         Some("BatchStage") => (
             "batch",
             quote!(::penstock_guest::BatchStage),
             quote!(<Self as ::penstock_guest::BatchStage>::process(self, items)),
             None,
         ),
-        Some("StatefulStage") => (
-            "stateful",
-            quote!(::penstock_guest::StatefulStage),
-            quote! {
-                items
-                    .into_iter()
-                    .map(|item| {
-                        let outcome = <Self as ::penstock_guest::StatefulStage>::process(self, item);
-                        ::penstock_guest::IntoOutcome::into_outcome(outcome)
-                    })
-                    .collect()
-            },
-            Some(quote! {
+        Some("StatefulStage") => {
+            let contract = quote!(::penstock_guest::StatefulStage);
+            let process = one_by_one(&contract);
+            let finish = quote! {
                 fn finish(&mut self) -> ::std::vec::Vec<::penstock_guest::Item> {
-                    <Self as ::penstock_guest::StatefulStage>::finish(self)
+                    <Self as #contract>::finish(self)
                 }
-            }),
-        ),
+            };
+            ("stateful", contract, process, Some(finish))
+        }
         _ => {
             return Err(Error::new(
                 block.span(),
-                "want `impl BatchStage for ...` or `impl StatefulStage for ...`",
+                "want `impl SampleStage for ...`, `impl BatchStage for ...` or `impl StatefulStage for ...`",
             ));
         }
     };

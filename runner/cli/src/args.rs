@@ -1,8 +1,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, StyledStr, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
+use penstock_types::manifest::Mode;
+use penstock_types::spec::{DeadlineMs, MemoryMib};
 
 /// Runs data-loading pipelines for ML and tells what limits them.
 ///
@@ -15,6 +18,26 @@ pub(crate) struct Args {
     /// Write logs as JSON lines.
     #[arg(long, global = true)]
     pub(crate) log_json: bool,
+}
+
+impl Args {
+    /// What this process was called with; ends it where that makes no sense.
+    pub(crate) fn read() -> Self {
+        Self::try_parse().unwrap_or_else(|mut error| {
+            if is_module_missing(&error) {
+                let tip = "`--input` takes all files up to the next flag, so the module stands before it";
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+            }
+            error.exit()
+        })
+    }
+}
+
+/// Whether `test-stage` lacks its module and nothing else.
+fn is_module_missing(error: &clap::Error) -> bool {
+    let missing = error.get(ContextKind::InvalidArg);
+    error.kind() == ErrorKind::MissingRequiredArgument
+        && missing == Some(&ContextValue::Strings(vec!["<MODULE>".to_owned()]))
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,6 +75,7 @@ pub(crate) enum Command {
     ///
     /// Host code, limits and seeds are those of a run over the same samples.
     #[command(
+        override_usage = "penstock test-stage [OPTIONS] <MODULE> --input <FILE>...",
         after_help = "Examples:\n  penstock test-stage decode_resize.wasm -i photos -p '{\"size\": 64}'\n  \
         penstock test-stage text_filter.wasm -i corpus.ndjson --repeat 3\n\n\
         Exit codes: 0 nothing failed or differed, 1 something did, or the module does not start, 2 bad input."
@@ -66,6 +90,31 @@ pub(crate) enum Command {
     /// Make indexes, which the source `index` reads.
     #[command(subcommand)]
     Index(IndexCommand),
+    /// Serve the API and the pages: others upload modules, submit runs, and watch them live in a browser.
+    ///
+    /// Without a token it listens to this machine alone.
+    #[command(after_help = "Examples:\n  penstock serve --store photos=./photos\n  \
+        penstock serve --config penstock.json --listen 0.0.0.0:7700 --token-file token\n\n\
+        Exit codes: 0 it was told to end, 1 failed, 2 bad input.")]
+    Serve(ServeArgs),
+    /// Upload a module to a server; the next version of its name.
+    #[command(after_help = "Example:\n  penstock push decode_resize.wasm --alias stable")]
+    Push(PushArgs),
+    /// Submit a pipeline document to a server.
+    #[command(
+        after_help = "Examples:\n  penstock submit photos.json --follow\n  penstock submit photos.json --set /threads=4 --for 1m\n\n\
+        Exit codes with --follow: as `penstock run`. Without: 0 submitted, 1 failed, 2 refused."
+    )]
+    Submit(SubmitArgs),
+    /// List the runs of a server, newest first.
+    #[command(after_help = "Example:\n  penstock runs --state running,queued")]
+    Runs(RunsArgs),
+    /// Stop a run of a server.
+    #[command(after_help = "Example:\n  penstock stop 0199c3c1-7a55-7e00-b07f-6b9a7d1f2f10")]
+    Stop(StopArgs),
+    /// List the modules of a server.
+    #[command(after_help = "Example:\n  penstock modules")]
+    Modules(ModulesArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -114,18 +163,14 @@ pub(crate) struct ReplayArgs {
     pub(crate) run: PathBuf,
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
-    /// Let a module's name stand for a WebAssembly file: a mended one, or the one in which they failed.
-    #[arg(long = "module", value_name = "NAME=PATH")]
-    pub(crate) modules: Vec<String>,
+    #[command(flatten)]
+    pub(crate) modules: ModuleArgs,
     /// Write what fails again into this new folder, as dead letters, with spec.json, errors.ndjson and replay.json.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Print what it came to as JSON, alone, on standard output.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where compiled modules are kept [default: ~/.cache/penstock].
-    #[arg(long, value_name = "DIR", env = "PENSTOCK_CACHE_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub(crate) cache_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -135,21 +180,148 @@ pub(crate) struct CheckArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct PipelineArgs {
+pub(crate) struct DocumentArgs {
     /// The pipeline document, a JSON file; `-` reads standard input.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    #[command(flatten)]
-    pub(crate) stores: StoreArgs,
-    /// Let a module's name stand for a WebAssembly file.
-    #[arg(long = "module", value_name = "NAME=PATH")]
-    pub(crate) modules: Vec<String>,
     /// Change the document before it is read, e.g. `/stages/1/wasm/concurrency=4`.
     #[arg(long = "set", value_name = "/POINTER=VALUE")]
     pub(crate) settings: Vec<String>,
     /// Worker threads; wins over the document.
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<u32>,
+}
+
+/// Where a server is, and what opens it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServerArgs {
+    /// The server's address.
+    #[arg(long, value_name = "URL", env = "PENSTOCK_SERVER", default_value = "http://127.0.0.1:7700")]
+    pub(crate) server: String,
+    /// The file with the server's token; the variable PENSTOCK_TOKEN holds the token itself.
+    #[arg(long, value_name = "FILE", env = "PENSTOCK_TOKEN_FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
+    /// Where to listen [default: 127.0.0.1:7700].
+    #[arg(long, value_name = "ADDRESS:PORT", env = "PENSTOCK_LISTEN")]
+    pub(crate) listen: Option<String>,
+    /// A further name that the server goes by, e.g. behind a proxy.
+    #[arg(long = "host", value_name = "NAME")]
+    pub(crate) hosts: Vec<String>,
+    /// The file with the token that everybody has to know; the variable PENSTOCK_TOKEN holds the token itself.
+    #[arg(long, value_name = "FILE", env = "PENSTOCK_TOKEN_FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Where modules, runs and their history are kept [default: ~/.local/share/penstock].
+    #[arg(long, value_name = "DIR", env = "PENSTOCK_DATA_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Upload this module at the start, unless it is there already.
+    #[arg(long = "module", value_name = "FILE")]
+    pub(crate) modules: Vec<PathBuf>,
+    /// Worker threads that all runs may use at a time [default: four for each core, but at least 32].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) threads: Option<u32>,
+    /// Memory that all runs may use at a time [default: three quarters of the machine's].
+    #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) memory_mib: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PushArgs {
+    /// The module, a WebAssembly file.
+    #[arg(value_name = "MODULE")]
+    pub(crate) module: PathBuf,
+    /// Let this alias mean the version from now on, e.g. `stable`.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) alias: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Print what was uploaded as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SubmitArgs {
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Watch the run to its end.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Only let the server check the document.
+    #[arg(long, conflicts_with_all = ["follow", "time"])]
+    pub(crate) check: bool,
+    /// End the run after this long, e.g. `10s` or `2m`; it ends as completed.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) time: Option<Duration>,
+    /// Make the request safe to repeat: the same key gives the same run for a day.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) key: Option<String>,
+    /// Print the run as JSON, alone, on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show neither progress nor tables.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunsArgs {
+    /// Only runs in these states, separated by commas.
+    #[arg(long, value_name = "STATES")]
+    pub(crate) state: Option<String>,
+    /// Only runs whose name or id has this in it.
+    #[arg(long = "find", value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+    /// Most runs.
+    #[arg(long, value_name = "N", default_value = "20", value_parser = value_parser!(u32).range(1..=200))]
+    pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Print them as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StopArgs {
+    /// The run's id.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ModulesArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Print them as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PipelineArgs {
+    #[command(flatten)]
+    pub(crate) document: DocumentArgs,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
+    #[command(flatten)]
+    pub(crate) modules: ModuleArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ModuleArgs {
+    /// Let a module's name stand for a WebAssembly file.
+    #[arg(long = "module", value_name = "NAME=PATH")]
+    pub(crate) named: Vec<String>,
     /// Where compiled modules are kept [default: ~/.cache/penstock].
     #[arg(long, value_name = "DIR", env = "PENSTOCK_CACHE_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) cache_dir: Option<PathBuf>,
@@ -207,13 +379,12 @@ pub(crate) enum NewMode {
     Stateful,
 }
 
-impl NewMode {
-    /// The word in manifests.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sample => "sample",
-            Self::Batch => "batch",
-            Self::Stateful => "stateful",
+impl From<NewMode> for Mode {
+    fn from(mode: NewMode) -> Self {
+        match mode {
+            NewMode::Sample => Self::Sample,
+            NewMode::Batch => Self::Batch,
+            NewMode::Stateful => Self::Stateful,
         }
     }
 }
@@ -245,10 +416,10 @@ pub(crate) struct TestStageArgs {
     #[arg(long = "asset", value_name = "NAME=FILE")]
     pub(crate) assets: Vec<String>,
     /// CPU time for one sample.
-    #[arg(long, value_name = "MS", default_value = "5000", value_parser = value_parser!(u32).range(1..=3_600_000))]
+    #[arg(long, value_name = "MS", default_value = "5000", value_parser = value_parser!(u32).range(1..=i64::from(DeadlineMs::MOST)))]
     pub(crate) deadline_ms: u32,
     /// Memory of one instance.
-    #[arg(long, value_name = "MIB", default_value = "256", value_parser = value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "MIB", default_value = "256", value_parser = value_parser!(u32).range(1..=i64::from(MemoryMib::MOST)))]
     pub(crate) memory_mib: u32,
     /// Stands for the pipeline document's seed.
     #[arg(long, value_name = "N", default_value = "0")]

@@ -1,9 +1,13 @@
 pub(crate) mod check;
 pub(crate) mod compile_module;
 pub(crate) mod index;
+pub(crate) mod list;
 pub(crate) mod module;
 pub(crate) mod new;
+pub(crate) mod push;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod schema;
+pub(crate) mod serve;
+pub(crate) mod submit;
 pub(crate) mod test_stage;

@@ -13,9 +13,10 @@ use penstock_types::config::GateBounds;
 use penstock_types::fault::SpecFault;
 use penstock_types::spec::{self, Spec};
 use penstock_wasm::{Sandbox, SandboxSettings};
+use serde_json::Value;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::args::PipelineArgs;
+use crate::args::{DocumentArgs, ModuleArgs, StoreArgs};
 use crate::commands::compile_module;
 use crate::stores;
 
@@ -70,7 +71,14 @@ pub(crate) fn runtime() -> Result<Runtime> {
 
 impl Prepared {
     /// Reads the document and applies what the command line changes in it.
-    pub(crate) fn read(args: &PipelineArgs) -> Result<Self> {
+    pub(crate) fn read(args: &DocumentArgs) -> Result<Self> {
+        let (origin, document) = Self::document(args)?;
+        let spec = Spec::from_value(document).map_err(|found| faults(&origin, &found))?;
+        Ok(Self { origin, spec })
+    }
+
+    /// The same as JSON that nobody has checked; and where it came from, for messages.
+    pub(crate) fn document(args: &DocumentArgs) -> Result<(String, Value)> {
         let origin = if is_stdin(&args.file) {
             "standard input".to_owned()
         } else {
@@ -90,32 +98,36 @@ impl Prepared {
             spec::set(&mut document, "/threads", threads.into())
                 .map_err(|fault| faults(&origin, &[fault]))?;
         }
-        let spec = Spec::from_value(document).map_err(|found| faults(&origin, &found))?;
-        Ok(Self { origin, spec })
+        Ok((origin, document))
     }
 
     /// Opens the stores and loads the modules that the command line names.
-    pub(crate) fn runner(&self, args: &PipelineArgs, runtime: &Handle) -> Result<Runner> {
-        let config = stores::config(&args.stores)?;
-        let stores = stores::open(&args.stores, &config)?;
+    pub(crate) fn runner(
+        &self,
+        stores: &StoreArgs,
+        modules: &ModuleArgs,
+        runtime: &Handle,
+    ) -> Result<Runner> {
+        let config = stores::config(stores)?;
+        let stores = stores::open(stores, &config)?;
         let settings = SandboxSettings {
-            cache_dir: cache(args),
+            cache_dir: cache(modules),
             instances: Runner::instances(&self.spec).max(1),
             compiler: compile_module::compiler(&config.limits.compile),
             gate: config.limits.modules.clone(),
         };
-        let mut modules = Modules::new(Sandbox::new(settings)?);
+        let mut loaded = Modules::new(Sandbox::new(settings)?);
         let mut named = BTreeSet::new();
-        for given in &args.modules {
+        for given in &modules.named {
             let (name, path) = pair(given, "--module", "NAME=PATH")?;
             once(&mut named, name, "--module")?;
             let code = module_bytes(Path::new(path), &config.limits.modules)
                 .map_err(|error| bad(format!("the module `{name}` cannot be read at `{path}`: {error}")))?;
-            modules
+            loaded
                 .add(name, &code)
                 .map_err(|error| bad(format!("the module `{name}` (`{path}`): {error}")))?;
         }
-        Ok(Runner::new(runtime.clone(), stores, modules))
+        Ok(Runner::new(runtime.clone(), stores, loaded))
     }
 }
 
@@ -161,8 +173,8 @@ pub(crate) fn module_bytes(path: &Path, bounds: &GateBounds) -> io::Result<Vec<u
 
 /// Where compiled modules are kept. The folder that the user names has to work; without the usual one modules are compiled at
 /// every start.
-fn cache(args: &PipelineArgs) -> Option<PathBuf> {
-    if args.modules.is_empty() { None } else { cache_folder(args.cache_dir.as_deref()) }
+fn cache(args: &ModuleArgs) -> Option<PathBuf> {
+    if args.named.is_empty() { None } else { cache_folder(args.cache_dir.as_deref()) }
 }
 
 /// The folder that the user names, or else the usual one.

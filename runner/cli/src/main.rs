@@ -1,6 +1,7 @@
 //! `penstock`: runs data-loading pipelines and tells what limits them.
 
 mod args;
+mod client;
 mod commands;
 mod heaps;
 mod input;
@@ -13,12 +14,13 @@ mod text;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command, IndexCommand, ModuleCommand};
-use crate::commands::{check, compile_module, index, module, new, replay, run, schema, test_stage};
+use crate::commands::{
+    check, compile_module, index, list, module, new, push, replay, run, schema, serve, submit, test_stage,
+};
 use crate::input::BadInput;
 use crate::text::warn;
 
@@ -33,7 +35,7 @@ const STOPPED: u8 = 130;
 
 fn main() -> ExitCode {
     heaps::bound();
-    let args = Args::parse();
+    let args = Args::read();
     let _logs = start_logs(args.log_json, &args.command);
     let outcome = match &args.command {
         Command::Run(args) => run::run(args),
@@ -45,6 +47,12 @@ fn main() -> ExitCode {
         Command::Module(ModuleCommand::Inspect(args)) => module::inspect(args),
         Command::CompileModule => return compile_module::answer(),
         Command::Index(IndexCommand::Create(args)) => index::create(args),
+        Command::Serve(args) => serve::serve(args),
+        Command::Push(args) => push::push(args),
+        Command::Submit(args) => submit::submit(args),
+        Command::Runs(args) => list::runs(args),
+        Command::Stop(args) => submit::stop(args),
+        Command::Modules(args) => list::modules(args),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),

@@ -4,9 +4,11 @@
 mod assemble;
 mod dead_letter;
 mod files;
+mod history;
 mod modules;
 mod output;
 mod params;
+mod registry;
 mod replay;
 mod run;
 mod runner;
@@ -15,8 +17,17 @@ pub mod trial;
 
 pub use assemble::AssembleError;
 pub use files::{Difference, FilesError};
+pub use history::{HistoryError, HistoryOpenError};
 pub use modules::Modules;
 pub use output::{OutputError, OutputFolder};
+pub use penstock_wasm::{LogLevel, ModuleReport};
+pub use registry::{
+    Budget, BudgetUse, Counts, DeadLetters, Draft, ErrorQuery, Event, Events, LiveCounts, LogEntry, LogQuery,
+    ModuleDetail, ModuleFile, ModuleQuery, ModuleSummary, ModuleUpload, ModuleVersion, OpenError, Page,
+    RunColumn, RunGap, RunLog, RunQuery, RunSort, RunSpec, Runs, RunsError, RunsSettings, SeriesQuery,
+    Shutdown, StageDeadLetters, StorageUse, StoreKeys, StoreKind, StoreSummary, Submission, Submitted,
+    TryFrom, TryRequest, TrySample, ValidQueue, ValidStage, Validation, WindowQuery, parse_event_id,
+};
 pub use replay::{
     Letters, MAX_LETTER_BYTES, ReplayFault, ReplayReport, StageLetters, StageReplay, Unreadable,
     UnreadableLetter,

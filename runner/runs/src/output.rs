@@ -24,9 +24,10 @@ pub struct OutputFolder {
     document: serde_json::Value,
     /// `None` for a replay, which is several runs and written down as a whole.
     windows: Option<Lines>,
-    errors: Lines,
+    /// `None` where failures are kept elsewhere.
+    errors: Option<Lines>,
     dead_letters: Lines,
-    /// Whether the folder could be made, once that was tried. A replay begins once for each of its stages.
+    /// Whether the folder could be made, once that was tried; where only dead letters are kept, that waits for the first one.
     made: OnceLock<Result<(), OutputError>>,
     /// The first thing that could not be written.
     broken: OnceLock<OutputError>,
@@ -75,7 +76,7 @@ impl OutputFolder {
             folder: folder.to_owned(),
             document,
             windows: Some(lines(WINDOWS)),
-            errors: lines(ERRORS),
+            errors: Some(lines(ERRORS)),
             dead_letters: lines(DEAD_LETTERS),
             made: OnceLock::new(),
             broken: OnceLock::new(),
@@ -88,14 +89,26 @@ impl OutputFolder {
         Ok(Self { windows: None, ..Self::at(folder, document)? })
     }
 
-    /// Makes the folder and writes the document into it. Of several runs that begin there at once, one gets it.
+    /// A place for the dead letters of a run, which is kept elsewhere; made when the first one is written.
+    pub(crate) fn for_letters(folder: &Path, document: serde_json::Value) -> Result<Self, OutputError> {
+        Ok(Self { windows: None, errors: None, ..Self::at(folder, document)? })
+    }
+
+    /// Makes the folder and writes the document into it, once for all runs of a replay. Of several that begin there at once,
+    /// one gets it.
     pub(crate) fn begin(&self) -> Result<(), OutputError> {
-        self.made.get_or_init(|| self.make()).clone()?;
-        self.windows.as_ref().map_or(Ok(()), Lines::open)?;
-        self.errors.open()
+        if self.windows.is_none() && self.errors.is_none() {
+            return Ok(());
+        }
+        self.make()?;
+        self.windows.iter().chain(&self.errors).try_for_each(Lines::open)
     }
 
     fn make(&self) -> Result<(), OutputError> {
+        self.made.get_or_init(|| self.write_spec()).clone()
+    }
+
+    fn write_spec(&self) -> Result<(), OutputError> {
         fs::create_dir_all(&self.folder).map_err(|error| write_error(&self.folder, error))?;
         let path = self.folder.join(SPEC);
         let mut file = File::create_new(&path).map_err(|error| match error.kind() {
@@ -119,9 +132,12 @@ impl OutputFolder {
     }
 
     pub(crate) fn write_failure(&self, failure: &Failure, stage: Option<&LetterStage>) {
-        self.note(self.errors.write(&failure.record));
+        if let Some(errors) = &self.errors {
+            self.note(errors.write(&failure.record));
+        }
         if let (Some(sample), Some(stage)) = (failure.dead_letter(), stage) {
-            self.note(self.dead_letters.write(&DeadLetter::new(&failure.record, stage, sample)));
+            let letter = DeadLetter::new(&failure.record, stage, sample);
+            self.note(self.make().and_then(|()| self.dead_letters.write(&letter)));
         }
     }
 
@@ -136,7 +152,7 @@ impl OutputFolder {
 
     /// Writes everything still in buffers.
     pub fn flush(&self) {
-        for lines in self.windows.iter().chain([&self.errors, &self.dead_letters]) {
+        for lines in self.windows.iter().chain(&self.errors).chain([&self.dead_letters]) {
             self.note(lines.flush());
         }
     }

@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 
 use penstock_types::fault::{Pointer, SpecFault};
+use penstock_types::param_schema::{MAX_PARAM_VALUES, count_values};
 use penstock_types::plan::ModuleFacts;
-use penstock_types::spec::{Spec, Stage};
+use penstock_types::spec::{MAX_FAULTS, Spec, Stage};
 use serde_json::{Map, Value};
 
 /// Checks the parameters of every WASM stage against what its module's manifest says it takes.
@@ -26,7 +27,15 @@ pub(crate) fn check_against(
     faults: &mut Vec<SpecFault>,
 ) {
     match schema {
-        Some(schema) => check(&Value::Object(params.clone()), schema, module, place, faults),
+        Some(schema) => {
+            let params = Value::Object(params.clone());
+            if count_values(&params) > MAX_PARAM_VALUES {
+                let message =
+                    format!("holds more than {MAX_PARAM_VALUES} values; large data belong into `assets`");
+                return faults.push(SpecFault::new(place.clone(), message));
+            }
+            check(&params, schema, module, place, faults);
+        }
         None if params.is_empty() => {}
         None => {
             faults.push(SpecFault::new(place.clone(), format!("the module `{module}` takes no parameters")))
@@ -36,7 +45,7 @@ pub(crate) fn check_against(
 
 fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: &mut Vec<SpecFault>) {
     match jsonschema::validator_for(schema) {
-        Ok(validator) => faults.extend(validator.iter_errors(params).map(|error| {
+        Ok(validator) => faults.extend(validator.iter_errors(params).take(MAX_FAULTS).map(|error| {
             let within = Pointer::parse(error.instance_path().as_str());
             let place = within.iter().flat_map(Pointer::steps).fold(place.clone(), |place, step| place.key(&step));
             SpecFault::new(place, format!("the module `{module}` refuses it: {error}"))

@@ -11,6 +11,7 @@ use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::{Plan, StageId};
 use penstock_types::run::{FailureGroup, RunSnapshot};
 use penstock_types::spec::{Source, Spec, Stage};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -22,7 +23,7 @@ use crate::run::Run;
 use crate::runner::{Ends, Runner, StartError};
 
 /// What a replay came to: `replay.json`, and what `--json` prints.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ReplayReport {
     /// The stages that had letters, in the pipeline's order.
     pub stages: Vec<StageReplay>,
@@ -31,7 +32,7 @@ pub struct ReplayReport {
 }
 
 /// What became of the letters of one stage.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct StageReplay {
     /// Id of the stage.
     pub stage: String,
@@ -124,7 +125,7 @@ impl Runner {
         output: Option<Arc<OutputFolder>>,
     ) -> Result<Run, StartError> {
         let source = LetterSource::new(letters.path().to_owned(), stage);
-        let ends = Ends { source: Some(Box::new(source)), consumer: None };
+        let ends = Ends { source: Some(Box::new(source)), ..Ends::default() };
         self.start_between(plan, output, ends).await
     }
 }

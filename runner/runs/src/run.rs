@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use penstock_engine::Failure;
-use penstock_engine::running::{Observer, RunHandle, RunView, Running, StopReason};
+use penstock_engine::running::{Observer, RunHandle, RunView, Running, StopReason, Stretch};
 use penstock_types::plan::Plan;
 use penstock_types::run::{RunSnapshot, Window};
 use penstock_wasm::{LogLines, StageFactory};
@@ -11,6 +11,7 @@ use penstock_wasm::{LogLines, StageFactory};
 use crate::dead_letter::LetterStage;
 use crate::files::FilesCount;
 use crate::output::{OutputError, OutputFolder};
+use crate::registry::LiveRun;
 
 /// A run of this process.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ pub(crate) struct Watcher {
     output: Option<Arc<OutputFolder>>,
     /// What is written beside a failure, by stage id.
     stages: BTreeMap<String, LetterStage>,
+    /// Weak, because it reaches the run, which holds this.
+    follower: Weak<LiveRun>,
 }
 
 impl Run {
@@ -106,6 +109,7 @@ impl Run {
 
 impl Facts {
     pub(crate) fn new(
+        id: Option<String>,
         name: &str,
         threads: u32,
         modules: BTreeMap<String, String>,
@@ -113,7 +117,7 @@ impl Facts {
         files: Option<Arc<FilesCount>>,
     ) -> Self {
         Self {
-            id: uuid::Uuid::now_v7().to_string(),
+            id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),
             name: name.to_owned(),
             started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             threads,
@@ -127,7 +131,16 @@ impl Facts {
         self.guests.iter().map(|(stage, guest)| (stage.clone(), guest.logs())).collect()
     }
 
-    fn snapshot(&self, view: RunView) -> RunSnapshot {
+    /// The stages that run modules, by id.
+    pub(crate) fn guests(&self) -> &BTreeMap<String, StageFactory> {
+        &self.guests
+    }
+
+    pub(crate) fn started_at(&self) -> &str {
+        &self.started_at
+    }
+
+    pub(crate) fn snapshot(&self, view: RunView) -> RunSnapshot {
         let counters = self.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
         RunSnapshot {
             id: self.id.clone(),
@@ -151,9 +164,13 @@ impl Facts {
 }
 
 impl Watcher {
-    pub(crate) fn new(output: Option<Arc<OutputFolder>>, plan: &Plan) -> Self {
+    pub(crate) fn new(
+        output: Option<Arc<OutputFolder>>,
+        plan: &Plan,
+        follower: Option<&Arc<LiveRun>>,
+    ) -> Self {
         let stages = plan.stages.iter().map(|stage| (stage.id.to_string(), LetterStage::of(stage)));
-        Self { output, stages: stages.collect() }
+        Self { output, stages: stages.collect(), follower: follower.map_or_else(Weak::new, Arc::downgrade) }
     }
 }
 
@@ -170,11 +187,20 @@ impl Observer for Watcher {
         if let Some(output) = &self.output {
             output.write_failure(failure, self.stages.get(&record.stage));
         }
+        if let Some(follower) = self.follower.upgrade() {
+            follower.on_failure(failure);
+        }
     }
 
     fn on_window(&self, window: &Window) {
         if let Some(output) = &self.output {
             output.write_window(window);
+        }
+    }
+
+    fn on_sums(&self, stretch: &Stretch) {
+        if let Some(follower) = self.follower.upgrade() {
+            follower.on_sums(stretch);
         }
     }
 }

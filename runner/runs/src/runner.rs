@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
@@ -5,7 +6,7 @@ use penstock_engine::clock::MonotonicClock;
 use penstock_engine::ports::{Consumer, Source as SampleSource};
 use penstock_storage::{check_key, check_prefix};
 use penstock_types::fault::{Pointer, SpecFault};
-use penstock_types::plan::{Known, Plan, StageKind};
+use penstock_types::plan::{Known, ModuleFacts, Plan, StageKind};
 use penstock_types::policy::OnError;
 use penstock_types::spec::{Consumer as DocumentConsumer, Source, Spec, Stage};
 use tokio::runtime::Handle;
@@ -14,6 +15,7 @@ use crate::assemble::{AssembleError, Parts};
 use crate::modules::Modules;
 use crate::output::{OutputError, OutputFolder};
 use crate::params::check_params;
+use crate::registry::LiveRun;
 use crate::run::{Facts, Run, Watcher};
 use crate::stores::Stores;
 
@@ -44,6 +46,8 @@ pub enum StartError {
 pub(crate) struct Ends {
     pub(crate) source: Option<Box<dyn SampleSource>>,
     pub(crate) consumer: Option<Box<dyn Consumer>>,
+    /// What follows the run; it gives the run its id, too.
+    pub(crate) follower: Option<Arc<LiveRun>>,
 }
 
 impl StartError {
@@ -80,19 +84,7 @@ impl Runner {
             Stage::Wasm(wasm) => Some(wasm.module.as_str().to_owned()),
             _ => None,
         });
-        let modules = self.modules.facts(written);
-        let mut faults = check_params(spec, &modules);
-        faults.extend(check_keys(spec));
-        let stores = self.stores.facts();
-        match Plan::check(spec, Known { modules: &modules, stores: Some(&stores) }) {
-            Ok(plan) if faults.is_empty() => Ok(plan),
-            Ok(_) => Err(faults),
-            Err(more) => {
-                faults.extend(more);
-                faults.sort_by(|one, other| one.pointer.cmp(&other.pointer));
-                Err(faults)
-            }
-        }
+        check_against_known(spec, &self.modules.facts(written), &self.stores)
     }
 
     /// What a plan wants kept aside needs a folder to keep it in.
@@ -154,9 +146,13 @@ impl Runner {
             StageKind::Wasm(wasm) => Some((stage.id.to_string(), wasm.digest.clone())),
             _ => None,
         });
-        let facts = Facts::new(&plan.name, threads, modules.collect(), assembled.guests, files);
-        let watcher = Arc::new(Watcher::new(output, plan));
+        let id = ends.follower.as_ref().map(|follower| follower.id().to_owned());
+        let facts = Facts::new(id, &plan.name, threads, modules.collect(), assembled.guests, files);
         let clock = Arc::new(MonotonicClock::start());
+        if let Some(follower) = &ends.follower {
+            follower.begin(clock.clone(), facts.clone());
+        }
+        let watcher = Arc::new(Watcher::new(output, plan, ends.follower.as_ref()));
         let running = assembled
             .graph
             .start(self.runtime.clone(), clock, watcher.clone())
@@ -165,8 +161,27 @@ impl Runner {
     }
 }
 
+/// Checks a document against these modules, by what it calls them, and these stores. Fails with everything that is wrong.
+pub(crate) fn check_against_known(
+    spec: &Spec,
+    modules: &BTreeMap<String, ModuleFacts>,
+    stores: &Stores,
+) -> Result<Plan, Vec<SpecFault>> {
+    let mut faults = check_params(spec, modules);
+    faults.extend(check_keys(spec));
+    match Plan::check(spec, Known { modules, stores: Some(&stores.facts()) }) {
+        Ok(plan) if faults.is_empty() => Ok(plan),
+        Ok(_) => Err(faults),
+        Err(more) => {
+            faults.extend(more);
+            faults.sort_by(|one, other| one.pointer.cmp(&other.pointer));
+            Err(faults)
+        }
+    }
+}
+
 /// The machine's cores.
-fn cores() -> u32 {
+pub(crate) fn cores() -> u32 {
     available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
 }
 

@@ -91,6 +91,11 @@ impl Stores {
         self.0.get(name).map(|entry| &entry.store)
     }
 
+    /// Whether the store called `name` is a folder of this machine.
+    pub(crate) fn is_folder(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|entry| entry.root.is_some())
+    }
+
     /// All names.
     pub fn names(&self) -> BTreeSet<String> {
         self.0.keys().cloned().collect()

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_engine::item::Sample;
-use penstock_engine::ports::Fault;
+use penstock_engine::ports::{Fault, StopFlag};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::manifest::Mode;
 use penstock_types::spec::{DeadlineMs, MemoryMib};
@@ -74,13 +74,23 @@ pub fn check_trial_params(module: &Module, params: &Map<String, Value>) -> Vec<S
 /// Tries `module` on `samples`, in their order; their indexes become their positions.
 pub fn try_module(
     module: &Module,
+    samples: Vec<Sample>,
+    settings: &TrialSettings,
+) -> Result<TrialReport, TrialError> {
+    try_module_until(module, samples, settings, &StopFlag::default())
+}
+
+/// The same, until `stop` is set: then every call that runs and every one to come is ended.
+pub fn try_module_until(
+    module: &Module,
     mut samples: Vec<Sample>,
     settings: &TrialSettings,
+    stop: &StopFlag,
 ) -> Result<TrialReport, TrialError> {
     for (sample, index) in samples.iter_mut().zip(0..) {
         sample.origin.index = index;
     }
-    let trial = Trial { module, settings, samples: &samples };
+    let trial = Trial { module, settings, samples: &samples, stop };
     // Guests need a stack of a size that is known, as on a run's workers.
     thread::scope(|scope| {
         let worker = thread::Builder::new().name("trial".to_owned()).stack_size(WORKER_STACK_BYTES);
@@ -94,6 +104,7 @@ struct Trial<'a> {
     module: &'a Module,
     settings: &'a TrialSettings,
     samples: &'a [Sample],
+    stop: &'a StopFlag,
 }
 
 /// All samples once.
@@ -144,11 +155,11 @@ impl Trial<'_> {
     /// epoch on the first instance, and one on a new instance.
     fn stateful_passes(&self) -> Result<Vec<Pass>, Fault> {
         let calls = self.calls();
-        let mut guest = Guest::start(self.module, self.settings)?;
+        let mut guest = Guest::start(self.module, self.settings, self.stop)?;
         let mut passes = vec![self.epoch(&calls, &mut guest, true)?];
         for _ in 1..self.settings.repeat {
             passes.push(self.epoch(&calls, &mut guest, false)?);
-            let mut other = Guest::start(self.module, self.settings)?;
+            let mut other = Guest::start(self.module, self.settings, self.stop)?;
             passes.push(self.epoch(&calls, &mut other, true)?);
         }
         Ok(passes)
@@ -159,7 +170,9 @@ impl Trial<'_> {
         for call in calls {
             let trial = guest.call(call, self.samples);
             pass.calls.push(trial);
-            self.renew_if_broken(guest, &mut pass)?;
+            if guest.is_broken() {
+                self.renew(guest, &mut pass)?;
+            }
         }
         pass.finish = Some(guest.finish(self.samples));
         pass.hear(guest);
@@ -167,18 +180,15 @@ impl Trial<'_> {
     }
 
     fn pass(&self, calls: &[&[Sample]], order: &[usize], instances: Instances) -> Result<Pass, Fault> {
-        let mut guest = Guest::start(self.module, self.settings)?;
+        let mut guest = Guest::start(self.module, self.settings, self.stop)?;
         let is_fresh = instances == Instances::ForEachCall;
         let mut pass = Pass { is_fresh, start: guest.start_trial(), ..Pass::default() };
         let mut made = Vec::with_capacity(calls.len());
         for &number in order {
-            made.push((number, guest.call(calls[number], self.samples)));
-            if is_fresh {
-                pass.hear(&guest);
-                guest = Guest::start(self.module, self.settings)?;
-            } else {
-                self.renew_if_broken(&mut guest, &mut pass)?;
+            if guest.is_broken() || (is_fresh && !made.is_empty()) {
+                self.renew(&mut guest, &mut pass)?;
             }
+            made.push((number, guest.call(calls[number], self.samples)));
         }
         pass.hear(&guest);
         made.sort_by_key(|(number, _)| *number);
@@ -186,12 +196,10 @@ impl Trial<'_> {
         Ok(pass)
     }
 
-    /// A run drops an instance after an error too; a new one here counts its memory from the start.
-    fn renew_if_broken(&self, guest: &mut Guest, pass: &mut Pass) -> Result<(), Fault> {
-        if guest.is_broken() {
-            pass.hear(guest);
-            *guest = Guest::start(self.module, self.settings)?;
-        }
+    /// Replaces an instance, as a run does after an error; a new one here counts its memory from the start.
+    fn renew(&self, guest: &mut Guest, pass: &mut Pass) -> Result<(), Fault> {
+        pass.hear(guest);
+        *guest = Guest::start(self.module, self.settings, self.stop)?;
         Ok(())
     }
 

@@ -32,6 +32,7 @@ pub use key::{MAX_KEY_BYTES, check_key, check_prefix};
 pub use keys::Keys;
 pub use lines::MAX_LINE_BYTES;
 pub use list::{ListSource, Wanted};
+pub use record::sample_of;
 pub use records::RecordSource;
 pub use s3::{S3Credentials, S3Fault, S3Retries, S3Settings, S3Store, S3Timeouts};
 pub use store::{MAX_GET_BYTES, Store, Version};

@@ -14,7 +14,7 @@ const KEY: &str = "key";
 /// `key` (a string or an integer) becomes the key; without it, or when it is null, the line's number does. The other
 /// members become fields, in their order: strings texts, integers ints, other numbers reals, booleans ints (0 or 1),
 /// arrays and objects texts that hold their JSON. A null leaves its field out, as if the member were not there.
-pub(crate) fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, String> {
+pub fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, String> {
     let text = str::from_utf8(line.trim_ascii_end())
         .map_err(|error| format!("is not UTF-8: byte {} is no character's start", error.valid_up_to() + 1))?;
     let members: Map<String, Json> = serde_json::from_str(text).map_err(|error| not_json(&error))?;

@@ -6,6 +6,7 @@ pub mod config;
 pub mod fault;
 pub mod ledger;
 pub mod manifest;
+pub mod param_schema;
 pub mod plan;
 pub mod policy;
 pub mod run;

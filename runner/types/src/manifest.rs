@@ -50,3 +50,14 @@ pub enum Mode {
     /// One sample a call, one instance, which may hold samples back until the epoch ends.
     Stateful,
 }
+
+impl Mode {
+    /// The word in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sample => "sample",
+            Self::Batch => "batch",
+            Self::Stateful => "stateful",
+        }
+    }
+}

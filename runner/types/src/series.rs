@@ -30,7 +30,7 @@ impl Level {
     pub const ALL: [Self; 3] = [Self::Finest, Self::Middle, Self::Coarsest];
 
     /// Length of a row, in nanoseconds.
-    pub fn width(self) -> u64 {
+    pub const fn width(self) -> u64 {
         const FINEST: u64 = 250_000_000;
         match self {
             Self::Finest => FINEST,

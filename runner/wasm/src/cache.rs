@@ -1,11 +1,15 @@
-//! Compiled code on disk: machine code, so only ever what this crate wrote. It lies in a directory that only its owner may
-//! enter, and each entry is signed with a key of that directory: what was damaged, planted, or made for another module,
-//! engine or setting is compiled again instead of run.
+//! Compiled code on disk: machine code, so only ever what this crate wrote. It lies in a directory of its own that only its
+//! owner may enter, and each entry is signed with a key of that directory: what was damaged, planted, or made for another
+//! module, engine or setting is compiled again instead of run. What nobody used for longest goes when there is too much.
 
 mod folder;
 
+use std::cmp::Reverse;
+use std::fs::DirBuilder;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::time::Duration;
 
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
@@ -21,12 +25,20 @@ use crate::text::hex;
 const MAGIC: &[u8; 16] = b"penstock code 1\n";
 /// Length of a signature, in bytes.
 const SIGNATURE_BYTES: usize = 32;
+/// The directory within the one that the operator names, which may hold other things and let others in.
+const DIRECTORY: &str = "compiled";
 /// The key's file.
 const KEY_FILE: &str = "key";
 /// Length of the key, in bytes.
 const KEY_BYTES: usize = 32;
+/// How names of entries end.
+const ENTRY: &str = ".code";
 /// Longest entry that is read; no compiler gets to write more.
 const MAX_ENTRY_BYTES: u64 = 1 << 30;
+/// Most bytes of all entries together; a module's code takes a few MiB.
+const MAX_BYTES: u64 = 4 << 30;
+/// How long nothing is written to a file before its writer counts as dead.
+const WRITING: Duration = Duration::from_secs(3600);
 
 /// A directory of compiled modules, one file each, named by what was compiled and by what for.
 pub(crate) struct Cache {
@@ -42,18 +54,31 @@ pub(crate) struct Purpose<'a> {
 }
 
 impl Cache {
-    /// Opens the directory, making it if it is missing. Refuses one that belongs to another user; `None` where no key can
-    /// be kept, so that no entry could be trusted.
+    /// Opens the cache in `directory`, making both if they are missing. Refuses one that belongs to another user; `None`
+    /// where no key can be kept, so that no entry could be trusted.
     pub(crate) fn open(directory: &Path) -> Result<Option<Self>, SandboxError> {
-        let folder = Folder::open(directory)?;
-        match key(&folder) {
-            Ok(key) => {
+        let mut maker = DirBuilder::new();
+        maker.mode(0o700).recursive(true).create(directory).map_err(|error| SandboxError::Cache {
+            path: directory.into(),
+            reason: "it cannot be made".into(),
+            source: Some(error),
+        })?;
+        let own = directory.join(DIRECTORY);
+        let kept = match maker.recursive(false).create(&own) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => {
+                let folder = Folder::open(&own)?;
+                key(&folder).map(|key| (folder, key))
+            }
+        };
+        match kept {
+            Ok((folder, key)) => {
                 let signer = Hmac::new_from_slice(&key).expect("any length will do for a key");
                 Ok(Some(Self { folder, signer }))
             }
             Err(error) => {
-                let folder = folder.display();
-                tracing::warn!(%folder, %error, "no cache, since its key cannot be kept: modules are compiled at every start");
+                let folder = own.display();
+                tracing::warn!(%folder, %error, "no cache, since its key cannot be kept there: modules are compiled at every start");
                 Ok(None)
             }
         }
@@ -75,10 +100,13 @@ impl Cache {
             warn("it is not signed with this cache's key for this module and engine");
             return None;
         };
-        code.load(engine).inspect_err(|error| warn(&format!("{error:#}"))).ok()
+        let loaded = code.load(engine).inspect_err(|error| warn(&format!("{error:#}"))).ok()?;
+        self.folder.touch(&name);
+        Some(loaded)
     }
 
-    /// Keeps the machine code. Failing to is no fault of the module: it is logged, and the next load compiles again.
+    /// Keeps the machine code, in place of what nobody used for longest where there is no room. Failing to is no fault of
+    /// the module: it is logged, and the next load compiles again.
     pub(crate) fn store(&self, purpose: Purpose<'_>, code: &[u8]) {
         let name = purpose.file_name();
         let signature = self.signature(purpose, code).finalize().into_bytes();
@@ -86,6 +114,31 @@ impl Cache {
             let path = self.folder.path(&name);
             tracing::warn!(path = %path.display(), %error, "compiled module cannot be kept");
         }
+        if let Err(error) = self.tidy(MAX_BYTES) {
+            let folder = self.folder.display();
+            tracing::warn!(%folder, %error, "cannot look for compiled modules that are no longer used");
+        }
+    }
+
+    /// Removes the entries that were not used for longest, down to so many bytes, and what writers left that died.
+    fn tidy(&self, most_bytes: u64) -> io::Result<()> {
+        let mut found = self.folder.list()?;
+        found.sort_by_key(|file| Reverse(file.used));
+        // By the clock of the file system: somebody has just written.
+        let now = found.first().map_or(Duration::ZERO, |newest| newest.used);
+        let mut bytes = 0;
+        for file in &found {
+            let is_surplus = if file.name.ends_with(ENTRY) {
+                bytes += file.bytes;
+                bytes > most_bytes
+            } else {
+                Folder::is_unfinished(&file.name) && now.saturating_sub(file.used) > WRITING
+            };
+            if is_surplus {
+                self.folder.remove(&file.name);
+            }
+        }
+        Ok(())
     }
 
     /// The code of an entry, if it was signed with this cache's key for this purpose.
@@ -112,7 +165,7 @@ impl Purpose<'_> {
     /// Another version, setting or bound is another file.
     fn file_name(&self) -> String {
         let digest = Sha256::new().chain_update(self.module).chain_update(self.made_for).finalize();
-        format!("{}.code", hex(&digest))
+        format!("{}{ENTRY}", hex(&digest))
     }
 }
 

@@ -154,11 +154,16 @@ impl Compiler {
             Self::Child(process) => process::compile(process, engine_digest, bytes, kind),
         }
     }
-}
 
-/// Whether a core module can be made a component, which reads all of it.
-pub(crate) fn check_encoding(core: &[u8]) -> Result<(), ModuleError> {
-    apart(|| encode(core))?.map(drop)
+    /// Whether an upload that passed the gate can be compiled at all: a core module has to become a component, which reads all
+    /// of its types. What reads them recurses without a bound of its own, so a stranger's module needs a child.
+    pub(crate) fn look(&self, bytes: &[u8], kind: ModuleKind) -> Result<(), ModuleError> {
+        match (self, kind) {
+            (_, ModuleKind::Component) => Ok(()),
+            (Self::InProcess, ModuleKind::Core) => apart(|| encode(bytes))?.map(drop),
+            (Self::Child(process), ModuleKind::Core) => process::look(process, bytes, kind),
+        }
+    }
 }
 
 /// Why work that was to be done apart was not done.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use penstock_types::manifest::{MANIFEST_SECTION, MAX_COUNTERS, Manifest};
+use penstock_types::param_schema::check_param_schema;
 use wasmparser::{Encoding, Parser, Payload};
 use wasmtime::{Engine, Precompiled};
 
@@ -255,6 +256,9 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
             ));
         }
     };
+    if let Some(Err(reason)) = manifest.params.as_ref().map(check_param_schema) {
+        return fault(format!("the schema of params in the module's manifest {}", printable(&reason, 300)));
+    }
     let words = [("name", &manifest.name), ("version", &manifest.version)];
     let counters = manifest.counters.iter().map(|counter| ("counters", counter));
     for (field, word) in words.into_iter().chain(counters) {

@@ -34,5 +34,5 @@ pub use error::{ModuleError, SandboxError};
 pub use limits::WORKER_STACK_BYTES;
 pub use log::{LogLevel, LogLine, LogLines};
 pub use module::{Compilation, Module, ModuleKind, ModuleReport};
-pub use sandbox::{Sandbox, SandboxSettings, inspect, inspect_within};
+pub use sandbox::{Sandbox, SandboxSettings, inspect};
 pub use stage::{StageFactory, StageSettings};

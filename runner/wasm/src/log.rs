@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::text::printable;
 
@@ -22,7 +22,7 @@ pub(crate) const MIN_LINE_BYTES: usize = 256;
 pub(crate) const KEPT_LINES: usize = 1_000;
 
 /// How much a line matters, as the guest says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "each variant is the level of that name")]
 pub enum LogLevel {
@@ -41,6 +41,9 @@ pub struct LogLine {
     pub level: LogLevel,
     /// What it says.
     pub message: String,
+    /// When it was said, by the machine's monotonic clock.
+    #[serde(skip)]
+    pub at: Duration,
 }
 
 /// The last lines of a stage.
@@ -93,6 +96,17 @@ impl LogSink {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Lines from this number on, as far as they are kept.
+    pub(crate) fn since(&self, number: u64) -> LogLines {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = kept.next - kept.lines.len() as u64;
+        let skipped = usize::try_from(number.saturating_sub(first)).unwrap_or(usize::MAX);
+        LogLines {
+            lines: kept.lines.iter().skip(skipped).cloned().collect(),
+            dropped: self.dropped.load(Ordering::Relaxed),
+        }
+    }
+
     pub(crate) fn snapshot(&self) -> LogLines {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         LogLines {
@@ -116,7 +130,7 @@ impl LogSink {
         }
         let number = kept.next;
         kept.next += 1;
-        kept.lines.push_back(LogLine { number, level, message: message.into() });
+        kept.lines.push_back(LogLine { number, level, message: message.into(), at: now });
         true
     }
 }
@@ -139,6 +153,10 @@ mod tests {
         assert_eq!(seen.lines.len(), KEPT_LINES);
         assert_eq!(seen.lines.last().unwrap().message, "later");
         assert_eq!(seen.lines.last().unwrap().number, 4096);
+        let newest = sink.since(4095).lines;
+        assert_eq!(newest.iter().map(|line| line.number).collect::<Vec<_>>(), [4095, 4096]);
+        assert_eq!(newest[1].at, NOW + Duration::from_secs(1));
+        assert_eq!((sink.since(0).lines.len(), sink.since(9999).lines.len()), (KEPT_LINES, 0));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use wasmtime::{
 use crate::bindings::StagePre;
 use crate::cache::{Cache, Purpose};
 use crate::code::Code;
-use crate::compile::{Compiler, Places, Sharing, check_encoding};
+use crate::compile::{Compiler, Places, Sharing};
 use crate::component::outline;
 use crate::error::{ModuleError, SandboxError};
 use crate::gate;
@@ -35,7 +35,7 @@ const COMPILATIONS: usize = 2;
 /// How the sandbox of a process is set up.
 #[derive(Clone, Debug)]
 pub struct SandboxSettings {
-    /// Where compiled modules are kept, in a directory of their own; `None` compiles at every load.
+    /// Where compiled modules are kept, in a directory `compiled` of their own; `None` compiles at every load.
     pub cache_dir: Option<PathBuf>,
     /// Most instances alive at a time, over all runs: worker threads x WASM stages. Each reserves 4 GiB of address
     /// space, not memory.
@@ -127,6 +127,11 @@ impl Sandbox {
         }))
     }
 
+    /// [`inspect`] with this sandbox's bounds and compiler.
+    pub fn inspect(&self, bytes: &[u8]) -> Result<ModuleReport, ModuleError> {
+        inspect(bytes, &self.0.gate, &self.0.compiler)
+    }
+
     fn component(
         &self,
         bytes: &[u8],
@@ -167,29 +172,31 @@ impl Shared {
     }
 }
 
-/// Checks an uploaded module and tells what it is, without compiling or running any of it.
-pub fn inspect(bytes: &[u8]) -> Result<ModuleReport, ModuleError> {
-    inspect_within(bytes, &GateBounds::default())
+/// Checks an uploaded module and tells what it is, without making machine code of it or running any of it.
+pub fn inspect(bytes: &[u8], bounds: &GateBounds, compiler: &Compiler) -> Result<ModuleReport, ModuleError> {
+    let report = ModuleReport::read(bytes, bounds)?;
+    compiler.look(bytes, report.kind)?;
+    Ok(report)
 }
 
-/// [`inspect`] with other bounds than the usual ones.
-pub fn inspect_within(bytes: &[u8], bounds: &GateBounds) -> Result<ModuleReport, ModuleError> {
-    gate::check_size(bytes, bounds)?;
-    let outline = outline(bytes)?;
-    let counts = gate::check(bytes, bounds)?;
-    if outline.kind == ModuleKind::Core {
-        check_encoding(bytes)?;
+impl ModuleReport {
+    /// What a module is by its sections, once it has passed the gate. Whether it can be compiled is not looked at: this is all
+    /// that may be done with a stranger's bytes in this process.
+    pub fn read(bytes: &[u8], bounds: &GateBounds) -> Result<Self, ModuleError> {
+        gate::check_size(bytes, bounds)?;
+        let outline = outline(bytes)?;
+        let counts = gate::check(bytes, bounds)?;
+        Ok(Self {
+            digest: digest_name(&Sha256::digest(bytes).into()),
+            size_bytes: bytes.len() as u64,
+            kind: outline.kind,
+            imports: outline.imports,
+            exports: outline.exports,
+            functions: counts.functions,
+            code_bytes: counts.code_bytes,
+            manifest: outline.manifest,
+        })
     }
-    Ok(ModuleReport {
-        digest: digest_name(&Sha256::digest(bytes).into()),
-        size_bytes: bytes.len() as u64,
-        kind: outline.kind,
-        imports: outline.imports,
-        exports: outline.exports,
-        functions: counts.functions,
-        code_bytes: counts.code_bytes,
-        manifest: outline.manifest,
-    })
 }
 
 fn digest_name(digest: &[u8; 32]) -> String {

@@ -82,6 +82,11 @@ impl StageFactory {
         self.0.memory_peak.load(Ordering::Relaxed)
     }
 
+    /// The lines that its instances logged from this number on, as far as they are kept.
+    pub fn logs_since(&self, number: u64) -> LogLines {
+        self.0.log.since(number)
+    }
+
     /// The last lines that its instances logged.
     pub fn logs(&self) -> LogLines {
         self.0.log.snapshot()

@@ -17,6 +17,18 @@ const SHOWN_FRAME_BYTES: usize = 100;
 /// Frames that a trap out of recursion shows at least, and names that it shows at most.
 const RECURSION_FRAMES: usize = 16;
 const RECURSION_NAMES: usize = 4;
+/// Paths of functions that a panic goes through, and of modules that hold nothing else.
+const MACHINERY: [&str; 9] = [
+    "__rustc",
+    "abort",
+    "console_error_panic_hook",
+    "core::panicking",
+    "rust_begin_unwind",
+    "rust_panic",
+    "std::panicking",
+    "std::process::abort",
+    "std::sys",
+];
 
 /// Why a call gave no result. The instance is of no use afterwards.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,12 +152,17 @@ fn called(frames: &[String]) -> String {
 
 /// Whether the frame says only that something panicked or how the call came in.
 fn is_machinery(frame: &str) -> bool {
-    ["core::panicking", "std::panicking", "std::sys", "rust_panic", "__rust", "rustc", "std::process::abort", "abort"]
-        .iter()
-        .any(|prefix| frame.starts_with(prefix))
-        || frame.contains("#") // `penstock:stage/transform@0.1.0#process`: the export itself
-        || frame.contains("_export_")
-        || frame.contains("panic_hook")
+    // Behind a whole segment may stand another, type arguments, or the number of the crate.
+    let is_within = |path: &&str| {
+        frame.strip_prefix(*path).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '<', '[']))
+    };
+    // `penstock:stage/transform@0.1.0#process`, or what is called once its result is read: the export itself. A closure of
+    // Rust has a `#` in its name too.
+    let is_export = frame.split_once('@').is_some_and(|(_, version)| version.contains('#'));
+    // `_export_process_cabi`, which wit-bindgen writes around the stage.
+    let is_wrapper =
+        frame.split("::").any(|segment| segment.starts_with("_export_") && segment.ends_with("_cabi"));
+    MACHINERY.iter().any(is_within) || frame.starts_with("__rust_") || is_export || is_wrapper
 }
 
 fn names(trace: &WasmBacktrace) -> Vec<String> {
@@ -179,6 +196,45 @@ mod tests {
         ]);
         assert_eq!(called(&trace), "; in `work::step` x2 < `work::process`");
         assert_eq!(called(&[]), "");
+    }
+
+    #[test]
+    fn functions_of_the_guest_are_shown_whatever_they_are_called() {
+        let own = [
+            "work::process::{closure#0}",
+            "work::process::{{closure}}",
+            "abort_upload",
+            "abortive::work",
+            "rustc_hash::FxHasher::write",
+            "rust_panicky",
+            "csv_export_rows",
+            "work::_export_all",
+            "work::set_panic_hook",
+            "std::sysinfo::read",
+            "mail@example",
+        ];
+        for frame in own {
+            assert!(!is_machinery(frame), "{frame}");
+        }
+        let machinery = [
+            "__rustc::rust_begin_unwind",
+            "__rustc[e6f]::rust_panic",
+            "__rust_start_panic",
+            "rust_panic",
+            "abort",
+            "std::process::abort",
+            "std::panicking::begin_panic_handler::{closure#0}",
+            "core::panicking::panic_fmt",
+            "core::panicking::assert_failed::<u32, u32>",
+            "std::sys::backtrace::__rust_end_short_backtrace::<work::f, ()>",
+            "console_error_panic_hook::hook",
+            "penstock:stage/transform@0.1.0#process",
+            "cabi_post_penstock:stage/transform@0.1.0#process",
+            "guest::export::transform::_export_process_cabi::<work::Component>",
+        ];
+        for frame in machinery {
+            assert!(is_machinery(frame), "{frame}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod engine;
 mod photos;
 mod s3;
 mod sandbox;
+mod serve;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,7 +36,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 11] = [
+    let rows: [(&str, Measure); 14] = [
         ("engine", engine::cost_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
         ("end", engine::last_item_to_end),
@@ -47,8 +48,11 @@ fn main() -> ExitCode {
         ("memory", photos::peak_memory),
         ("s3-16", s3::rate_with_16_in_flight),
         ("s3-32", s3::rate_with_32_in_flight),
+        ("serve-run", serve::reference_run),
+        ("serve-latency", serve::latency),
+        ("serve-memory", serve::growth),
     ];
-    // `cargo bench -p penstock-tests --bench table -- photos memory` measures those rows only.
+    // `cargo bench --workspace --exclude 'guest-*' --bench table -- photos memory` measures those rows only.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
     println!("{:<62} {:>10} {:>10} {:>10}  ", "what", "must", "aim", "found");
     let mut missed = 0;

@@ -1,10 +1,11 @@
 //! Pipeline documents.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_types::fault::SpecFault;
 use penstock_types::manifest::{Manifest, Mode};
 use penstock_types::plan::{Known, ModuleFacts, Plan, StoreFacts};
+use penstock_types::schema::schema;
 use penstock_types::spec::{MAX_FAULTS, Spec, parse, parse_setting, set};
 use serde_json::Value;
 
@@ -33,6 +34,32 @@ pub fn document(input: &[u8]) {
     match Spec::from_value(document.clone()) {
         Ok(spec) => check_spec(&spec, &document),
         Err(faults) => check_faults(&faults, &document),
+    }
+}
+
+/// The words that a document is written with: names of its members and of the values to choose from, by its JSON Schema.
+pub fn document_words() -> BTreeSet<String> {
+    let mut words = BTreeSet::new();
+    collect_words(&schema(), &mut words);
+    words
+}
+
+fn collect_words(schema: &Value, words: &mut BTreeSet<String>) {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    match schema {
+        Value::Object(members) => {
+            for (keyword, value) in members {
+                match (keyword.as_str(), value) {
+                    ("properties", Value::Object(properties)) => words.extend(properties.keys().cloned()),
+                    ("enum", Value::Array(values)) => words.extend(values.iter().filter_map(text)),
+                    ("const", value) => words.extend(text(value)),
+                    _ => {}
+                }
+                collect_words(value, words);
+            }
+        }
+        Value::Array(schemas) => schemas.iter().for_each(|schema| collect_words(schema, words)),
+        _ => {}
     }
 }
 

@@ -11,7 +11,7 @@ mod told;
 mod upload;
 
 pub use answer::{Answer, BASE, Field, Item, Key, Outcome, Patch, Text, Value};
-pub use document::document;
+pub use document::{document, document_words};
 pub use guest::{Encoding, core, load, typed, with_manifest};
 pub use manifest::manifest;
 pub use returned::{outcome_of, returned};

@@ -1,16 +1,18 @@
 //! What modules say of themselves.
 
-use penstock_wasm::inspect;
+use penstock_types::config::GateBounds;
+use penstock_wasm::ModuleReport;
 
 use crate::guest::{Encoding, core};
 use crate::told::assert_fit_for_people;
 
 /// Inspects a good module with that manifest. What is accepted says the same when it is written down and read again.
 pub fn manifest(input: &[u8]) {
-    match inspect(&core(input, Encoding::UTF8)) {
+    match ModuleReport::read(&core(input, Encoding::UTF8), &GateBounds::default()) {
         Ok(report) => {
             let written = serde_json::to_vec(&report.manifest).expect("every manifest can be written");
-            let again = inspect(&core(&written, Encoding::UTF8)).expect("it was accepted before");
+            let again = ModuleReport::read(&core(&written, Encoding::UTF8), &GateBounds::default())
+                .expect("it was accepted before");
             assert_eq!(again.manifest, report.manifest);
         }
         Err(error) => assert_fit_for_people(&error.to_string()),

@@ -1,12 +1,10 @@
-//! Turns a WAV file into a log-mel spectrogram, what speech and audio models are trained on.
+//! Turns a WAV file into a log-mel spectrogram, what networks for speech and sound are trained on.
 
 mod fft;
 mod lanes;
 mod mel;
 mod spectrogram;
 pub mod wav;
-
-use std::cell::RefCell;
 
 use penstock_guest::prelude::*;
 
@@ -74,31 +72,29 @@ pub enum Edges {
     None,
 }
 
-thread_local! {
-    /// An instance has one thread and one set of params, so this is made once; tests have several.
-    static SPECTROGRAM: RefCell<Option<Spectrogram>> = const { RefCell::new(None) };
-}
+/// The stage, ready for clips.
+#[derive(Debug)]
+pub struct LogMel(Spectrogram);
 
 /// Turns the WAV file in `bytes` into `mel`: float32, [frames, n_mels], the logarithm of the energy in each mel filter.
 /// The file itself does not go on. Channels are averaged.
 #[stage(wants("bytes"), makes("mel"))]
-pub fn log_mel(mut item: Item, settings: &Settings) -> Result<Item> {
-    let clip = wav::read(item.bytes("bytes")?)?;
-    ensure!(
-        clip.rate == settings.sample_rate,
-        "the sample rate is {} Hz, `sample_rate` is {}",
-        clip.rate,
-        settings.sample_rate
-    );
-    let mel = SPECTROGRAM.with_borrow_mut(|made| {
-        if made.as_ref().is_none_or(|made| made.settings() != settings) {
-            *made = Some(Spectrogram::new(settings)?);
-        }
-        made.as_mut().context("a spectrogram was just made")?.of(clip.samples)
-    })?;
-    item.remove("bytes");
-    item.set("mel", mel);
-    Ok(item)
+impl SampleStage for LogMel {
+    type Params = Settings;
+
+    fn new(settings: &Settings) -> Result<Self> {
+        Spectrogram::new(settings).map(Self)
+    }
+
+    fn process(&mut self, mut item: Item) -> Result<Outcome> {
+        let clip = wav::read(item.bytes("bytes")?)?;
+        let wanted = self.0.settings().sample_rate;
+        ensure!(clip.rate == wanted, "the sample rate is {} Hz, `sample_rate` is {wanted}", clip.rate);
+        let mel = self.0.of(clip.samples)?;
+        item.remove("bytes");
+        item.set("mel", mel);
+        Ok(Outcome::Keep(item))
+    }
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl Spectrogram {
              smaller `n_mels` is wanted",
             filters.empty()
         );
-        Ok(Self {
+        let this = Self {
             fft: Fft::new(length).context("`n_fft`")?,
             window: hann(length),
             filters,
@@ -69,7 +69,18 @@ impl Spectrogram {
             work: vec![Complex::ZERO; length],
             power: [vec![Lanes::ZERO; bins], vec![Lanes::ZERO; bins]],
             settings: settings.clone(),
-        })
+        };
+        // Clips that are all made equally long all fit the other settings, or none does.
+        if let Some(count) = this.filled() {
+            let least = this.least();
+            ensure!(
+                count <= MOST_SAMPLES,
+                "`seconds` makes {count} samples, at most {MOST_SAMPLES} are held"
+            );
+            ensure!(count >= least, "`seconds` makes {count} samples, {least} are needed");
+            this.frames(count).context("`seconds`")?;
+        }
+        Ok(this)
     }
 
     /// The settings it was made for.
@@ -78,15 +89,18 @@ impl Spectrogram {
     }
 
     /// The spectrogram of a clip: [frames, n_mels]. Fails when the clip is too short for one frame, or far too long.
-    pub fn of(&mut self, samples: Vec<f32>) -> Result<Tensor<f32>> {
+    pub fn of(&mut self, mut samples: Vec<f32>) -> Result<Tensor<f32>> {
         let Settings { hop, n_mels: mels, .. } = self.settings;
         let (hop, mels, length) = (hop as usize, mels as usize, self.window.len());
-        let mut signal = self.signal(samples)?;
-        let frames = (signal.len() - length) / hop + 1;
+        let least = self.least();
+        samples.resize(self.filled().unwrap_or(samples.len()), 0.0);
         ensure!(
-            frames.saturating_mul(mels) <= MOST_NUMBERS,
-            "the clip is too long: {frames} frames of {mels} are more than {MOST_NUMBERS} numbers"
+            samples.len() >= least,
+            "the clip has {} samples, {least} are needed; the param `seconds` would fill it up",
+            samples.len()
         );
+        let frames = self.frames(samples.len())?;
+        let mut signal = self.signal(samples);
         // Silence fills up the last group, so that all of its frames are there.
         signal.resize((frames.next_multiple_of(GROUP) - 1) * hop + length, 0.0);
         let mut spectrogram = Tensor::<f32>::zeros([frames as u32, mels as u32]);
@@ -109,30 +123,42 @@ impl Spectrogram {
         Ok(spectrogram)
     }
 
-    /// The samples that frames are cut from: of the length that the settings ask for, with edges that they say.
-    fn signal(&self, mut samples: Vec<f32>) -> Result<Vec<f32>> {
-        if let Some(seconds) = self.settings.seconds {
-            let count = (f64::from(seconds) * f64::from(self.settings.sample_rate)).round() as usize;
-            ensure!(
-                count <= MOST_SAMPLES,
-                "`seconds` makes {count} samples, at most {MOST_SAMPLES} are held"
-            );
-            samples.resize(count, 0.0);
-        }
+    /// How many samples every clip is cut or filled up to, if the settings say so.
+    fn filled(&self) -> Option<usize> {
+        let Settings { seconds, sample_rate, .. } = self.settings;
+        seconds.map(|seconds| (f64::from(seconds) * f64::from(sample_rate)).round() as usize)
+    }
+
+    /// How many samples one frame takes.
+    fn least(&self) -> usize {
         let length = self.window.len();
-        let least = match self.settings.edges {
+        match self.settings.edges {
             Edges::Reflect => length / 2 + 1,
             Edges::None => length,
-        };
-        ensure!(
-            samples.len() >= least,
-            "the clip has {} samples, {least} are needed; the param `seconds` would fill it up",
-            samples.len()
-        );
-        Ok(match self.settings.edges {
-            Edges::Reflect => reflected(&samples, length / 2),
+        }
+    }
+
+    /// How many frames a clip has that has enough samples for one. Fails when there are far too many.
+    fn frames(&self, samples: usize) -> Result<usize> {
+        let (length, mels) = (self.window.len(), self.settings.n_mels as usize);
+        let signal = match self.settings.edges {
+            Edges::Reflect => samples + length / 2 * 2,
             Edges::None => samples,
-        })
+        };
+        let frames = (signal - length) / self.settings.hop as usize + 1;
+        ensure!(
+            frames.saturating_mul(mels) <= MOST_NUMBERS,
+            "the clip is too long: {frames} frames of {mels} are more than {MOST_NUMBERS} numbers"
+        );
+        Ok(frames)
+    }
+
+    /// The samples that frames are cut from: with the edges that the settings say.
+    fn signal(&self, samples: Vec<f32>) -> Vec<f32> {
+        match self.settings.edges {
+            Edges::Reflect => reflected(&samples, self.window.len() / 2),
+            Edges::None => samples,
+        }
     }
 
     /// Lays the frames that begin at the start of `signal` side by side, under the window: the first half as the real,

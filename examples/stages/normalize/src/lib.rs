@@ -13,9 +13,32 @@ pub struct Settings {
     pub std: Vec<f32>,
 }
 
+/// The stage, with settings that agree.
+#[derive(Debug)]
+pub struct Normalize(Settings);
+
 /// Turns the u8 tensor `image`, [height, width, channels], into float32, [channels, height, width], with the mean of
 /// every channel subtracted and its standard deviation divided by. The defaults are those of ImageNet.
 #[stage(wants("image"), makes("image"))]
+impl SampleStage for Normalize {
+    type Params = Settings;
+
+    fn new(settings: &Settings) -> Result<Self> {
+        let (means, deviations) = (settings.mean.len(), settings.std.len());
+        ensure!(
+            means.min(deviations) > 0 && (means == deviations || means == 1 || deviations == 1),
+            "`mean` has {means} numbers and `std` {deviations}: as many of both are wanted, or one for all channels"
+        );
+        scales(settings, means.max(deviations))?;
+        Ok(Self(settings.clone()))
+    }
+
+    fn process(&mut self, item: Item) -> Result<Outcome> {
+        normalize(item, &self.0).map(Outcome::Keep)
+    }
+}
+
+/// What the stage makes of one image.
 pub fn normalize(mut item: Item, settings: &Settings) -> Result<Item> {
     let image = item.tensor::<u8>("image")?;
     let [height, width, channels] = image.dimensions().context("`image` is not [height, width, channels]")?;
@@ -35,7 +58,7 @@ pub struct Scale {
     pub offset: f32,
 }
 
-/// The scale of every channel. Fails when there are neither `channels` means nor one, or a deviation is 0.
+/// The scale of every channel. Fails when there are neither `channels` means or deviations nor one, or a deviation is 0.
 pub fn scales(settings: &Settings, channels: usize) -> Result<Vec<Scale>> {
     let of = |name: &str, numbers: &[f32], channel: usize| match numbers {
         [one] => Ok(*one),

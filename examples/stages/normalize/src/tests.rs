@@ -63,8 +63,28 @@ fn nothing_is_divided_by_zero() {
 }
 
 #[test]
+fn params_that_fit_no_image_are_refused_before_any() {
+    let refusal = |params| Instance::<Normalize>::new(params).unwrap_err();
+    assert_eq!(
+        refusal(r#"{"std": [1.0, 0.0, 1.0]}"#),
+        "`std` of channel 1 is 0: nothing can be divided by it"
+    );
+    assert_eq!(
+        refusal(r#"{"std": [1.0, 1.0]}"#),
+        "`mean` has 3 numbers and `std` 2: as many of both are wanted, or one for all channels"
+    );
+    assert_eq!(
+        refusal(r#"{"mean": []}"#),
+        "`mean` has 0 numbers and `std` 3: as many of both are wanted, or one for all channels"
+    );
+    let mut stage = Instance::<Normalize>::new(r#"{"mean": [0.5], "std": [0.25, 0.5]}"#).unwrap();
+    assert!(matches!(stage.process(vec![image(2, 2, 2)])[..], [Outcome::Keep(_)]));
+    assert!(matches!(stage.process(vec![image(2, 2, 3)])[..], [Outcome::Failed(_)]));
+}
+
+#[test]
 fn params_of_another_type_are_refused_by_name() {
-    let error = Instance::<normalize>::new(r#"{"mean": "bright", "sdt": [1.0]}"#).unwrap_err();
+    let error = Instance::<Normalize>::new(r#"{"mean": "bright", "sdt": [1.0]}"#).unwrap_err();
     assert_eq!(
         error,
         "`mean`: invalid type: string \"bright\", expected a sequence; `sdt` is unknown: there are `mean`, `std`"
@@ -73,5 +93,5 @@ fn params_of_another_type_are_refused_by_name() {
 
 #[test]
 fn the_manifest_names_the_field() {
-    assert!(manifest::<normalize>().contains(r#""wants":["image"],"makes":["image"]"#));
+    assert!(manifest::<Normalize>().contains(r#""wants":["image"],"makes":["image"]"#));
 }

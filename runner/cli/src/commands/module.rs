@@ -1,11 +1,12 @@
 use anyhow::Result;
-use penstock_types::config::GateBounds;
+use penstock_types::config::{CompileBounds, GateBounds};
 use penstock_types::manifest::Mode;
 use penstock_types::text::printable;
 use penstock_wasm::{ModuleReport, inspect as look};
 
 use crate::COMPLETED;
 use crate::args::InspectArgs;
+use crate::commands::compile_module;
 use crate::input::{bad, module_bytes};
 use crate::text::say;
 
@@ -15,9 +16,11 @@ const MAX_DOC_LINE: usize = 2000;
 /// Tells what a module is.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<u8> {
     let path = args.file.display();
-    let bytes = module_bytes(&args.file, &GateBounds::default())
-        .map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
-    let report = look(&bytes).map_err(|error| bad(format!("`{path}`: {error}")))?;
+    let bounds = GateBounds::default();
+    let bytes =
+        module_bytes(&args.file, &bounds).map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
+    let compiler = compile_module::compiler(&CompileBounds::default());
+    let report = look(&bytes, &bounds, &compiler).map_err(|error| bad(format!("`{path}`: {error}")))?;
     if args.json {
         say(&serde_json::to_string_pretty(&report)?)?;
     } else {

@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::Result;
+use penstock_types::manifest::Mode;
 
 use crate::COMPLETED;
 use crate::args::NewArgs;
@@ -55,5 +56,9 @@ fn next_steps(args: &NewArgs) -> String {
         format!("penstock test-stage {name}.wasm -i samples"),
         format!("penstock run pipeline.json --store samples=samples --module {name}={name}.wasm"),
     ];
-    format!("made `{name}`, a stage of mode {}; go on with\n  {}", args.mode.name(), steps.join("\n  "))
+    format!(
+        "made `{name}`, a stage of mode {}; go on with\n  {}",
+        Mode::from(args.mode).name(),
+        steps.join("\n  ")
+    )
 }

@@ -10,7 +10,7 @@ use penstock_types::plan::Plan;
 use penstock_types::run::RunState;
 use tokio::runtime::Runtime;
 
-use crate::args::{PipelineArgs, ReplayArgs, StoreArgs};
+use crate::args::ReplayArgs;
 use crate::input::{Prepared, bad, faults, runtime};
 use crate::interrupt::Interrupts;
 use crate::progress::Progress;
@@ -95,7 +95,7 @@ fn plans<'a>(
         return Ok(Vec::new());
     }
     let prepared = Prepared { origin, spec: letters.spec().clone() };
-    let runner = prepared.runner(&pipeline(args), runtime.handle())?;
+    let runner = prepared.runner(&args.stores, &args.modules, runtime.handle())?;
     let mut plans = Vec::new();
     let mut found = Vec::new();
     for stage in letters.stages() {
@@ -105,18 +105,6 @@ fn plans<'a>(
         }
     }
     if found.is_empty() { Ok(plans) } else { Err(faults(&prepared.origin, &found)) }
-}
-
-/// The arguments of a run of the document that the letters are of.
-fn pipeline(args: &ReplayArgs) -> PipelineArgs {
-    PipelineArgs {
-        file: args.run.join("spec.json"),
-        stores: StoreArgs { stores: args.stores.stores.clone(), config: args.stores.config.clone() },
-        modules: args.modules.clone(),
-        settings: Vec::new(),
-        threads: None,
-        cache_dir: args.cache_dir.clone(),
-    }
 }
 
 fn watch(run: Run, args: &ReplayArgs) -> Ended {

@@ -27,8 +27,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
 }
 
 fn run_on(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
-    let prepared = Prepared::read(&args.pipeline)?;
-    let runner = prepared.runner(&args.pipeline, runtime.handle())?;
+    let prepared = Prepared::read(&args.pipeline.document)?;
+    let runner = prepared.runner(&args.pipeline.stores, &args.pipeline.modules, runtime.handle())?;
     let plan = runner.check(&prepared.spec).map_err(|found| faults(&prepared.origin, &found))?;
     let unkept = Runner::check_output(&plan, args.out.is_some());
     if !unkept.is_empty() {

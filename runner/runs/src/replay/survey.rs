@@ -8,6 +8,7 @@ use penstock_types::fault::SpecFault;
 use penstock_types::plan::StageId;
 use penstock_types::spec::{MAX_DOCUMENT_BYTES, Spec, Stage};
 use penstock_types::text::{MAX_SHOWN_KEY, printable, without_place};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::lines::{Line, Lines, MAX_LETTER_BYTES};
@@ -46,7 +47,7 @@ pub struct StageLetters {
 }
 
 /// Lines that are no letters of this run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Unreadable {
     /// How many.
     pub count: u64,
@@ -55,7 +56,7 @@ pub struct Unreadable {
 }
 
 /// A line that is no letter of this run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct UnreadableLetter {
     /// Its number, from 1.
     pub line: u64,
@@ -90,7 +91,7 @@ pub enum ReplayFault {
 
 impl StageLetters {
     /// The stage's place among the document's stages, from 0.
-    pub(super) fn place(&self) -> usize {
+    pub(crate) fn place(&self) -> usize {
         self.id.position() as usize - 1
     }
 }

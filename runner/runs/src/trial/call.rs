@@ -30,7 +30,7 @@ struct Times {
 }
 
 impl Guest {
-    pub(super) fn start(module: &Module, settings: &TrialSettings) -> Result<Self, Fault> {
+    pub(super) fn start(module: &Module, settings: &TrialSettings, stop: &StopFlag) -> Result<Self, Fault> {
         let factory = module.stage(StageSettings {
             name: module.manifest().name.clone(),
             params: settings.params.clone().into(),
@@ -39,7 +39,7 @@ impl Guest {
             assets: settings.assets.clone(),
             document_seed: settings.seed,
         });
-        let stop = StopFlag::default();
+        let stop = stop.clone();
         let before = Times::now();
         let op = factory.build(&stop)?;
         let took = before.until_now();

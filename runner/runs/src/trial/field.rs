@@ -1,5 +1,6 @@
 use penstock_engine::item::{Dtype, Field, Tensor, Value};
 use penstock_types::text::printable;
+use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -9,7 +10,7 @@ const MAX_START: usize = 60;
 const DIGEST_BYTES: usize = 6;
 
 /// A field that came out of a module.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct MadeField {
     /// Its name.
     pub name: String,
@@ -23,7 +24,7 @@ pub struct MadeField {
 }
 
 /// What a field holds, in short.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum MadeValue {
     /// Bytes.

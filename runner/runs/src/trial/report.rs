@@ -5,6 +5,7 @@ use penstock_types::manifest::Mode;
 use penstock_types::run::FailureClass;
 use penstock_types::spec::{DeadlineMs, MemoryMib};
 use penstock_wasm::{LogLevel, Module};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -22,7 +23,7 @@ const MEMORY_STEP_MIB: u32 = 16;
 const LEAST_DEADLINE_MS: u32 = 10;
 
 /// What a module did with a few samples.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TrialReport {
     /// The module's name.
     pub module: String,
@@ -36,7 +37,7 @@ pub struct TrialReport {
     pub params: Map<String, Value>,
     /// What it was allowed.
     pub limits: TrialLimits,
-    /// How often each sample was tried; the figures of a call are the medians.
+    /// How often each sample was tried; the times of a call are the medians.
     pub repeat: u32,
     /// What the first instance's start took, `init` included.
     pub start: StartTrial,
@@ -61,7 +62,7 @@ pub struct TrialReport {
 }
 
 /// What a module is allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TrialLimits {
     /// CPU time for one sample, in milliseconds.
     pub deadline_ms: u32,
@@ -70,7 +71,7 @@ pub struct TrialLimits {
 }
 
 /// What the start of an instance took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct StartTrial {
     /// CPU time, in seconds.
     pub cpu_s: f64,
@@ -81,7 +82,7 @@ pub struct StartTrial {
 }
 
 /// One call: one sample, or the samples of one batch.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CallTrial {
     /// What became of each sample.
     pub samples: Vec<SampleTrial>,
@@ -94,7 +95,7 @@ pub struct CallTrial {
 }
 
 /// What became of one sample.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SampleTrial {
     /// Its key; `finish` for what a stateful module gives in the end.
     pub key: String,
@@ -111,7 +112,7 @@ pub struct SampleTrial {
 }
 
 /// What became of one sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// It goes on.
@@ -127,7 +128,7 @@ pub enum Outcome {
 }
 
 /// Why a sample failed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Failure {
     /// Whose fault it is.
     pub class: FailureClass,
@@ -138,7 +139,7 @@ pub struct Failure {
 }
 
 /// A sample that came out.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct MadeSample {
     /// Its key.
     pub key: String,
@@ -147,7 +148,7 @@ pub struct MadeSample {
 }
 
 /// A line that the module logged.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ModuleLine {
     /// How much it matters.
     pub level: LogLevel,
@@ -156,7 +157,7 @@ pub struct ModuleLine {
 }
 
 /// A sample that did not always become the same.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Difference {
     /// The sample's key.
     pub key: String,
@@ -171,7 +172,7 @@ pub struct Difference {
 }
 
 /// What a sample's result depends on beside the sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DifferenceCause {
     /// What the instance had seen before.
@@ -181,7 +182,7 @@ pub enum DifferenceCause {
 }
 
 /// Limits that would do.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Suggestion {
     /// CPU time for one sample, in milliseconds.
     pub deadline_ms: u32,
@@ -205,8 +206,8 @@ pub(super) fn report(
     let suggested = suggestion(&passes);
     let medians = medians(&passes);
     let mut first = passes.into_iter().next().expect("there is a first pass");
-    for (call, cpu_s) in first.calls.iter_mut().zip(medians) {
-        call.cpu_s = cpu_s;
+    for (call, times) in first.calls.iter_mut().chain(&mut first.finish).zip(medians) {
+        (call.cpu_s, call.wall_s) = times;
     }
     let input_fields: BTreeSet<&str> =
         samples.iter().flat_map(|sample| &sample.fields).map(|field| &*field.name).collect();
@@ -237,15 +238,25 @@ pub(super) fn report(
     }
 }
 
-/// For each call of the first pass, the median CPU time over all passes with instances like its.
-fn medians(passes: &[Pass]) -> Vec<f64> {
-    let alike: Vec<&Pass> = passes.iter().filter(|pass| pass.is_fresh == passes[0].is_fresh).collect();
-    let of_call = |number: usize| {
-        let mut times: Vec<f64> = alike.iter().map(|pass| pass.calls[number].cpu_s).collect();
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
+/// For each call of the first pass, and what it gave in the end, the median times over all passes with instances like its: of
+/// the CPU, and by the clock.
+fn medians(passes: &[Pass]) -> Vec<(f64, f64)> {
+    let calls = |pass: &'_ Pass| -> Vec<(f64, f64)> {
+        pass.calls.iter().chain(&pass.finish).map(|call| (call.cpu_s, call.wall_s)).collect()
     };
-    (0..passes[0].calls.len()).map(of_call).collect()
+    let alike: Vec<_> = passes.iter().filter(|pass| pass.is_fresh == passes[0].is_fresh).map(calls).collect();
+    let of_call = |number: usize| {
+        let times = || alike.iter().map(|calls| calls[number]);
+        (median(times().map(|(cpu_s, _)| cpu_s)), median(times().map(|(_, wall_s)| wall_s)))
+    };
+    (0..alike[0].len()).map(of_call).collect()
+}
+
+/// The middle one, or the mean of the two in the middle. There is at least one.
+fn median(times: impl Iterator<Item = f64>) -> f64 {
+    let mut times: Vec<f64> = times.collect();
+    times.sort_by(f64::total_cmp);
+    f64::midpoint(times[(times.len() - 1) / 2], times[times.len() / 2])
 }
 
 fn suggestion(passes: &[Pass]) -> Suggestion {
@@ -266,7 +277,10 @@ fn suggestion(passes: &[Pass]) -> Suggestion {
 /// The next number that is 1, 2 or 5 times a power of ten.
 fn round_up(number: u32) -> u32 {
     let powers = (0..9).map(|power| 10_u32.pow(power));
-    powers.flat_map(|power| [power, 2 * power, 5 * power]).find(|round| *round >= number).unwrap_or(3_600_000)
+    powers
+        .flat_map(|power| [power, 2 * power, 5 * power])
+        .find(|round| *round >= number)
+        .unwrap_or(DeadlineMs::MOST)
 }
 
 impl Outcome {
@@ -304,9 +318,12 @@ mod tests {
         assert_eq!([0, 1, 3, 11, 500, 501].map(round_up), [1, 1, 5, 20, 500, 1000]);
     }
 
+    fn call(cpu_s: f64, wall_s: f64) -> CallTrial {
+        CallTrial { samples: Vec::new(), cpu_s, wall_s, memory_bytes: 20 << 20 }
+    }
+
     fn pass(cpu_s: [f64; 2], is_fresh: bool) -> Pass {
-        let call = |cpu_s| CallTrial { samples: Vec::new(), cpu_s, wall_s: 9.0, memory_bytes: 20 << 20 };
-        Pass { calls: cpu_s.map(call).into(), is_fresh, ..Pass::default() }
+        Pass { calls: cpu_s.map(|cpu_s| call(cpu_s, 10.0 * cpu_s)).into(), is_fresh, ..Pass::default() }
     }
 
     #[test]
@@ -317,7 +334,17 @@ mod tests {
             pass([2.0, 3.0], false),
             pass([3.0, 2.0], false),
         ];
-        assert_eq!(medians(&passes), [3.0, 2.0]);
+        assert_eq!(medians(&passes), [(3.0, 30.0), (2.0, 20.0)]);
+        // Of an even number there is none in the middle.
+        assert_eq!(medians(&passes[..3]), [(3.0, 30.0), (2.0, 20.0)]);
+    }
+
+    #[test]
+    fn what_a_stateful_module_gives_in_the_end_takes_the_medians_too() {
+        let finished =
+            |cpu_s, wall_s| Pass { finish: Some(call(cpu_s, wall_s)), is_fresh: true, ..Pass::default() };
+        let passes = [finished(4.0, 5.0), finished(1.0, 9.0), finished(2.0, 6.0)];
+        assert_eq!(medians(&passes), [(2.0, 6.0)]);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 
 use serde::Deserialize;
 
+use crate::spec::{DeadlineMs, MemoryMib};
+
 /// What runs may use of the machine at a time, all together. A run that does not fit waits until others have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -38,7 +40,11 @@ pub struct HostName(pub(super) String);
 impl Default for RunBounds {
     fn default() -> Self {
         let least = |value| NonZeroU32::new(value).expect("the built-in bounds are not zero");
-        Self { queued: least(100), instance_memory_mib: least(4096), deadline_ms: least(3_600_000) }
+        Self {
+            queued: least(100),
+            instance_memory_mib: least(MemoryMib::MOST),
+            deadline_ms: least(DeadlineMs::MOST),
+        }
     }
 }
 

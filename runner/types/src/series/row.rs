@@ -313,6 +313,13 @@ impl Row {
         self.spreads = spreads;
     }
 
+    /// Takes into the spreads what a finest row in it had.
+    pub fn spread(&mut self, finest: &Self) {
+        for (mine, theirs) in self.spreads.iter_mut().zip(finest.all_spreads()) {
+            mine.merge(theirs);
+        }
+    }
+
     /// The same as a row of a coarser level, which keeps its spreads.
     #[must_use]
     pub fn widened(mut self, slot: u64) -> Self {

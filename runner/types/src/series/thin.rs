@@ -81,6 +81,16 @@ impl Buckets {
         Self { level: Level::Finest, from, width, count: usize::try_from(count).unwrap_or(usize::MAX) }
     }
 
+    /// The same stretch filled by coarser rows, with buckets at least as wide as those.
+    #[must_use]
+    pub fn at(self, level: Level) -> Self {
+        let row = level.width();
+        let from = self.from / row * row;
+        let width = self.width.div_ceil(row) * row;
+        let count = (self.to() - from).div_ceil(width);
+        Self { level, from, width, count: usize::try_from(count).unwrap_or(usize::MAX) }
+    }
+
     /// Where the last one ends, in nanoseconds since the run's start.
     pub fn to(&self) -> u64 {
         self.from.saturating_add(self.width.saturating_mul(self.count as u64))

@@ -2,14 +2,15 @@
 //! all. Everything goes through the directory that was checked, whatever its path comes to mean later.
 
 use std::fmt;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, Stat, fchmod, fstat, linkat, openat, renameat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, fchmod, fstat, linkat,
+    openat, renameat, statat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -17,6 +18,8 @@ use rustix::process::geteuid;
 use crate::error::SandboxError;
 use crate::text::hex;
 
+/// How names of files end that are being written.
+const UNFINISHED: &str = ".new";
 /// Rights of anybody but the owner.
 const OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 
@@ -24,6 +27,15 @@ const OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 pub(super) struct Folder {
     path: PathBuf,
     directory: OwnedFd,
+}
+
+/// A file of the directory.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    /// When it was last written or touched, since 1970.
+    pub(super) used: Duration,
 }
 
 /// Why a file of the cache is not read.
@@ -42,17 +54,13 @@ pub(super) enum Unusable {
 }
 
 impl Folder {
+    /// Opens a directory that is there, and closes it to others.
     pub(super) fn open(path: &Path) -> Result<Self, SandboxError> {
         let failed = |reason: &str, source: Option<io::Error>| SandboxError::Cache {
             path: path.into(),
             reason: reason.into(),
             source,
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(|error| failed("it cannot be made", Some(error)))?;
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = openat(CWD, path, flags, Mode::empty()).map_err(|error| match error {
             Errno::NOTDIR | Errno::LOOP => failed("it is a link or a file; name a directory", None),
@@ -124,17 +132,46 @@ impl Folder {
         })
     }
 
+    /// Its plain files.
+    pub(super) fn list(&self) -> io::Result<Vec<Found>> {
+        let mut found = Vec::new();
+        for entry in Dir::read_from(&self.directory)? {
+            // What is not called by us is not ours, and what is gone by now is no concern.
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            let Ok(file) = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            if FileType::from_raw_mode(file.st_mode) == FileType::RegularFile {
+                let used = Timespec { tv_sec: file.st_mtime, tv_nsec: file.st_mtime_nsec as _ };
+                let used = Duration::try_from(used).unwrap_or_default();
+                found.push(Found { name: name.to_owned(), bytes: file.st_size.unsigned_abs(), used });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Marks a file as used now. One that cannot be marked only goes sooner.
+    pub(super) fn touch(&self, name: &str) {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let now = Timestamps { last_access: now, last_modification: now };
+        utimensat(&self.directory, name, &now, AtFlags::SYMLINK_NOFOLLOW).unwrap_or_default();
+    }
+
+    /// Whether a file of that name is being written, or was by somebody who died of it.
+    pub(super) fn is_unfinished(name: &str) -> bool {
+        name.starts_with('.') && name.ends_with(UNFINISHED)
+    }
+
     /// A new file under a name that nobody uses.
     fn written(&self, parts: &[&[u8]]) -> io::Result<String> {
-        let name = format!(".{}.new", hex(&random::<8>()?));
+        let name = format!(".{}{UNFINISHED}", hex(&random::<8>()?));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mut file = File::from(openat(&self.directory, &name, flags, Mode::RUSR | Mode::WUSR)?);
         let written = parts.iter().try_for_each(|part| file.write_all(part)).and_then(|()| file.sync_data());
         written.inspect_err(|_| self.remove(&name)).map(|()| name)
     }
 
-    /// What could not be finished is of no use; that it may not be there either is not a second error.
-    fn remove(&self, name: &str) {
+    /// What is removed is of no use; that it may not be there either is not an error.
+    pub(super) fn remove(&self, name: &str) {
         unlinkat(&self.directory, name, AtFlags::empty()).unwrap_or_default();
     }
 }

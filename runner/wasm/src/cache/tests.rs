@@ -13,6 +13,8 @@ const MODULE: [u8; 32] = [1; 32];
 /// A cache with the code of a small component in it.
 struct Kept {
     folder: TempDir,
+    /// The cache's own directory.
+    own: PathBuf,
     engine: Engine,
     digest: [u8; 32],
     code: Vec<u8>,
@@ -34,8 +36,9 @@ fn kept() -> Kept {
     let cache = Cache::open(folder.path()).unwrap().unwrap();
     cache.store(purpose, &code);
     assert!(cache.load(&engine, purpose).is_some());
-    let entry = folder.path().join(purpose.file_name());
-    Kept { folder, engine, digest, code, entry }
+    let own = folder.path().join(DIRECTORY);
+    let entry = own.join(purpose.file_name());
+    Kept { folder, own, engine, digest, code, entry }
 }
 
 impl Kept {
@@ -102,7 +105,7 @@ fn an_entry_for_another_module_or_engine_is_refused_under_this_name() {
     let cache = kept.open();
     let other = Purpose { module: &[2; 32], ..kept.purpose() };
     cache.store(other, &kept.code);
-    fs::rename(kept.folder.path().join(other.file_name()), &kept.entry).unwrap();
+    fs::rename(kept.own.join(other.file_name()), &kept.entry).unwrap();
     kept.is_refused_and_replaced();
 
     let settings: [fn(&mut Config); 3] = [
@@ -116,7 +119,7 @@ fn an_entry_for_another_module_or_engine_is_refused_under_this_name() {
         let other = Purpose { made_for: &digest, ..kept.purpose() };
         assert_ne!(other.file_name(), kept.purpose().file_name());
         cache.store(other, &kept.code);
-        fs::rename(kept.folder.path().join(other.file_name()), &kept.entry).unwrap();
+        fs::rename(kept.own.join(other.file_name()), &kept.entry).unwrap();
         kept.is_refused_and_replaced();
     }
 }
@@ -141,7 +144,7 @@ fn compiled_code_without_a_signature_is_refused() {
 fn what_is_no_plain_file_of_this_user_is_neither_read_nor_waited_for() {
     let kept = kept();
     let whole = fs::read(&kept.entry).unwrap();
-    let elsewhere = kept.folder.path().join("elsewhere");
+    let elsewhere = kept.own.join("elsewhere");
     fs::write(&elsewhere, &whole).unwrap();
     fs::set_permissions(&elsewhere, Permissions::from_mode(0o600)).unwrap();
     let said = |kept: &Kept| {
@@ -191,7 +194,7 @@ fn a_directory_in_place_of_an_entry_is_left_alone_and_modules_are_compiled() {
     assert!(!kept.is_taken());
     kept.open().store(kept.purpose(), &kept.code);
     assert!(!kept.is_taken() && kept.entry.is_dir());
-    let temporary = fs::read_dir(kept.folder.path())
+    let temporary = fs::read_dir(&kept.own)
         .unwrap()
         .filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().ends_with(".new"));
     assert_eq!(temporary.count(), 0, "what could not be put in place is removed");
@@ -200,7 +203,7 @@ fn a_directory_in_place_of_an_entry_is_left_alone_and_modules_are_compiled() {
 #[test]
 fn a_key_that_others_could_know_is_replaced_and_its_entries_with_it() {
     let kept = kept();
-    let key = kept.folder.path().join("key");
+    let key = kept.own.join("key");
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     let first = fs::read(&key).unwrap();
     fs::set_permissions(&key, Permissions::from_mode(0o640)).unwrap();
@@ -223,12 +226,66 @@ fn of_many_who_begin_at_once_all_have_the_same_key() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("new/cache");
     let keys: Vec<[u8; 32]> = std::thread::scope(|scope| {
-        let begin = || key(&Folder::open(&cache).unwrap()).unwrap();
+        let begin = || key(&Cache::open(&cache).unwrap().unwrap().folder).unwrap();
         let all: Vec<_> = (0..16).map(|_| scope.spawn(begin)).collect();
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });
     assert!(keys.iter().all(|key| *key == keys[0]));
-    assert_eq!(fs::read_dir(&cache).unwrap().count(), 1, "the key, and nothing that was left over");
+    assert_eq!(
+        fs::read_dir(cache.join(DIRECTORY)).unwrap().count(),
+        1,
+        "the key, and nothing that was left over"
+    );
+}
+
+/// Makes a file look as if it had been written so many seconds ago.
+fn aged(path: &Path, seconds: u64) {
+    let written = std::time::SystemTime::now() - Duration::from_secs(seconds);
+    fs::File::open(path).unwrap().set_modified(written).unwrap();
+}
+
+#[test]
+fn what_nobody_used_for_longest_goes_when_there_is_too_much() {
+    let kept = kept();
+    let cache = kept.open();
+    let purpose = |module: &'static [u8; 32]| Purpose { module, ..kept.purpose() };
+    let purposes = [kept.purpose(), purpose(&[2; 32]), purpose(&[3; 32])];
+    let paths = purposes.map(|purpose| kept.own.join(purpose.file_name()));
+    for (purpose, path) in purposes.iter().zip(&paths) {
+        cache.store(*purpose, &kept.code);
+        aged(path, 7200);
+    }
+    aged(&paths[1], 9000);
+    aged(&kept.own.join("key"), 99_999);
+    fs::write(kept.own.join("notes"), "not ours").unwrap();
+    let bytes = fs::metadata(&paths[0]).unwrap().len();
+    let are_there = || [0, 1, 2].map(|number: usize| paths[number].exists());
+
+    cache.tidy(3 * bytes).unwrap();
+    assert_eq!(are_there(), [true, true, true], "there is room for all");
+    // The oldest by its writing, but the last that was used.
+    assert!(cache.load(&kept.engine, purposes[1]).is_some());
+    aged(&paths[0], 8000);
+    cache.tidy(3 * bytes - 1).unwrap();
+    assert_eq!(are_there(), [false, true, true]);
+    cache.tidy(bytes).unwrap();
+    assert_eq!(are_there(), [false, true, false]);
+    cache.tidy(0).unwrap();
+    assert_eq!(are_there(), [false, false, false]);
+    assert!(kept.own.join("key").exists() && kept.own.join("notes").exists());
+}
+
+#[test]
+fn what_a_process_left_that_died_while_it_wrote_is_removed_by_the_next_that_writes() {
+    let kept = kept();
+    let [dead, writing] = [".0123456789abcdef.new", ".fedcba9876543210.new"].map(|name| kept.own.join(name));
+    fs::write(&dead, "half").unwrap();
+    fs::write(&writing, "half").unwrap();
+    aged(&dead, 3700);
+    aged(&writing, 3500);
+    kept.open().store(kept.purpose(), &kept.code);
+    assert!(!dead.exists() && writing.exists());
+    assert!(kept.is_taken());
 }
 
 #[test]

@@ -17,6 +17,8 @@ const FIRST_BYTES: u64 = 1 << 20;
 pub(super) struct Request {
     /// What the bytes are.
     pub(super) kind: ModuleKind,
+    /// Whether only to look if it can be compiled at all: no machine code is wanted.
+    pub(super) is_look: bool,
     /// What the machine code is for, in hexadecimal digits; another build would give other code.
     pub(super) engine: String,
     /// The process that asks; without it nobody wants the answer.

@@ -49,10 +49,26 @@ pub(super) fn compile(
     bytes: &[u8],
     kind: ModuleKind,
 ) -> Result<Vec<u8>, ModuleError> {
+    ask(process, Some(engine_digest), bytes, kind)
+}
+
+/// Lets a child look whether the module can be compiled at all.
+pub(super) fn look(process: &CompilerProcess, bytes: &[u8], kind: ModuleKind) -> Result<(), ModuleError> {
+    ask(process, None, bytes, kind).map(drop)
+}
+
+/// Without an engine no code is wanted.
+fn ask(
+    process: &CompilerProcess,
+    engine_digest: Option<&[u8; 32]>,
+    bytes: &[u8],
+    kind: ModuleKind,
+) -> Result<Vec<u8>, ModuleError> {
     let limits = &process.limits;
     let request = Request {
         kind,
-        engine: hex(engine_digest),
+        is_look: engine_digest.is_none(),
+        engine: engine_digest.map(|digest| hex(digest)).unwrap_or_default(),
         parent: std::process::id(),
         module_bytes: bytes.len() as u64,
         memory_bytes: limits.memory_bytes,
@@ -75,7 +91,8 @@ pub(super) fn compile(
     }
 }
 
-/// A child in a process group of its own: a Ctrl-C is for its parent, which decides. Killed and reaped when dropped.
+/// A child in a process group of its own: a Ctrl-C is for its parent, which decides. Killed and reaped when dropped, if it
+/// was not reaped before.
 struct Worker(Child);
 
 impl Worker {
@@ -111,8 +128,15 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        kill(self.pid());
-        if let Err(error) = self.0.wait() {
+        // Once it is reaped, its number may be that of others.
+        let ended = match self.0.try_wait() {
+            Ok(None) => {
+                kill(self.pid());
+                self.0.wait().map(drop)
+            }
+            ended => ended.map(drop),
+        };
+        if let Err(error) = ended {
             tracing::error!(%error, "compiling process cannot be waited for");
         }
     }
@@ -264,7 +288,7 @@ fn judge(process: &CompilerProcess, ended: Ended) -> Result<Vec<u8>, Failure> {
             exceeded(CompileLimit::Memory(limits.memory_bytes))
         }
         Some(Signal::ABORT) if complaint.contains(STACK_OVERFLOWED) => Failure::Module(refused(
-            "the compiler's stack overflowed; something in it is nested too deeply: split its largest functions",
+            "reading it took more stack than there is: its code is nested too deeply, or its types refer to each other in a circle; split its largest functions, and do not change its custom sections",
         )),
         Some(Signal::ABORT | Signal::SEGV | Signal::BUS | Signal::ILL | Signal::FPE) => {
             Failure::Module(refused(&format!("the compiler crashed on it ({}){said}", name(status))))
@@ -293,5 +317,37 @@ fn name(status: ExitStatus) -> String {
             _ => format!("signal {number}"),
         },
         (None, None) => status.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use rustix::process::test_kill_process;
+
+    use super::*;
+
+    #[test]
+    fn nobody_is_killed_by_the_number_of_a_child_that_was_reaped() {
+        // Whoever has its group's number by then: here what it left behind.
+        let process = CompilerProcess::new("/bin/sh", ["-c", "exec 3<&0; cat <&3 &"]);
+        let mut worker = Worker::start(&process).unwrap();
+        let (mut stdin, mut stdout) = (worker.0.stdin.take().unwrap(), worker.0.stdout.take().unwrap());
+        worker.0.wait().unwrap();
+        drop(worker);
+        stdin.write_all(b"alive").unwrap();
+        drop(stdin);
+        let mut said = String::new();
+        stdout.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "alive");
+    }
+
+    #[test]
+    fn a_child_that_nobody_waited_for_is_killed_and_reaped() {
+        let worker = Worker::start(&CompilerProcess::new("/bin/sh", ["-c", "sleep 60"])).unwrap();
+        let pid = worker.pid();
+        drop(worker);
+        assert_eq!(test_kill_process(pid), Err(rustix::io::Errno::SRCH));
     }
 }

@@ -4,9 +4,10 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use penstock_types::config::GateBounds;
-use penstock_wasm::{CompileLimit, CompileLimits, Compiler, ModuleError, Sandbox, SandboxSettings, inspect};
+use penstock_wasm::{CompileLimit, CompileLimits, Compiler, ModuleError, Sandbox, SandboxSettings};
 
 use crate::compile::limited;
+use crate::support::{guest, looked_at};
 
 /// A component that exports a stage and passes all checks that come before compiling, around this core module.
 fn component(core: &str) -> Vec<u8> {
@@ -80,7 +81,7 @@ fn open_gate() -> GateBounds {
 }
 
 fn refused_by_gate(bomb: &[u8]) -> &'static str {
-    match inspect(bomb) {
+    match looked_at(bomb) {
         Err(ModuleError::Gate { bound, .. }) => bound,
         other => panic!("the gate let it through: {other:?}"),
     }
@@ -115,7 +116,7 @@ fn the_gate_refuses_bulk_and_known_shapes() {
 #[test]
 fn a_chain_of_blocks_that_passes_the_gate_runs_out_of_cpu_time() {
     let bomb = component(&block_chain(8_000));
-    assert!(inspect(&bomb).is_ok());
+    assert!(looked_at(&bomb).is_ok());
     let refused = compiled(&bomb, |limits| limits.cpu = Duration::from_secs(1)).unwrap_err();
     let ModuleError::CompileLimit { limit: CompileLimit::Cpu(_) } = refused else { panic!("{refused}") };
     insta::assert_snapshot!(refused, @"compiling the module needs more than 1 s of CPU time; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.cpu_s`)");
@@ -164,4 +165,22 @@ fn what_nests_too_deeply_for_any_stack_ends_the_child_alone() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn types_that_refer_to_each_other_in_a_circle_take_a_child_and_nobody_else() {
+    // The interface that is exported becomes one of another package, which then uses this one, which uses that one.
+    let mut module = guest("carrying");
+    let name = b"penstock:stage/transform@0.1.0\x05";
+    let place = module.windows(name.len()).position(|bytes| bytes == name).unwrap();
+    module[place + "penstoc".len()] = b'c';
+    let sandbox = Sandbox::new(SandboxSettings {
+        instances: 1,
+        compiler: Compiler::Child(limited(|_| {})),
+        ..SandboxSettings::default()
+    });
+    let sandbox = sandbox.unwrap();
+    let loaded = sandbox.load(&module).unwrap_err().to_string();
+    assert_eq!(sandbox.inspect(&module).unwrap_err().to_string(), loaded);
+    insta::assert_snapshot!(loaded);
 }

@@ -17,19 +17,19 @@ fn settings_of(cache: Option<&Path>, instances: u32) -> SandboxSettings {
     SandboxSettings { cache_dir: cache.map(Into::into), instances, ..SandboxSettings::default() }
 }
 
-/// All files but the key.
-fn entries(cache: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(cache).unwrap().map(|file| file.unwrap().path());
+/// All files of the cache in a folder, but the key.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder.join("compiled")).unwrap().map(|file| file.unwrap().path());
     files.filter(|file| file.file_name().unwrap() != "key").collect()
 }
 
 #[test]
 fn a_module_is_compiled_once_and_read_from_then_on() {
     let folder = tempfile::tempdir().unwrap();
-    let cache = folder.path().join("compiled");
+    let cache = folder.path().join("new/cache");
     let bytes = guest("misbehaving");
     assert_eq!(sandbox(&cache).load(&bytes).unwrap().compilation(), Compilation::Compiled);
-    assert_eq!(fs::metadata(&cache).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(mode(&cache.join("compiled")), 0o700);
     assert_eq!(entries(&cache).len(), 1);
     let again = sandbox(&cache).load(&bytes).unwrap();
     assert_eq!(again.compilation(), Compilation::Cached);
@@ -54,20 +54,36 @@ fn an_entry_that_cannot_be_used_is_compiled_again_and_replaced() {
 }
 
 #[test]
-fn a_cache_that_others_could_enter_is_closed_to_them() {
+fn a_cache_that_others_could_enter_is_closed_to_them_and_the_folder_around_it_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let own = folder.path().join("compiled");
+    fs::create_dir(&own).unwrap();
+    for open in [folder.path(), &own] {
+        fs::set_permissions(open, fs::Permissions::from_mode(0o777)).unwrap();
+    }
     sandbox(folder.path());
-    assert_eq!(fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!((mode(folder.path()), mode(&own)), (0o777, 0o700));
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
 #[test]
 fn a_file_or_a_link_is_no_cache() {
     let folder = tempfile::tempdir().unwrap();
-    let link = folder.path().join("link");
-    std::os::unix::fs::symlink(folder.path(), &link).unwrap();
-    let refused = Sandbox::new(settings_of(Some(&link), 1));
-    assert!(matches!(refused, Err(SandboxError::Cache { .. })), "{refused:?}");
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let [link_within, file_within] = ["a", "b"].map(|name| folder.path().join(name));
+    for outer in [&link_within, &file_within] {
+        fs::create_dir(outer).unwrap();
+    }
+    std::os::unix::fs::symlink(folder.path(), link_within.join("compiled")).unwrap();
+    fs::write(file_within.join("compiled"), "").unwrap();
+    for cache in [file, link_within, file_within] {
+        let refused = Sandbox::new(settings_of(Some(&cache), 1));
+        assert!(matches!(refused, Err(SandboxError::Cache { .. })), "{refused:?}");
+    }
 }
 
 #[test]

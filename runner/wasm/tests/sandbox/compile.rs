@@ -181,7 +181,7 @@ fn code_that_no_engine_takes_is_refused() {
 fn a_crash_of_the_compiler_is_the_modules_fault() {
     insta::assert_snapshot!(script("kill -SEGV $$").fails_once(), @"the module cannot be compiled: the compiler crashed on it (SIGSEGV)");
     insta::assert_snapshot!(script("echo 'memory allocation of 99 bytes failed' >&2; kill -ABRT $$").fails_once(), @"compiling the module needs more than 2048 MiB of memory; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.memory_mib`)");
-    insta::assert_snapshot!(script("echo 'thread x has overflowed its stack' >&2; kill -ABRT $$").fails_once(), @"the module cannot be compiled: the compiler's stack overflowed; something in it is nested too deeply: split its largest functions");
+    insta::assert_snapshot!(script("echo 'thread x has overflowed its stack' >&2; kill -ABRT $$").fails_once(), @"the module cannot be compiled: reading it took more stack than there is: its code is nested too deeply, or its types refer to each other in a circle; split its largest functions, and do not change its custom sections");
     insta::assert_snapshot!(script("kill -XCPU $$").fails_once(), @"compiling the module needs more than 20 s of CPU time; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.cpu_s`)");
 }
 
@@ -227,7 +227,7 @@ fn a_program_that_is_not_there_is_named() {
 fn a_compiler_without_its_parent_compiles_nothing() {
     use std::io::Write;
     use std::process::{Command, Stdio};
-    let request = json!({ "kind": "core", "engine": "", "parent": 1, "module_bytes": 0, "memory_bytes": 1 << 30,
+    let request = json!({ "kind": "core", "is_look": false, "engine": "", "parent": 1, "module_bytes": 0, "memory_bytes": 1 << 30,
         "cpu_s": 9, "code_bytes": 9 });
     let request = request.to_string();
     let mut child = Command::new(program())
@@ -265,7 +265,7 @@ fn a_hundred_loads_of_one_module_compile_it_once() {
     });
     assert_eq!((compiled, script.starts()), (1, 1));
     // One entry and the key.
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(folder.path().join("compiled")).unwrap().count(), 2);
 }
 
 #[test]

@@ -6,7 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use penstock_engine::item::{Item, Origin, Sample, Value};
 use penstock_engine::ports::{Failed, Items, Output, StopFlag, ThreadOp, ThreadOpFactory};
-use penstock_wasm::{Module, Sandbox, SandboxSettings, StageFactory, StageSettings};
+use penstock_types::config::GateBounds;
+use penstock_wasm::{
+    Compiler, Module, ModuleError, ModuleReport, Sandbox, SandboxSettings, StageFactory, StageSettings,
+    inspect,
+};
 use serde_json::json;
 
 /// The bytes of a guest of this workspace.
@@ -108,4 +112,9 @@ pub(crate) fn only_failure(mut output: Output) -> Failed {
     assert!(matches!(output.items, Items::None), "{:?}", output.items);
     assert_eq!((output.failed.len(), output.dropped), (1, 0), "{output:?}");
     output.failed.remove(0)
+}
+
+/// What inspecting says, with the usual bounds.
+pub(crate) fn looked_at(bytes: &[u8]) -> Result<ModuleReport, ModuleError> {
+    inspect(bytes, &GateBounds::default(), &Compiler::InProcess)
 }

@@ -1,21 +1,21 @@
 //! What is refused at upload, and with which words.
 
-use penstock_wasm::{ModuleKind, Sandbox, inspect};
+use penstock_wasm::{ModuleKind, Sandbox};
 use serde_json::json;
 
-use crate::support::{apply, build, guest, sample, samples, sandbox, settings};
+use crate::support::{apply, build, guest, looked_at, sample, samples, sandbox, settings};
 
 /// What loading says; inspecting says the same.
 fn refusal(bytes: &[u8]) -> String {
     let sandbox: &Sandbox = sandbox();
     let loaded = sandbox.load(bytes).expect_err("it is refused").to_string();
-    assert_eq!(inspect(bytes).expect_err("it is refused").to_string(), loaded);
+    assert_eq!(looked_at(bytes).expect_err("it is refused").to_string(), loaded);
     loaded
 }
 
 #[test]
 fn a_stage_is_described_without_being_run() {
-    let report = inspect(&guest("carrying")).unwrap();
+    let report = looked_at(&guest("carrying")).unwrap();
     assert_eq!(report.kind, ModuleKind::Core);
     assert_eq!(report.exports, ["penstock:stage/transform@0.1.0"]);
     assert_eq!(report.imports, [""; 0]);
@@ -48,7 +48,7 @@ fn a_component_runs_like_the_core_module_it_was_made_of() {
     let core = guest("misbehaving");
     let mut encoder = wit_component::ComponentEncoder::default();
     let component = encoder.module(&core).unwrap().encode().unwrap();
-    assert_eq!(inspect(&component).unwrap().kind, ModuleKind::Component);
+    assert_eq!(looked_at(&component).unwrap().kind, ModuleKind::Component);
     let module = sandbox().load(&component).unwrap();
     assert_eq!(module.manifest().name, "misbehaving");
     let mut op = build(&module.stage(settings(json!({ "how": "good" }))));
@@ -74,7 +74,7 @@ fn a_damaged_module_is_read_or_refused_and_never_panics() {
         for damage in [0x00, 0x7f, 0xff] {
             let mut bytes = whole.clone();
             bytes[at] ^= damage;
-            if let Err(error) = inspect(&bytes) {
+            if let Err(error) = looked_at(&bytes) {
                 assert!(!error.to_string().contains("panicked"), "byte {at}: {error}");
             }
         }

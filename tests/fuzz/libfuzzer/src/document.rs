@@ -2,83 +2,18 @@
 
 mod json;
 
+use std::sync::LazyLock;
+
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+use penstock_fuzz::document_words;
+
+/// Those of the schema, and the names that the target knows.
+static WORDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let words = document_words().into_iter().map(|word| &*word.leak());
+    words.chain(["s", "b", "h", "here", "auto", "host"]).collect()
+});
 
 fuzz_target!(|input: &[u8]| penstock_fuzz::document(input));
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-    json::change(data, size, max_size, seed, WORDS)
+    json::change(data, size, max_size, seed, &WORDS)
 });
-
-const WORDS: &[&str] = &[
-    "name",
-    "seed",
-    "threads",
-    "interval_s",
-    "buffer_mib",
-    "source",
-    "stages",
-    "sink",
-    "consumer",
-    "max_failures",
-    "list",
-    "records",
-    "range",
-    "index",
-    "store",
-    "key",
-    "prefix",
-    "suffix",
-    "count",
-    "shuffle",
-    "shard",
-    "rank",
-    "world",
-    "uneven",
-    "drop",
-    "keep",
-    "epochs",
-    "limit",
-    "aggregate",
-    "fetch",
-    "disaggregate",
-    "wasm",
-    "collate",
-    "transfer",
-    "sleep",
-    "size",
-    "drop_last",
-    "queue",
-    "concurrency",
-    "order",
-    "input",
-    "completion",
-    "on_error",
-    "skip",
-    "dead_letter",
-    "fail",
-    "module",
-    "params",
-    "deadline_ms",
-    "memory_mib",
-    "assets",
-    "device",
-    "auto",
-    "host",
-    "mean_ms",
-    "jitter",
-    "shape",
-    "exponential",
-    "uniform",
-    "on",
-    "async",
-    "thread",
-    "fail_rate",
-    "discard",
-    "simulate",
-    "step_ms",
-    "rate",
-    "s",
-    "b",
-    "h",
-    "here",
-];

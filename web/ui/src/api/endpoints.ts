@@ -1,6 +1,6 @@
 // Every resource of the API that a page uses, by its name.
 
-import { address, get, post, remove } from './client'
+import { get, post, remove } from './client'
 import type {
   DeadLetters,
   LogEntry,
@@ -71,6 +71,4 @@ export const api = {
     get<TaskTimes>(`${run(id)}/stages/${encodeURIComponent(stage)}/times`, {}, signal),
   deadLetters: (id: string, signal?: AbortSignal) => get<DeadLetters>(`${run(id)}/dead-letters`, {}, signal),
   replay: (id: string, modules: Record<string, string>) => post<ReplayReport>(`${run(id)}/replay`, { modules }),
-  windowsAddress: (id: string, query: { from_s?: number; to_s?: number; every_s?: number; format?: 'csv' }) =>
-    address(`${run(id)}/windows`, query),
 }

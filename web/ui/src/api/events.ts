@@ -26,11 +26,15 @@ export interface Timers {
   clear(timer: number): void
 }
 
-const EVENTS = ['hello', 'sample', 'state', 'runs', 'log', 'gap', 'end'] as const
+const EVENTS = ['hello', 'ping', 'sample', 'state', 'runs', 'log', 'gap', 'end'] as const
 const FIRST_RETRY_MS = 500
 const LONGEST_RETRY_MS = 10_000
-/** The server says something every 15 s. A connection that is silent for longer is dead, whatever the browser thinks. */
-const SILENCE_MS = 40_000
+/**
+ * A run that lives sends four samples a second, and a server with nothing to tell may send a `ping` every 15 s. When they stop,
+ * the connection is dead, whatever the browser thinks.
+ */
+const SAMPLES_SILENCE_MS = 10_000
+const PINGS_SILENCE_MS = 40_000
 /** Runs wanted and not wanted any more within this time change the connection once. */
 const SETTLE_MS = 30
 
@@ -56,7 +60,6 @@ export class EventStream {
   #retry: number | null = null
   #settle: number | null = null
   #silence: number | null = null
-  #helloSeen = false
   #fresh = true
 
   constructor(
@@ -121,7 +124,6 @@ export class EventStream {
     if (this.#runsOfSource) search.set('runs', this.#runsOfSource)
     if (this.#last) search.set('last', `${this.#last.epoch}-${this.#last.n}`)
     this.#fresh = this.#last === null
-    this.#helloSeen = false
     const text = search.toString()
     const source = this.open('/api/v1/events' + (text ? `?${text}` : ''))
     this.#source = source
@@ -133,11 +135,13 @@ export class EventStream {
     source.onerror = () => {
       if (this.#source === source) this.#broken()
     }
-    this.#listenForSilence()
   }
 
   #hear(type: (typeof EVENTS)[number], event: MessageEvent<string>): void {
-    this.#listenForSilence()
+    if (type === 'ping') this.#listenForSilence(PINGS_SILENCE_MS)
+    if (type === 'sample') this.#listenForSilence(SAMPLES_SILENCE_MS)
+    if (type === 'end' || type === 'state') this.#forgetSilence()
+    if (type === 'ping') return
     const data: unknown = JSON.parse(event.data)
     if (type === 'hello') {
       this.#hello(data as Hello)
@@ -172,7 +176,6 @@ export class EventStream {
 
   #hello({ epoch }: Hello): void {
     this.#retry_ms = FIRST_RETRY_MS
-    this.#helloSeen = true
     const restarted = this.#epoch !== null && this.#epoch !== epoch
     this.#epoch = epoch
     if (restarted) this.#last = null
@@ -207,16 +210,20 @@ export class EventStream {
     }, wait)
   }
 
-  #listenForSilence(): void {
+  #listenForSilence(longest_ms: number): void {
+    this.#forgetSilence()
+    this.#silence = this.timers.set(() => this.#broken(), longest_ms)
+  }
+
+  #forgetSilence(): void {
     if (this.#silence !== null) this.timers.clear(this.#silence)
-    this.#silence = this.timers.set(() => this.#broken(), this.#helloSeen ? SILENCE_MS : SILENCE_MS / 2)
+    this.#silence = null
   }
 
   #close(): void {
     if (this.#retry !== null) this.timers.clear(this.#retry)
-    if (this.#silence !== null) this.timers.clear(this.#silence)
     this.#retry = null
-    this.#silence = null
+    this.#forgetSilence()
     this.#source?.close()
     this.#source = null
   }

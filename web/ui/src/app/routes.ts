@@ -22,7 +22,14 @@ export const routes: Route[] = [
   { path: '/runs/{run}/errors', title: 'Errors', page: () => import('../pages/RunErrors.svelte') },
   { path: '/runs/{run}/logs', title: 'Logs', page: () => import('../pages/RunLogs.svelte') },
   { path: '/runs/{run}/spec', title: 'Document', page: () => import('../pages/RunSpec.svelte') },
+  { path: '/runs/new', title: 'New run', page: () => import('../pages/NewRun.svelte') },
+  { path: '/compare', title: 'Compare', page: () => import('../pages/Compare.svelte') },
+  { path: '/system', title: 'System', page: () => import('../pages/System.svelte') },
+  { path: '/api/docs', title: 'API', page: () => import('../pages/ApiDocs.svelte') },
+  { path: '/modules', title: 'Modules', page: () => import('../pages/Modules.svelte') },
+  { path: '/modules/{name}', title: 'Module', page: () => import('../pages/Module.svelte') },
+  { path: '/modules/{name}/{version}', title: 'Module', page: () => import('../pages/Module.svelte') },
 ]
 
-/** What stands in front of every page while the server wants a token; none means that the pages tell the refusal. */
-export const signIn: (() => Promise<{ default: Component<{ onsignedin: () => void }> }>) | null = null
+/** What stands in front of every page while the server wants a token. */
+export const signIn: (() => Promise<{ default: Component<{ onsignedin: () => void }> }>) | null = () => import('../pages/SignIn.svelte')

@@ -27,7 +27,9 @@ export interface Summary {
 }
 
 const NARROWEST_S = 0.25
-const WIDTHS_S = [0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600]
+// The server keeps rows of 0.25 s, 4 s and 64 s, and fills a bucket with the widest of them that are no wider than it: only
+// multiples of those come back as they were asked for.
+const WIDTHS_S = [0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]
 
 /** Bucket ends may be off by this much after a way through JSON. */
 const CLOSE_S = 0.01
@@ -46,7 +48,7 @@ export function tableOf(series: Series): SeriesTable {
 export function bucketFor(span_s: number, points: number, least_s = NARROWEST_S): number {
   const needed = Math.max(span_s / points, least_s)
   const round = WIDTHS_S.find((width) => width >= needed - 1e-9)
-  return round ?? Math.ceil(needed / 3600) * 3600
+  return round ?? Math.ceil(needed / 4096) * 4096
 }
 
 /** The whole buckets within a stretch of time: what to ask the server for. `points` is 0 if there is none. */
@@ -83,9 +85,9 @@ export function joined(table: SeriesTable, tail: SeriesTable, keep_from_s: numbe
   return { from_s: (t_s[0] as number) - table.bucket_s, to_s: tail.to_s, bucket_s: table.bucket_s, t_s, columns }
 }
 
-/** Index of the first bucket, and of the one behind the last, that end within (from_s, to_s]. */
+/** Index of the first bucket that lies at least partly within a stretch of time, and of the one behind the last. */
 export function within(table: SeriesTable, from_s: number, to_s: number): [number, number] {
-  return [firstAfter(table.t_s, from_s + CLOSE_S), firstAfter(table.t_s, to_s + CLOSE_S)]
+  return [firstAfter(table.t_s, from_s + CLOSE_S), firstAfter(table.t_s, to_s + table.bucket_s - CLOSE_S)]
 }
 
 /**

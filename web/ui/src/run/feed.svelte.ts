@@ -7,8 +7,10 @@ import type { LiveSample, LogEntry, Problem, RunDetail, RunState, RunSummary } f
 
 /** How often the figures since the start are fetched while the run lives. */
 const REFRESH_MS = 2000
-/** How many live samples a mean of now is made of: 5 s. */
-const RECENT = 20
+/** What a mean of now is taken over. */
+export const RECENT_S = 10
+/** The live samples in that. */
+const RECENT = RECENT_S * 4
 
 export function isOver(state: RunState): boolean {
   return state === 'completed' || state === 'failed' || state === 'stopped' || state === 'interrupted'
@@ -30,6 +32,7 @@ export class RunFeed {
   #fetched_ms = 0
   #fetching: AbortController | null = null
   #later: number | undefined
+  #unfollow: () => void = () => {}
   #onSample = new Set<(sample: LiveSample) => void>()
   #onRefetch = new Set<() => void>()
   #onLog = new Set<(entry: LogEntry) => void>()
@@ -41,7 +44,7 @@ export class RunFeed {
   /** Begins to follow; gives the end of that. */
   start(): () => void {
     void this.refresh()
-    const end = live.follow(this.id, {
+    this.#unfollow = live.follow(this.id, {
       sample: (sample) => this.#hear(sample),
       state: (run) => this.#change(run),
       end: (run) => {
@@ -52,7 +55,7 @@ export class RunFeed {
       refetch: () => this.refetch(),
     })
     return () => {
-      end()
+      this.#unfollow()
       this.#fetching?.abort()
       window.clearTimeout(this.#later)
     }
@@ -76,6 +79,7 @@ export class RunFeed {
   /** Fetches everything again: something may have been missed. */
   refetch(): void {
     this.recent = []
+    this.sample = null
     void this.refresh()
     this.#onRefetch.forEach((fetch) => fetch())
   }
@@ -92,7 +96,8 @@ export class RunFeed {
     } catch (cause) {
       if (fetching.signal.aborted) return
       this.problem = problemOf(cause)
-      // A run that is not there stays away; a server that does not answer may come back.
+      // A run that is not there stays away, and nothing can be heard of it; a server that does not answer may come back.
+      if (this.problem.status === 404) this.#unfollow()
       if (!(cause instanceof ApiError) || cause.problem.status === 0 || cause.problem.status >= 500) {
         this.#later = window.setTimeout(() => void this.refresh(), REFRESH_MS)
       }

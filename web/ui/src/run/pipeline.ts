@@ -18,11 +18,16 @@ export function queueOf(stageId: string): string {
   return stageId + QUEUE
 }
 
+/** The stage that a queue belongs to: the one at whose exit it stands. */
+export function stageOf(id: string): string {
+  return id.endsWith(QUEUE) ? id.slice(0, -QUEUE.length) : id
+}
+
 /** The steps of a snapshot, first to last: one per queue. */
 export function stepsOf(snapshot: RunSnapshot): Step[] {
   const stages = new Map(snapshot.stages.map((stage) => [stage.id, stage]))
   return snapshot.queues.map((queue, place) => {
-    const id = queue.id.endsWith(QUEUE) ? queue.id.slice(0, -QUEUE.length) : queue.id
+    const id = stageOf(queue.id)
     const stage = stages.get(id) ?? null
     const name = stage?.name ?? id.replace(/^\d+:/, '')
     const kind = stage?.kind ?? (place === 0 ? 'source' : place === snapshot.queues.length - 1 ? 'sink' : name)

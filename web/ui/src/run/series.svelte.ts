@@ -42,6 +42,8 @@ export class RunSeries {
   table: SeriesTable | null = null
   overview: SeriesTable | null = null
   #window: Window | null = null
+  /** The width that was asked for when `table` was fetched. */
+  #asked_s = 0
   #loading: AbortController | null = null
   #adding = false
   #overviewLoading = false
@@ -84,6 +86,7 @@ export class RunSeries {
     this.loading = true
     try {
       this.table = tableOf(await api.series(this.feed.id, { ...wanted, metrics: METRICS }, loading.signal))
+      this.#asked_s = bucket_s
       this.problem = null
       this.loading = false
       this.tick++
@@ -114,8 +117,9 @@ export class RunSeries {
     const window = this.#window
     if (!window?.follow || this.#adding || this.loading) return
     const { table } = this
-    if (!table || bucketFor(rangeOf(window, now_s).to_s - rangeOf(window, now_s).from_s, POINTS, LEAST_FOLLOWED_S) !== table.bucket_s) {
-      if (wholeBuckets(0, now_s, table?.bucket_s ?? LEAST_FOLLOWED_S).points > 0) await this.load(window)
+    const range = rangeOf(window, now_s)
+    if (!table || bucketFor(range.to_s - range.from_s, POINTS, LEAST_FOLLOWED_S) !== this.#asked_s) {
+      if (now_s >= LEAST_FOLLOWED_S) await this.load(window)
       return
     }
     const wanted = wholeBuckets(table.to_s, now_s, table.bucket_s)
@@ -125,8 +129,7 @@ export class RunSeries {
       const tail = tableOf(await api.series(this.feed.id, { ...wanted, metrics: METRICS }))
       // Another window may have been opened, or the series fetched again, in the meantime.
       if (this.table !== table || this.#window !== window) return
-      const { from_s } = rangeOf(window, now_s)
-      const next = joined(table, tail, from_s)
+      const next = joined(table, tail, range.from_s)
       if (next) {
         this.table = next
         this.problem = null

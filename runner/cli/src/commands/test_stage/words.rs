@@ -33,21 +33,13 @@ fn headline(report: &TrialReport) -> String {
         "{} {}, mode {}, {}\nallowed {} ms CPU time per sample and {} MiB; started in {} with {}",
         report.module,
         report.version,
-        mode(report),
+        report.mode.name(),
         report.digest,
         count(allowed.deadline_ms.into()),
         count(allowed.memory_mib.into()),
         duration(Some(report.start.cpu_s)),
         bytes(report.start.memory_bytes),
     )
-}
-
-fn mode(report: &TrialReport) -> &'static str {
-    match report.mode {
-        penstock_types::manifest::Mode::Sample => "sample",
-        penstock_types::manifest::Mode::Batch => "batch",
-        penstock_types::manifest::Mode::Stateful => "stateful",
-    }
 }
 
 fn rows(report: &TrialReport) -> String {

@@ -1,0 +1,134 @@
+//! A server of somebody's, by HTTP.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use ureq::Agent;
+use ureq::http::{Method, Request, Uri};
+
+use crate::args::ServerArgs;
+use crate::input::bad;
+
+/// Until a server answers, once it has all of a request. A stop takes up to three seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Until a connection stands.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The most that an answer may have.
+const MAX_ANSWER: u64 = 256 << 20;
+
+/// A server, and what opens it.
+pub(crate) struct Client {
+    agent: Agent,
+    base: String,
+    token: Option<String>,
+}
+
+/// Something to be sent: its type and its bytes.
+pub(crate) type Content<'a> = (&'static str, &'a [u8]);
+
+impl Client {
+    pub(crate) fn new(args: &ServerArgs) -> Result<Self> {
+        let base = args.server.trim_end_matches('/').to_owned();
+        let wrong = |reason: &str| {
+            bad(format!("`--server`: {reason}; wanted an address such as `http://127.0.0.1:7700`"))
+        };
+        let address: Uri = base.parse().map_err(|_| wrong("it is no address"))?;
+        if !matches!(address.scheme_str(), Some("http" | "https")) {
+            return Err(wrong("it begins with neither `http://` nor `https://`"));
+        }
+        if address.authority().is_none_or(|authority| authority.as_str().contains('@')) {
+            return Err(wrong("it has no host, or a user or a password, which do not belong there"));
+        }
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_connect(Some(CONNECT))
+            .timeout_recv_response(Some(PATIENCE))
+            .user_agent(concat!("penstock/", env!("CARGO_PKG_VERSION")));
+        Ok(Self { agent: config.build().new_agent(), base, token: token(args.token_file.as_deref())? })
+    }
+
+    /// The page of the same path, for people.
+    pub(crate) fn page(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.ask(Method::GET, path, None, &[])
+    }
+
+    /// Asks, and reads the answer. A problem that the server tells becomes an error with all its faults.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        content: Option<Content<'_>>,
+        headers: &[(&str, &str)],
+    ) -> Result<T> {
+        let mut request = Request::builder().method(method).uri(format!("{}/api/v1{path}", self.base));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (kind, bytes) = content.unwrap_or(("application/json", b""));
+        if content.is_some() {
+            request = request.header("content-type", kind);
+        }
+        let sent = self.agent.run(request.body(bytes).map_err(|error| bad(error.to_string()))?);
+        let mut answer = sent.map_err(|error| {
+            anyhow!("no server answers at {}: {error}; start one with `penstock serve`, or name it with `--server`", self.base)
+        })?;
+        let bytes = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_vec();
+        let bytes = bytes.with_context(|| format!("the answer of {} broke off", self.base))?;
+        if !answer.status().is_success() {
+            return Err(refusal(answer.status().as_u16(), &bytes));
+        }
+        let bytes = if bytes.is_empty() { b"null" } else { &*bytes };
+        serde_json::from_slice(bytes).with_context(|| format!("{} is no server of this version", self.base))
+    }
+}
+
+/// What stands in the file that the user names, or else in the environment.
+fn token(file: Option<&Path>) -> Result<Option<String>> {
+    let token = match file.filter(|file| !file.as_os_str().is_empty()) {
+        Some(file) => Some(
+            fs::read_to_string(file)
+                .map_err(|error| bad(format!("cannot read `{}`: {error}", file.display())))?,
+        ),
+        None => env::var("PENSTOCK_TOKEN").ok(),
+    };
+    let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+    match token {
+        Some(token) if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            Err(bad("the token has characters other than visible ASCII"))
+        }
+        token => Ok(token),
+    }
+}
+
+/// What a server refuses, in its words.
+fn refusal(status: u16, bytes: &[u8]) -> anyhow::Error {
+    let problem: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let Some(title) = problem["title"].as_str() else {
+        return anyhow!("the server answered with status {status}, and not as Penstock does");
+    };
+    let mut told = format!("{title}: {}", problem["detail"].as_str().unwrap_or_default());
+    for fault in problem["errors"].as_array().into_iter().flatten() {
+        let text = |name: &str| fault[name].as_str().unwrap_or_default();
+        told.push_str(&format!("\n  {}: {}", text("pointer"), text("detail")));
+    }
+    match status {
+        500.. => anyhow!(told),
+        401 => {
+            bad(format!("{told}\n  name the file that holds it with `--token-file`, or set PENSTOCK_TOKEN"))
+        }
+        _ => bad(told),
+    }
+}

@@ -1,0 +1,178 @@
+use std::env;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+use anyhow::{Context, Result};
+use penstock_runner::{Budget, Runs, RunsError, RunsSettings};
+use penstock_types::config::Config;
+use penstock_wasm::SandboxSettings;
+use penstock_web::{ServeLimits, ServeSettings, Server, Token};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::COMPLETED;
+use crate::args::ServeArgs;
+use crate::commands::compile_module;
+use crate::input::{bad, module_bytes, runtime};
+use crate::stores;
+use crate::text::{count, say, warn};
+
+/// Where a server listens when nobody says otherwise.
+const LISTEN: &str = "127.0.0.1:7700";
+
+/// Serves until Ctrl-C or until it is told to end.
+pub(crate) fn serve(args: &ServeArgs) -> Result<u8> {
+    let runtime = runtime()?;
+    let served = runtime.block_on(serve_on(args));
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve_on(args: &ServeArgs) -> Result<u8> {
+    let config = stores::config(&args.stores)?;
+    let settings = ServeSettings {
+        listen: listen(args, &config)?,
+        token: token(args, &config)?,
+        hosts: config.hosts.iter().map(|host| host.as_str().to_owned()).chain(args.hosts.clone()).collect(),
+        limits: ServeLimits::default(),
+        modules: config.limits.modules.clone(),
+        bounds: config.limits.runs,
+    };
+    let data_dir = data_dir(args, &config)?;
+    let runs_settings = RunsSettings {
+        budget: budget(args, &config),
+        sandbox: SandboxSettings {
+            compiler: compile_module::compiler(&config.limits.compile),
+            gate: config.limits.modules.clone(),
+            ..SandboxSettings::default()
+        },
+        runs_queued: config.limits.runs.queued.get() as usize,
+        ..RunsSettings::new(&data_dir, stores::open(&args.stores, &config)?)
+    };
+    let handle = tokio::runtime::Handle::current();
+    let runs = tokio::task::block_in_place(|| Runs::open(&handle, runs_settings))?;
+    let served = serve_runs(args, &config, settings, &runs, &data_dir).await;
+    let ended = runs.shutdown().await;
+    if !ended.unfinished.is_empty() {
+        warn(&format!("{} did not end in time and will read `interrupted`", ended.unfinished.join(", ")));
+    }
+    served.map(|()| COMPLETED)
+}
+
+async fn serve_runs(
+    args: &ServeArgs,
+    config: &Config,
+    settings: ServeSettings,
+    runs: &Runs,
+    data_dir: &Path,
+) -> Result<()> {
+    let end = end()?;
+    for module in &args.modules {
+        upload(runs, module, config).await?;
+    }
+    let wants_token = settings.token.is_some();
+    let server = Server::bind(settings, runs.clone()).await?;
+    say(&welcome(server.address(), runs, data_dir, wants_token))?;
+    server.run(end).await;
+    Ok(())
+}
+
+/// Ends with Ctrl-C, and when a supervisor asks.
+fn end() -> Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+fn welcome(address: SocketAddr, runs: &Runs, data_dir: &Path, wants_token: bool) -> String {
+    let used = runs.use_now();
+    let stores = runs.stores();
+    let names: Vec<&str> = stores.iter().map(|store| &*store.name).collect();
+    let names = if names.is_empty() {
+        "none; name some with `--store` or `--config`".to_owned()
+    } else {
+        names.join(", ")
+    };
+    let who = if wants_token { "whoever knows the token" } else { "everybody on this machine" };
+    format!(
+        "Penstock serves http://{address} to {who}\n  stores  {names}\n  budget  {} threads, {} MiB\n  data    {}\n\
+         Ctrl-C ends it.",
+        used.threads,
+        count(used.memory_mib),
+        data_dir.display()
+    )
+}
+
+/// Uploads a module as anybody else would; one that is known already is left as it is.
+async fn upload(runs: &Runs, path: &Path, config: &Config) -> Result<()> {
+    let shown = path.display();
+    let bytes = module_bytes(path, &config.limits.modules)
+        .map_err(|error| bad(format!("cannot read `{shown}`: {error}")))?;
+    let refused = |error: RunsError| match error {
+        RunsError::Refused(_) | RunsError::TooLarge { .. } => bad(format!("`{shown}`: {error}")),
+        other => anyhow::Error::from(other).context(format!("cannot keep `{shown}`")),
+    };
+    let mut draft = runs.begin_upload().await.map_err(refused)?;
+    draft.write(&bytes).await.map_err(refused)?;
+    let uploaded = draft.finish(None).await.map_err(refused)?;
+    tracing::info!(name = uploaded.version.name, version = uploaded.version.version, "module is there");
+    Ok(())
+}
+
+fn listen(args: &ServeArgs, config: &Config) -> Result<SocketAddr> {
+    let usual = || LISTEN.parse().expect("it is an address");
+    match &args.listen {
+        Some(given) => given.parse().map_err(|_| {
+            bad(format!(
+                "`--listen {given}` is no address with a port; write e.g. `{LISTEN}` or `0.0.0.0:7700`"
+            ))
+        }),
+        None => Ok(config.listen.map_or_else(usual, |listen| listen.address())),
+    }
+}
+
+/// From the file that the command line or the environment names, from the environment, or from the file of the configuration.
+fn token(args: &ServeArgs, config: &Config) -> Result<Option<Token>> {
+    let named = args.token_file.as_deref().filter(|file| !file.as_os_str().is_empty());
+    let configured = config.token_file.as_ref().map(|file| file.as_path());
+    let written = env::var("PENSTOCK_TOKEN").ok().filter(|token| !token.is_empty());
+    let token = match (named, written, configured) {
+        (Some(file), _, _) | (None, None, Some(file)) => Some(
+            fs::read_to_string(file)
+                .map_err(|error| bad(format!("cannot read the token in `{}`: {error}", file.display())))?,
+        ),
+        (None, written, _) => written,
+    };
+    token.map(|token| Token::new(&token).map_err(|error| bad(error.to_string()))).transpose()
+}
+
+fn data_dir(args: &ServeArgs, config: &Config) -> Result<PathBuf> {
+    if let Some(given) = args.data_dir.as_ref().filter(|folder| !folder.as_os_str().is_empty()) {
+        return Ok(given.clone());
+    }
+    if let Some(configured) = &config.data_dir {
+        return Ok(configured.as_path().to_owned());
+    }
+    let base = env::var_os("XDG_DATA_HOME").filter(|base| !base.is_empty()).map(PathBuf::from);
+    let base = base.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".local/share")));
+    Ok(base.context("there is no home folder to keep data in; name one with `--data-dir`")?.join("penstock"))
+}
+
+fn budget(args: &ServeArgs, config: &Config) -> Budget {
+    let cores = available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX));
+    let usual = Budget::of_this_machine();
+    let threads = args.threads.or(config.budget.threads.map(|threads| threads.get()));
+    let memory = args.memory_mib.or(config.budget.memory_mib.map(|memory| memory.get()));
+    Budget {
+        // Stages wait as much as they work: more threads than cores are the rule.
+        threads: threads.unwrap_or_else(|| cores.saturating_mul(4).max(32)),
+        memory_mib: memory.map_or(usual.memory_mib, u64::from),
+        ..usual
+    }
+}

@@ -1,0 +1,118 @@
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::Result;
+use penstock_runner::Validation;
+use penstock_types::run::{RunDetail, RunState};
+use serde_json::json;
+use ureq::http::Method;
+
+use crate::args::SubmitArgs;
+use crate::client::Client;
+use crate::input::{Prepared, bad};
+use crate::progress::Progress;
+use crate::report::report;
+use crate::text::{say, warn};
+use crate::{COMPLETED, FAILED, STOPPED};
+
+/// How often a run is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Submits a pipeline document, or only lets the server check it.
+pub(crate) fn submit(args: &SubmitArgs) -> Result<u8> {
+    let (_, document) = Prepared::document(&args.document)?;
+    let client = Client::new(&args.server)?;
+    let bytes = serde_json::to_vec(&document)?;
+    let content = Some(("application/json", &*bytes));
+    if args.check {
+        let valid: Validation = client.ask(Method::POST, "/runs?validate_only=true", content, &[])?;
+        say(&in_words(&valid))?;
+        return Ok(COMPLETED);
+    }
+    let address = match args.time {
+        Some(time) => format!("/runs?for_s={}", time.as_secs_f64()),
+        None => "/runs".to_owned(),
+    };
+    let key: Vec<(&str, &str)> = args.key.iter().map(|key| ("idempotency-key", &**key)).collect();
+    let run: RunDetail = client.ask(Method::POST, &address, content, &key)?;
+    let id = &run.summary.id;
+    if !args.follow {
+        match args.json {
+            true => say(&serde_json::to_string_pretty(&run)?)?,
+            false => say(&format!("{id}\n{}", client.page(&format!("/runs/{id}"))))?,
+        }
+        return Ok(COMPLETED);
+    }
+    warn(&format!(
+        "run {id}: {}; Ctrl-C ends the watching, not the run",
+        client.page(&format!("/runs/{id}"))
+    ));
+    follow(&client, id, args)
+}
+
+/// Watches a run to its end.
+fn follow(client: &Client, id: &str, args: &SubmitArgs) -> Result<u8> {
+    let mut progress = Progress::new(args.quiet);
+    let mut waiting = None;
+    let run = loop {
+        let run: RunDetail = client.get(&format!("/runs/{id}"))?;
+        if run.summary.state.is_over() {
+            break run;
+        }
+        if run.waiting != waiting {
+            waiting.clone_from(&run.waiting);
+            waiting.iter().for_each(|why| warn(&format!("queued: {why}")));
+        }
+        if let Some(snapshot) = &run.snapshot {
+            progress.show(snapshot);
+        }
+        sleep(LOOK);
+    };
+    progress.clear();
+    if args.json {
+        say(&serde_json::to_string_pretty(&run)?)?;
+    } else if let Some(snapshot) = run.snapshot.as_ref().filter(|_| !args.quiet) {
+        say(&report(snapshot))?;
+    }
+    if let Some(error) = &run.summary.error {
+        warn(&format!("error: the run failed: {error}"));
+    }
+    Ok(match run.summary.state {
+        RunState::Completed => COMPLETED,
+        RunState::Stopped => STOPPED,
+        _ => FAILED,
+    })
+}
+
+fn in_words(valid: &Validation) -> String {
+    let mut told = format!(
+        "it can run: {} stages, {} threads, {} MiB",
+        valid.stages.len(),
+        valid.threads,
+        valid.memory_mib
+    );
+    for (stage, digest) in &valid.modules {
+        told.push_str(&format!("\n  {stage} runs {digest}"));
+    }
+    if let Some(why) = &valid.would_wait {
+        told.push_str(&format!("\n  it would wait: {why}"));
+    }
+    told
+}
+
+/// Stops a run.
+pub(crate) fn stop(args: &crate::args::StopArgs) -> Result<u8> {
+    if args.run.is_empty() || args.run.contains(['/', '?', '#']) {
+        return Err(bad(format!("`{}` is no run's id; `penstock runs` lists them", args.run)));
+    }
+    let client = Client::new(&args.server)?;
+    let empty = json!({}).to_string();
+    let run: RunDetail = client.ask(
+        Method::POST,
+        &format!("/runs/{}/stop", args.run),
+        Some(("application/json", empty.as_bytes())),
+        &[],
+    )?;
+    say(&format!("{} is {}", run.summary.id, run.summary.state.name()))?;
+    Ok(COMPLETED)
+}

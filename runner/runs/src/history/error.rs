@@ -1,0 +1,66 @@
+use std::sync::Arc;
+
+/// Why the history cannot be read or written.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// The database says no.
+    #[error("the history cannot be {what}: {}", in_words(.source))]
+    Database {
+        /// `read` or `written`.
+        what: &'static str,
+        /// What it said.
+        #[source]
+        source: Arc<rusqlite::Error>,
+    },
+    /// Something in it is not what was written.
+    #[error("the history is damaged: {0}")]
+    Damaged(String),
+    /// More is to be written than the disk takes.
+    #[error("the disk is too slow for what is to be written down; try again")]
+    Behind,
+    /// It was closed.
+    #[error("the history is closed")]
+    Closed,
+}
+
+impl HistoryError {
+    /// Whether there is no room left.
+    pub fn is_full(&self) -> bool {
+        let Self::Database { source, .. } = self else { return false };
+        source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+    }
+
+    pub(crate) fn read(source: rusqlite::Error) -> Self {
+        Self::Database { what: "read", source: Arc::new(source) }
+    }
+
+    pub(crate) fn written(source: rusqlite::Error) -> Self {
+        Self::Database { what: "written", source: Arc::new(source) }
+    }
+}
+
+/// What closures on a connection fail with; which of both it was is told by who called them.
+impl From<rusqlite::Error> for HistoryError {
+    fn from(source: rusqlite::Error) -> Self {
+        Self::written(source)
+    }
+}
+
+impl From<serde_json::Error> for HistoryError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Damaged(format!("a part of it is not the JSON that was expected: {error}"))
+    }
+}
+
+/// What an operator can do something about, without paths.
+fn in_words(error: &rusqlite::Error) -> &'static str {
+    use rusqlite::ErrorCode;
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => "the disk is full",
+        Some(ErrorCode::ReadOnly) => "the data directory is read-only",
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => "its file cannot be opened",
+        Some(ErrorCode::SystemIoFailure) => "the disk reports an error",
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => "its file is damaged",
+        _ => "the database refuses",
+    }
+}

@@ -1,0 +1,158 @@
+//! The tables, and how older files become newer ones.
+
+use rusqlite::Connection;
+
+/// Marks the file as one of ours: `PSTK`.
+const APPLICATION: i32 = 0x5053_544b;
+
+/// What makes each version of the schema of the one before. Never change one that was released.
+const MIGRATIONS: [&str; 1] = ["
+    CREATE TABLE runs (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        state TEXT NOT NULL,
+        error TEXT,
+        submitted_at TEXT NOT NULL,
+        started_at TEXT,
+        ended_at TEXT,
+        elapsed_s REAL,
+        threads INTEGER NOT NULL,
+        memory_mib INTEGER NOT NULL,
+        samples INTEGER,
+        expected INTEGER,
+        failed_samples INTEGER NOT NULL DEFAULT 0,
+        readiness REAL,
+        wait_s REAL,
+        qps REAL,
+        modules TEXT NOT NULL,          -- [name@version], in stage order
+        digests TEXT NOT NULL,          -- {stage: digest}
+        document TEXT NOT NULL,         -- as it was sent
+        layout TEXT NOT NULL,           -- its stages and queues
+        snapshot TEXT,                  -- the last one
+        for_s REAL,
+        cloned_from TEXT,
+        key TEXT UNIQUE,                -- Idempotency-Key, for a day
+        request BLOB,                   -- digest of the request that came with it
+        history TEXT,                   -- why its history is not whole
+        errors_left_out INTEGER NOT NULL DEFAULT 0,
+        logs_left_out INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
+    CREATE INDEX runs_by_time ON runs (submitted_at, id);
+    CREATE TABLE run_modules (
+        run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        digest TEXT NOT NULL,
+        PRIMARY KEY (run, digest)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX runs_by_module ON run_modules (digest);
+    CREATE TABLE chunks (
+        run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        level INTEGER NOT NULL,
+        number INTEGER NOT NULL,        -- slot / 256
+        last_slot INTEGER NOT NULL,
+        written_at INTEGER NOT NULL,    -- seconds since 1970
+        data BLOB NOT NULL,
+        PRIMARY KEY (run, level, number)
+    ) STRICT;
+    CREATE TABLE times (
+        run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        data BLOB NOT NULL,             -- a histogram of task times for each stage
+        PRIMARY KEY (run, number)
+    ) STRICT;
+    CREATE TABLE errors (
+        run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        stage TEXT NOT NULL,
+        class TEXT NOT NULL,
+        key TEXT NOT NULL,
+        message TEXT NOT NULL,
+        error TEXT NOT NULL,            -- all of it as JSON
+        PRIMARY KEY (run, number)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE logs (
+        run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        stage TEXT NOT NULL,
+        level INTEGER NOT NULL,
+        at_s REAL NOT NULL,
+        message TEXT NOT NULL,
+        PRIMARY KEY (run, number)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE module_names (
+        name TEXT PRIMARY KEY,
+        last_version INTEGER NOT NULL   -- a number is never given twice
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE modules (
+        name TEXT NOT NULL REFERENCES module_names (name),
+        version INTEGER NOT NULL,
+        digest TEXT NOT NULL UNIQUE,
+        report TEXT NOT NULL,
+        uploaded_at TEXT NOT NULL,
+        PRIMARY KEY (name, version)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE aliases (
+        name TEXT NOT NULL,
+        alias TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        PRIMARY KEY (name, alias),
+        FOREIGN KEY (name, version) REFERENCES modules (name, version)
+    ) STRICT, WITHOUT ROWID;
+"];
+
+/// The version of the schema that this program reads and writes.
+pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// What a file was found to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Ours, and now of our version.
+    Ready,
+    /// Ours, of a later program.
+    Newer(i64),
+    /// A database of something else.
+    Foreign,
+}
+
+/// Makes the file what this program works with.
+pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<Found> {
+    let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let (application, version) = (number("application_id")?, number("user_version")?);
+    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if application != i64::from(APPLICATION) && (tables > 0 || version != 0) {
+        return Ok(Found::Foreign);
+    }
+    if version > VERSION {
+        return Ok(Found::Newer(version));
+    }
+    for (migration, to) in MIGRATIONS.iter().zip(1..).skip(version as usize) {
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(migration)?;
+        transaction.pragma_update(None, "application_id", APPLICATION)?;
+        transaction.pragma_update(None, "user_version", to)?;
+        transaction.commit()?;
+    }
+    Ok(Found::Ready)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_becomes_ours_once() {
+        let mut file = Connection::open_in_memory().unwrap();
+        assert_eq!(migrate(&mut file).unwrap(), Found::Ready);
+        assert_eq!(migrate(&mut file).unwrap(), Found::Ready);
+    }
+
+    #[test]
+    fn a_newer_file_and_a_strangers_file_are_left_alone() {
+        let mut newer = Connection::open_in_memory().unwrap();
+        migrate(&mut newer).unwrap();
+        newer.pragma_update(None, "user_version", VERSION + 1).unwrap();
+        assert_eq!(migrate(&mut newer).unwrap(), Found::Newer(VERSION + 1));
+        let mut foreign = Connection::open_in_memory().unwrap();
+        foreign.execute_batch("CREATE TABLE bookmarks (url TEXT)").unwrap();
+        assert_eq!(migrate(&mut foreign).unwrap(), Found::Foreign);
+    }
+}

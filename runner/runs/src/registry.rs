@@ -1,0 +1,246 @@
+//! The runs of this process: who may run when, what they do as they do it, and what is kept of them; and the modules that
+//! they run.
+//!
+//! One thread owns all runs. [`Runs`] is a handle to it: messages go in, a view comes out, and what is kept is read beside
+//! it. Nothing here blocks a thread that does I/O.
+
+mod admission;
+mod catalogue;
+mod error;
+mod feed;
+mod letters;
+mod live;
+mod owner;
+mod queries;
+mod submit;
+mod trying;
+mod upload;
+mod wire;
+mod work;
+mod workshop;
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use penstock_engine::ports::StopFlag;
+use penstock_wasm::{Sandbox, SandboxSettings};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot, watch};
+
+pub use self::admission::Budget;
+pub use self::error::{OpenError, RunsError};
+pub use self::feed::{Event, Events, RunGap, RunLog, parse_event_id};
+pub(crate) use self::live::LiveRun;
+pub use self::upload::Draft;
+pub use self::wire::*;
+
+use self::feed::Feed;
+use self::live::Totals;
+use self::owner::{Message, Owner, View};
+use self::workshop::{CACHE, Workshop};
+use crate::Stores;
+use crate::history::History;
+
+/// Messages that wait for the owner at most.
+const MESSAGES: usize = 1024;
+/// Modules that are tried at a time.
+const TRIALS: usize = 2;
+/// Instances that one trial has at a time: the one that is used, and the one it is compared with.
+const TRIAL_INSTANCES: u32 = 2;
+/// Modules that are looked at and compiled at a time.
+const UPLOADS: usize = 2;
+
+/// How the runs of a server are set up.
+#[derive(Clone, Debug)]
+pub struct RunsSettings {
+    /// Where everything is kept; made if it is missing. One server at a time uses it.
+    pub data_dir: PathBuf,
+    /// The stores that pipelines may name.
+    pub stores: Stores,
+    /// What all runs together may use.
+    pub budget: Budget,
+    /// How modules are compiled and how large they may be. Where compiled ones are kept and how many instances there are
+    /// follows from the rest.
+    pub sandbox: SandboxSettings,
+    /// How many runs may wait.
+    pub runs_queued: usize,
+}
+
+/// All runs and modules of a server. Cheap to clone. When the last clone is dropped, all runs are stopped as by
+/// [`Self::shutdown`].
+#[derive(Clone, Debug)]
+pub struct Runs(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    epoch: String,
+    budget: Budget,
+    queued: usize,
+    messages: SyncSender<Message>,
+    owner: Mutex<Option<JoinHandle<()>>>,
+    view: watch::Receiver<Arc<View>>,
+    workshop: Arc<Workshop>,
+    feed: Feed,
+    totals: Arc<Totals>,
+    /// Places of runs that wait.
+    places: Arc<Semaphore>,
+    /// Submissions with a key, one after the other: what repeats one of them takes no place.
+    keyed: Semaphore,
+    trials: Arc<Semaphore>,
+    replays: Arc<Semaphore>,
+    uploads: Arc<Semaphore>,
+    /// Set when the server ends: what is tried or replayed ends too.
+    ending: StopFlag,
+}
+
+/// How the runs of a server ended with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Runs that were stopped, those that waited included.
+    pub stopped: usize,
+    /// Ids of runs that did not end in time: the next server finds them interrupted.
+    pub unfinished: Vec<String>,
+}
+
+impl RunsSettings {
+    /// Everything else as built in.
+    pub fn new(data_dir: impl Into<PathBuf>, stores: Stores) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            stores,
+            budget: Budget::of_this_machine(),
+            sandbox: SandboxSettings::default(),
+            runs_queued: 100,
+        }
+    }
+}
+
+impl Runs {
+    /// Opens the data directory and starts the owner. Reads on storage go to `runtime`, which must live as long as this.
+    pub fn open(runtime: &Handle, settings: RunsSettings) -> Result<Self, OpenError> {
+        let RunsSettings { data_dir, stores, budget, sandbox, runs_queued } = settings;
+        let unusable = |path: &PathBuf, source| OpenError::Unusable { path: path.clone(), source };
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&data_dir)
+            .map_err(|source| unusable(&data_dir, source))?;
+        let history = History::open(&data_dir, runtime)?;
+        let cache = data_dir.join(CACHE);
+        fs::create_dir_all(&cache).map_err(|source| unusable(&cache, source))?;
+        let gate = sandbox.gate.clone();
+        let instances = budget.instances.saturating_add(TRIALS as u32 * TRIAL_INSTANCES);
+        let sandbox = Sandbox::new(SandboxSettings { cache_dir: Some(cache), instances, ..sandbox })?;
+        let workshop = Workshop::open(runtime.clone(), stores, history.clone(), sandbox, gate, data_dir)
+            .map_err(|(path, source)| OpenError::Unusable { path, source })?;
+        let workshop = Arc::new(workshop);
+        let feed = Feed::new();
+        let (show, view) = watch::channel(Arc::new(View::default()));
+        let channel = sync_channel(MESSAGES);
+        let messages = channel.0.clone();
+        let owner = Owner::new(budget, channel, workshop.clone(), history, feed.clone(), show);
+        let owner =
+            Builder::new().name("runs".to_owned()).spawn(|| owner.own()).map_err(OpenError::Thread)?;
+        Ok(Self(Arc::new(Parts {
+            epoch: uuid::Uuid::now_v7().simple().to_string(),
+            budget,
+            queued: runs_queued.max(1),
+            messages,
+            owner: Mutex::new(Some(owner)),
+            view,
+            workshop,
+            feed,
+            totals: Arc::default(),
+            places: Arc::new(Semaphore::new(runs_queued.clamp(1, Semaphore::MAX_PERMITS))),
+            keyed: Semaphore::new(1),
+            trials: Arc::new(Semaphore::new(TRIALS)),
+            replays: Arc::new(Semaphore::new(1)),
+            uploads: Arc::new(Semaphore::new(UPLOADS)),
+            ending: StopFlag::default(),
+        })))
+    }
+
+    /// Names this start of the server: numbers of events count from it.
+    pub fn epoch(&self) -> &str {
+        &self.0.epoch
+    }
+
+    /// Stops all runs, those that wait too, and writes everything down; takes at most 3 s. They end as stopped. Afterwards
+    /// nothing works any more.
+    pub async fn shutdown(&self) -> Shutdown {
+        self.0.ending.set();
+        let (reply, answer) = oneshot::channel();
+        if self.send(Message::Shutdown { reply }).is_err() {
+            return Shutdown::default();
+        }
+        let Ok((stopped, unfinished)) = answer.await else { return Shutdown::default() };
+        let parts = self.0.clone();
+        let joined = self.0.workshop.runtime.spawn_blocking(move || parts.join()).await;
+        if joined.is_err() {
+            tracing::error!("the owner of all runs panicked; this is a defect of Penstock");
+        }
+        Shutdown { stopped, unfinished }
+    }
+
+    /// What all runs together may use, and what they use now.
+    pub fn use_now(&self) -> BudgetUse {
+        let view = self.view();
+        BudgetUse {
+            threads: self.0.budget.threads,
+            memory_mib: self.0.budget.memory_mib,
+            threads_used: view.used.threads,
+            memory_mib_used: view.used.memory_mib,
+            runs_alive: view.alive,
+            runs_queued: view.waiting.len() as u64,
+        }
+    }
+
+    fn view(&self) -> Arc<View> {
+        self.0.view.borrow().clone()
+    }
+
+    fn live(&self, id: &str) -> Option<Arc<LiveRun>> {
+        self.0.view.borrow().runs.get(id).cloned()
+    }
+
+    fn history(&self) -> &History {
+        &self.0.workshop.history
+    }
+
+    fn send(&self, message: Message) -> Result<(), RunsError> {
+        self.0.send(message)
+    }
+}
+
+impl Parts {
+    fn send(&self, message: Message) -> Result<(), RunsError> {
+        self.messages.try_send(message).map_err(|error| match error {
+            TrySendError::Full(_) => RunsError::Busy("the server is busy; try again".to_owned()),
+            TrySendError::Disconnected(_) => RunsError::Closed,
+        })
+    }
+
+    fn join(&self) {
+        let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(owner) = owner
+            && owner.join().is_err()
+        {
+            tracing::error!("the owner of all runs panicked; this is a defect of Penstock");
+        }
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        self.ending.set();
+        let (reply, _) = oneshot::channel();
+        // It is gone already after a shutdown.
+        if self.messages.send(Message::Shutdown { reply }).is_ok() {
+            self.join();
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The one thread that owns all runs: it starts them when they fit, ends them, and joins their threads.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_types::run::RunState;
+use penstock_types::stats::Tick;
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+
+use super::admission::{Budget, Cost, Line};
+use super::feed::Feed;
+use super::live::LiveRun;
+use super::work::{Job, work};
+use super::workshop::Workshop;
+use crate::history::{History, runs::sweep};
+
+/// How often the owner looks around.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often old rows are removed, and for the first time after the start.
+const SWEEP_EVERY: Duration = Duration::from_secs(3600);
+/// How long events of a run are kept after its end.
+const FEED_AFTER_END: Duration = Duration::from_secs(60);
+/// How long runs get to end when the server does.
+pub(crate) const SHUTDOWN: Duration = Duration::from_millis(2_700);
+/// Runs that are over and could not be stored, which are kept in memory at most.
+const MAX_UNSTORED: usize = 16;
+
+/// What the owner is told.
+pub(crate) enum Message {
+    /// A run was registered and wants to start; the place among those that wait is given back then.
+    Join { run: Arc<LiveRun>, job: Job, cost: Cost, place: OwnedSemaphorePermit },
+    /// Somebody wants a run to end.
+    Stop { id: String },
+    /// A run's threads have ended, and this one is about to. `stored` says whether all of it is stored.
+    Ended { id: String, stored: bool },
+    /// Somebody does work beside the runs and needs a part of the budget.
+    Take { cost: Cost, reply: oneshot::Sender<bool> },
+    /// The part is given back.
+    GiveBack { cost: Cost },
+    /// The server ends. The answer is who did not end in time.
+    Shutdown { reply: oneshot::Sender<(usize, Vec<String>)> },
+}
+
+/// What everybody may see of the runs that are not over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    pub(crate) runs: BTreeMap<String, Arc<LiveRun>>,
+    /// What those that wait wait for.
+    pub(crate) waiting: BTreeMap<String, String>,
+    pub(crate) used: Cost,
+    pub(crate) alive: u64,
+}
+
+impl std::fmt::Debug for Message {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Join { .. } => "Join",
+            Self::Stop { .. } => "Stop",
+            Self::Ended { .. } => "Ended",
+            Self::Take { .. } => "Take",
+            Self::GiveBack { .. } => "GiveBack",
+            Self::Shutdown { .. } => "Shutdown",
+        })
+    }
+}
+
+struct Waiting {
+    run: Arc<LiveRun>,
+    job: Job,
+    place: OwnedSemaphorePermit,
+}
+
+struct Alive {
+    run: Arc<LiveRun>,
+    cost: Cost,
+    thread: JoinHandle<()>,
+}
+
+/// The owner's own state, reached by its thread alone.
+pub(crate) struct Owner {
+    messages: Receiver<Message>,
+    to_self: SyncSender<Message>,
+    workshop: Arc<Workshop>,
+    history: History,
+    feed: Feed,
+    line: Line<Waiting>,
+    alive: BTreeMap<String, Alive>,
+    /// Over, and not stored yet.
+    unstored: VecDeque<Arc<LiveRun>>,
+    /// Over and stored; their events are still kept.
+    fading: VecDeque<(Tick, String)>,
+    view: watch::Sender<Arc<View>>,
+    clock: MonotonicClock,
+    swept: Option<Tick>,
+}
+
+impl Owner {
+    pub(crate) fn new(
+        budget: Budget,
+        (to_self, messages): (SyncSender<Message>, Receiver<Message>),
+        workshop: Arc<Workshop>,
+        history: History,
+        feed: Feed,
+        view: watch::Sender<Arc<View>>,
+    ) -> Self {
+        Self {
+            messages,
+            to_self,
+            workshop,
+            history,
+            feed,
+            line: Line::new(budget),
+            alive: BTreeMap::new(),
+            unstored: VecDeque::new(),
+            fading: VecDeque::new(),
+            view,
+            clock: MonotonicClock::start(),
+            swept: None,
+        }
+    }
+
+    /// What its thread does, until it is told to shut down.
+    pub(crate) fn own(mut self) {
+        loop {
+            match self.messages.recv_timeout(LOOK) {
+                Ok(Message::Shutdown { reply }) => {
+                    let ended = self.shut_down();
+                    self.history.close();
+                    self.feed.close();
+                    // Nobody waits for it when the last handle was dropped.
+                    reply.send(ended).ok();
+                    return;
+                }
+                Ok(message) => self.on(message),
+                Err(RecvTimeoutError::Timeout) => self.look_around(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn on(&mut self, message: Message) {
+        match message {
+            Message::Join { run, job, cost, place } => {
+                let told = run.clone();
+                self.line.join(cost, Waiting { run, job, place });
+                self.start_who_fit();
+                self.show();
+                told.tell_state();
+            }
+            Message::Stop { id } => self.stop(&id),
+            Message::Ended { id, stored } => self.on_ended(&id, stored),
+            Message::Take { cost, reply } => {
+                if self.line.take(cost) && reply.send(true).is_err() {
+                    self.line.give_back(cost);
+                }
+                self.show();
+            }
+            Message::GiveBack { cost } => {
+                self.line.give_back(cost);
+                self.start_who_fit();
+                self.show();
+            }
+            Message::Shutdown { .. } => {}
+        }
+    }
+
+    fn start_who_fit(&mut self) {
+        while let Some((cost, Waiting { run, job, place })) = self.line.next() {
+            drop(place);
+            let id = run.id().to_owned();
+            let (own, workshop, messages) = (run.clone(), self.workshop.clone(), self.to_self.clone());
+            let spawned = Builder::new().name(format!("own {id}")).spawn(move || {
+                let id = own.id().to_owned();
+                let worked = catch_unwind(AssertUnwindSafe(|| work(&workshop, &own, job)));
+                let stored = worked.unwrap_or_else(|_| {
+                    let error = "the thread that owns the run panicked; this is a defect of Penstock";
+                    own.on_ended(None, RunState::Failed, Some(error.to_owned()), None);
+                    false
+                });
+                // The owner is gone when it did not end in time.
+                messages.send(Message::Ended { id, stored }).ok();
+            });
+            match spawned {
+                Ok(thread) => {
+                    self.alive.insert(id, Alive { run, cost, thread });
+                }
+                Err(error) => {
+                    self.line.give_back(cost);
+                    self.end(
+                        run,
+                        RunState::Failed,
+                        Some(format!("the machine gives no thread for the run: {error}")),
+                    );
+                }
+            }
+        }
+    }
+
+    fn stop(&mut self, id: &str) {
+        if let Some(alive) = self.alive.get(id) {
+            alive.run.stop();
+        } else if let Some(waiting) = self.line.leave(|waiting| waiting.run.id() == id) {
+            self.end(waiting.run, RunState::Stopped, None);
+            self.start_who_fit();
+            self.show();
+        }
+    }
+
+    /// Ends a run that has no thread.
+    fn end(&mut self, run: Arc<LiveRun>, state: RunState, error: Option<String>) {
+        run.on_ended(None, state, error, None);
+        let stored = self.store(&run);
+        self.fade(run, stored);
+    }
+
+    fn on_ended(&mut self, id: &str, stored: bool) {
+        let Some(Alive { run, cost, thread }) = self.alive.remove(id) else { return };
+        if thread.join().is_err() {
+            tracing::error!(run = id, "a run's thread panicked; this is a defect of Penstock");
+        }
+        self.line.give_back(cost);
+        self.start_who_fit();
+        self.fade(run, stored);
+        self.show();
+    }
+
+    /// A run is over: it is in the history from now on, or kept here until it is.
+    fn fade(&mut self, run: Arc<LiveRun>, stored: bool) {
+        if stored {
+            self.fading.push_back((self.clock.now().after(FEED_AFTER_END), run.id().to_owned()));
+        } else {
+            self.unstored.push_back(run.clone());
+            if self.unstored.len() > MAX_UNSTORED {
+                self.unstored.pop_front();
+            }
+        }
+        self.show();
+        run.tell_end();
+    }
+
+    fn store(&self, run: &Arc<LiveRun>) -> bool {
+        let (own, (reply, answer)) = (run.clone(), std::sync::mpsc::sync_channel(1));
+        let handed_over = self.history.hand_over(Box::new(move |connection| {
+            // Nobody waits for it when the server ended meanwhile.
+            reply.send(own.write(connection).is_ok()).ok();
+        }));
+        handed_over.is_ok() && answer.recv().unwrap_or(false)
+    }
+
+    fn look_around(&mut self) {
+        let now = self.clock.now();
+        while self.fading.front().is_some_and(|(until, _)| *until <= now) {
+            if let Some((_, id)) = self.fading.pop_front() {
+                self.feed.forget(&id);
+            }
+        }
+        if let Some(run) = self.unstored.pop_front() {
+            if self.store(&run) {
+                self.fading.push_back((now.after(FEED_AFTER_END), run.id().to_owned()));
+                self.show();
+            } else {
+                self.unstored.push_front(run);
+            }
+        }
+        let is_due = self.swept.is_none_or(|swept| now - swept > SWEEP_EVERY.as_nanos() as u64);
+        if is_due {
+            self.swept = Some(now);
+            let swept = self.history.hand_over(Box::new(|connection| {
+                if let Err(error) = crate::history::transact(connection, sweep) {
+                    tracing::warn!(%error, "old rows of the history cannot be removed");
+                }
+            }));
+            if let Err(error) = swept {
+                tracing::warn!(%error, "old rows of the history cannot be removed");
+            }
+        }
+    }
+
+    fn show(&self) {
+        let alive = self.alive.values().map(|alive| &alive.run).chain(&self.unstored);
+        let mut runs: BTreeMap<String, Arc<LiveRun>> =
+            alive.map(|run| (run.id().to_owned(), run.clone())).collect();
+        let mut waiting = BTreeMap::new();
+        for (who, why) in self.line.waiting() {
+            runs.insert(who.run.id().to_owned(), who.run.clone());
+            waiting.insert(who.run.id().to_owned(), why);
+        }
+        let view = View { runs, waiting, used: self.line.used(), alive: self.alive.len() as u64 };
+        self.view.send_replace(Arc::new(view));
+    }
+
+    /// Ends everything; those that do not end in time are told.
+    fn shut_down(&mut self) -> (usize, Vec<String>) {
+        let mut stopped = 0;
+        while let Some(waiting) = self.line.leave(|_| true) {
+            self.end(waiting.run, RunState::Stopped, None);
+            stopped += 1;
+        }
+        self.alive.values().for_each(|alive| alive.run.stop());
+        let until = self.clock.now().after(SHUTDOWN);
+        while !self.alive.is_empty() {
+            let left = Duration::from_nanos(until - self.clock.now());
+            match self.messages.recv_timeout(left) {
+                Ok(Message::Ended { id, stored }) => {
+                    stopped += 1;
+                    self.on_ended(&id, stored);
+                }
+                Ok(Message::Join { run, .. }) => self.end(run, RunState::Stopped, None),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        let unfinished = self.alive.keys().cloned().collect();
+        // Their threads hang in the system and cannot be joined; the process is about to end.
+        self.alive.clear();
+        self.show();
+        (stopped, unfinished)
+    }
+}

@@ -1,0 +1,314 @@
+//! What is asked of runs: lists, figures over time, errors, logs, live events, counts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use penstock_types::run::{FailureClass, RunDetail, RunError, RunState, RunSummary, Window};
+use penstock_types::series::{Buckets, Series, TaskTimes};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::feed::{Event, Events};
+use super::live::LiveRun;
+use super::wire::{
+    Counts, ErrorQuery, LiveCounts, LogEntry, LogQuery, Page, RunQuery, RunSpec, SeriesQuery, StorageUse,
+    WindowQuery,
+};
+use super::{Runs, RunsError};
+use crate::history::{ErrorFilter, HeldRows, LogFilter, RunFilter, modules, read, runs};
+
+/// Entries of a page unless told otherwise, and at most.
+const LIMIT: u32 = 50;
+const MAX_LIMIT: u32 = 200;
+/// Buckets of a series unless told otherwise, and at most.
+const POINTS: u32 = 600;
+const MAX_POINTS: u32 = 5_000;
+/// Windows of one answer at most.
+const MAX_WINDOWS: usize = 10_000;
+/// Runs that one reader watches at most.
+const MAX_WATCHED: usize = 32;
+
+impl Runs {
+    /// Runs, a page at a time. A page stays where it is while runs are added before it.
+    pub async fn list(&self, query: RunQuery) -> Result<Page<RunSummary>, RunsError> {
+        let sort = query.sort;
+        let filter = RunFilter {
+            states: query.states,
+            name: query.name,
+            module: query.module,
+            text: query.text,
+            sort,
+            after: query.cursor.as_deref().map(open_cursor::<(Value, String)>).transpose()?,
+            limit: limit(query.limit),
+        };
+        let (mut items, more) =
+            self.history().read(move |connection| runs::list(connection, &filter)).await?;
+        let last = items.last().filter(|_| more);
+        let next = last.map(|last| cursor(&(runs::sort_value(last, sort.by), &last.id)));
+        let view = self.view();
+        for item in &mut items {
+            if let Some(live) = view.runs.get(&item.id) {
+                *item = live.summary();
+            }
+        }
+        Ok(Page { items, next })
+    }
+
+    /// All that is known of a run.
+    pub async fn detail(&self, id: &str) -> Result<RunDetail, RunsError> {
+        if let Some(live) = self.live(id) {
+            let waiting = self.view().waiting.get(id).cloned();
+            return Ok(live.detail(waiting));
+        }
+        let own = id.to_owned();
+        let stored = self.history().read(move |connection| runs::find(connection, &own)).await?;
+        let stored = stored.ok_or_else(|| RunsError::not_found("run", id))?;
+        Ok(RunDetail {
+            summary: stored.summary,
+            waiting: None,
+            snapshot: stored.snapshot,
+            cloned_from: stored.cloned_from,
+            history: stored.history,
+            errors_left_out: stored.errors_left_out,
+            logs_left_out: stored.logs_left_out,
+        })
+    }
+
+    /// What a run was made of.
+    pub async fn spec(&self, id: &str) -> Result<RunSpec, RunsError> {
+        let (document, modules, _) = self.stored_document(id).await?;
+        Ok(RunSpec { document, modules })
+    }
+
+    /// Figures of a run over time.
+    pub async fn series(&self, id: &str, query: SeriesQuery) -> Result<Series, RunsError> {
+        // Before anything is read: what happens meanwhile comes as events, perhaps twice, but never not at all.
+        let last = format!("{}-{}", self.epoch(), self.0.feed.last());
+        let points = query.points.unwrap_or(POINTS);
+        if !(1..=MAX_POINTS).contains(&points) {
+            return Err(RunsError::Refused(format!("`points` is a number from 1 to {MAX_POINTS}")));
+        }
+        let from = nanos(query.from_s.unwrap_or(0.0), "from_s")?;
+        let to = query.to_s.map(|to| nanos(to, "to_s")).transpose()?;
+        let (own, live) = (id.to_owned(), self.live(id));
+        let read = move |connection: &rusqlite::Connection| {
+            let held = HeldRows::of(live.as_ref().map(|live| &live.tape));
+            let Some(layout) = runs::layout(connection, &own)? else { return Ok(None) };
+            let to = match to {
+                Some(to) => to,
+                None => end_of(connection, &own, &held)?,
+            };
+            let (buckets, thinned) =
+                read::thinned(connection, &own, &held, (from, to.max(from)), points as usize)?;
+            Ok(Some(Series {
+                from_s: buckets.from as f64 / 1e9,
+                to_s: buckets.to() as f64 / 1e9,
+                bucket_s: buckets.width as f64 / 1e9,
+                t_s: thinned.ends_s(),
+                columns: read::columns(&layout, &thinned, &query.metrics),
+                last,
+            }))
+        };
+        self.history().read(read).await?.ok_or_else(|| RunsError::not_found("run", id))
+    }
+
+    /// What a run did in equal windows. Percentiles are `null`: see [`Self::times`].
+    pub async fn windows(&self, id: &str, query: WindowQuery) -> Result<Vec<Window>, RunsError> {
+        let from = nanos(query.from_s.unwrap_or(0.0), "from_s")?;
+        let to = query.to_s.map(|to| nanos(to, "to_s")).transpose()?;
+        let every = nanos(query.every_s.unwrap_or(1.0), "every_s")?;
+        let (own, live) = (id.to_owned(), self.live(id));
+        let read = move |connection: &rusqlite::Connection| {
+            let held = HeldRows::of(live.as_ref().map(|live| &live.tape));
+            let Some(layout) = runs::layout(connection, &own)? else { return Ok(None) };
+            let to = match to {
+                Some(to) => to,
+                None => end_of(connection, &own, &held)?,
+            };
+            let buckets = Buckets::every(from, to, every);
+            if buckets.count > MAX_WINDOWS {
+                return Ok(Some(Err(buckets.count)));
+            }
+            Ok(Some(Ok(read::windows(connection, &own, &held, &layout, buckets)?)))
+        };
+        let found = self.history().read(read).await?.ok_or_else(|| RunsError::not_found("run", id))?;
+        found.map_err(|count| {
+            RunsError::Refused(format!(
+                "these would be {count} windows, and {MAX_WINDOWS} are given at a time: ask for a shorter time or longer windows"
+            ))
+        })
+    }
+
+    /// How long the successful ops of a stage took, over the whole run.
+    pub async fn times(&self, id: &str, stage: &str) -> Result<TaskTimes, RunsError> {
+        let (own, name, live) = (id.to_owned(), stage.to_owned(), self.live(id));
+        let read = move |connection: &rusqlite::Connection| {
+            let held = live.map_or_else(Vec::new, |live| live.tape.held_times());
+            let Some(layout) = runs::layout(connection, &own)? else { return Ok(None) };
+            let Some(place) = layout.stages.iter().position(|stage| stage.id == name) else {
+                return Ok(Some(None));
+            };
+            Ok(Some(Some(TaskTimes::from(&read::times(connection, &own, place, held)?))))
+        };
+        let found = self.history().read(read).await?.ok_or_else(|| RunsError::not_found("run", id))?;
+        found.ok_or_else(|| RunsError::not_found("stage", stage))
+    }
+
+    /// Failed samples of a run, oldest first.
+    pub async fn errors(&self, id: &str, query: ErrorQuery) -> Result<Page<RunError>, RunsError> {
+        self.write_what_is_said(id).await?;
+        let filter = ErrorFilter {
+            stage: query.stage,
+            class: query.class,
+            text: query.text,
+            after: query.cursor.as_deref().map(open_cursor).transpose()?.unwrap_or(0),
+            limit: limit(query.limit),
+        };
+        let own = id.to_owned();
+        let (items, more) =
+            self.history().read(move |connection| read::errors(connection, &own, &filter)).await?;
+        let next = items.last().filter(|_| more).map(|last: &RunError| cursor(&last.number));
+        Ok(Page { items, next })
+    }
+
+    /// What the modules of a run logged, oldest first.
+    pub async fn logs(&self, id: &str, query: LogQuery) -> Result<Page<LogEntry>, RunsError> {
+        self.write_what_is_said(id).await?;
+        let filter = LogFilter {
+            stage: query.stage,
+            level: query.level,
+            text: query.text,
+            after: query.cursor.as_deref().map(open_cursor).transpose()?.unwrap_or(0),
+            limit: limit(query.limit),
+        };
+        let own = id.to_owned();
+        let (items, more) =
+            self.history().read(move |connection| read::logs(connection, &own, &filter)).await?;
+        let next = items.last().filter(|_| more).map(|last: &LogEntry| cursor(&last.number));
+        Ok(Page { items, next })
+    }
+
+    /// What happens from now on, or from behind the event `since` of this epoch: to lists, and to these runs. Of a run that
+    /// is over, the end comes first. What is not kept any more comes as a gap.
+    pub async fn events(&self, watched: &[String], since: Option<u64>) -> Result<Events, RunsError> {
+        if watched.len() > MAX_WATCHED {
+            return Err(RunsError::Refused(format!("at most {MAX_WATCHED} runs can be watched at a time")));
+        }
+        // A place in the feed before anything is looked up, so that nothing falls in between.
+        let since = since.or_else(|| Some(self.0.feed.last()));
+        let mut first = Vec::new();
+        for id in watched {
+            let summary = self.detail(id).await?.summary;
+            if summary.state.is_over() && self.live(id).is_none() {
+                first.push(Event::End(summary));
+            }
+        }
+        Ok(self.0.feed.reader(watched.to_vec(), since, first))
+    }
+
+    /// What is counted for monitoring.
+    pub async fn counts(&self) -> Result<Counts, RunsError> {
+        let mut runs = self.history().read(runs::count_by_state).await?;
+        let view = self.view();
+        // What is alive changes faster than it is written down.
+        let alive = [RunState::Queued, RunState::Running, RunState::Draining];
+        runs.extend(alive.map(|state| (state, 0)));
+        let live: Vec<&Arc<LiveRun>> =
+            view.runs.values().filter(|live| !live.summary().state.is_over()).collect();
+        for live in &live {
+            *runs.entry(live.summary().state).or_default() += 1;
+        }
+        let totals = &self.0.totals;
+        let failures = FailureClass::ALL.iter().zip(&totals.failures);
+        let live = live.into_iter().filter_map(|live| {
+            let snapshot = live.snapshot()?;
+            Some(LiveCounts { run: live.id().to_owned(), name: snapshot.name.clone(), snapshot })
+        });
+        Ok(Counts {
+            runs,
+            samples: totals.samples.load(Ordering::Relaxed),
+            failures: failures.map(|(class, count)| (*class, count.load(Ordering::Relaxed))).collect(),
+            live: live.collect(),
+        })
+    }
+
+    /// What is kept, and how much room it takes.
+    pub async fn storage(&self) -> Result<StorageUse, RunsError> {
+        let data_dir = self.0.workshop.data_dir.clone();
+        let count = move |connection: &rusqlite::Connection| {
+            let runs: BTreeMap<RunState, u64> = runs::count_by_state(connection)?;
+            let free = rustix::fs::statvfs(&data_dir).map_or(0, |found| found.f_bavail * found.f_frsize);
+            Ok(StorageUse {
+                data_dir_bytes: size_of(&data_dir),
+                modules: modules::count(connection)?,
+                runs: runs.values().sum(),
+                free_bytes: free,
+            })
+        };
+        Ok(self.history().read(count).await?)
+    }
+
+    /// Writes down what a run that is alive has said, so that it can be read. Fails for a run that is not there.
+    async fn write_what_is_said(&self, id: &str) -> Result<(), RunsError> {
+        if let Some(live) = self.live(id) {
+            // When it cannot be written, what could be is still there to be read.
+            self.history().work(move |connection| live.write(connection)).await.ok();
+            return Ok(());
+        }
+        let own = id.to_owned();
+        let layout = self.history().read(move |connection| runs::layout(connection, &own)).await?;
+        layout.map(drop).ok_or_else(|| RunsError::not_found("run", id))
+    }
+}
+
+/// Until when there is something of a run, in nanoseconds.
+fn end_of(
+    connection: &rusqlite::Connection,
+    run: &str,
+    held: &HeldRows,
+) -> Result<u64, crate::history::HistoryError> {
+    match held.end() {
+        Some(end) => Ok(end),
+        None => read::end(connection, run),
+    }
+}
+
+fn size_of(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let sizes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(found) if found.is_dir() => size_of(&entry.path()),
+        Ok(found) => found.len(),
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
+
+pub(super) fn limit(wanted: Option<u32>) -> u32 {
+    wanted.unwrap_or(LIMIT).clamp(1, MAX_LIMIT)
+}
+
+/// Where a page ends, so that the next one can begin there; nobody else's business what it says.
+pub(super) fn cursor(place: &impl Serialize) -> String {
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(place).expect("numbers and texts are JSON"))
+}
+
+pub(super) fn open_cursor<T: DeserializeOwned>(cursor: &str) -> Result<T, RunsError> {
+    let place = URL_SAFE_NO_PAD.decode(cursor).ok().and_then(|place| serde_json::from_slice(&place).ok());
+    place.ok_or_else(|| RunsError::Refused("the cursor is none that was given for such a list".to_owned()))
+}
+
+fn nanos(seconds: f64, what: &str) -> Result<u64, RunsError> {
+    // More than a century is nobody's run.
+    let is_time = (0.0..4e9).contains(&seconds);
+    if is_time {
+        Ok((seconds * 1e9) as u64)
+    } else {
+        Err(RunsError::Refused(format!("`{what}` is a number of seconds, 0 or more")))
+    }
+}

@@ -1,0 +1,388 @@
+//! From a document to a run that waits or works.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_types::fault::{Pointer, SpecFault};
+use penstock_types::manifest::Mode;
+use penstock_types::plan::{ModuleFacts, Plan, StageKind};
+use penstock_types::run::RunDetail;
+use penstock_types::spec::{Spec, Stage, Threads, parse};
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::admission::{self, Cost};
+use super::live::LiveRun;
+use super::owner::Message;
+use super::wire::{Submission, Submitted, ValidQueue, ValidStage, Validation};
+use super::work::Job;
+use super::{Runs, RunsError};
+use crate::history::{HistoryError, Known, Layout, Registered, Repeat, modules, now, runs, transact};
+use crate::runner::check_against_known;
+
+/// Longest key that makes a request safe to repeat, in bytes.
+const MAX_KEY: usize = 255;
+/// Longest time that may be asked for, in seconds: a year.
+const MAX_SECONDS: f64 = 366.0 * 86_400.0;
+/// How long `stop` waits for a run's end.
+const STOP: Duration = Duration::from_secs(3);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A document that can run.
+struct Checked {
+    /// As it was sent.
+    document: Value,
+    spec: Value,
+    plan: Plan,
+    cost: Cost,
+    layout: Layout,
+    /// Digests by what the document calls the modules.
+    written: BTreeMap<String, String>,
+    /// `name@version`, in the order of stages.
+    names: Vec<String>,
+    /// Digests by stage id.
+    digests: BTreeMap<String, String>,
+}
+
+impl Runs {
+    /// Checks a document as [`Self::submit`] does, and tells what would run.
+    pub async fn validate(&self, document: Bytes) -> Result<Validation, RunsError> {
+        let checked = self.check(document).await?;
+        let view = self.view();
+        let waiting = view.waiting.len();
+        let would_wait = admission::would_wait(checked.cost, view.used, &self.0.budget, waiting);
+        let flows = flows(&checked.plan, &self.modes(&checked).await?);
+        let stages = checked.layout.stages.iter().zip(flows);
+        Ok(Validation {
+            stages: stages.map(|(stage, (takes, gives))| ValidStage::of(stage, takes, gives)).collect(),
+            queues: checked
+                .layout
+                .queues
+                .iter()
+                .map(|queue| ValidQueue {
+                    id: queue.id.clone(),
+                    label: queue.label.clone(),
+                    capacity: queue.capacity,
+                })
+                .collect(),
+            threads: checked.cost.threads,
+            memory_mib: checked.cost.memory_mib,
+            modules: checked.digests,
+            would_wait,
+        })
+    }
+
+    /// Registers a run of a document. It starts at once if it fits, and waits otherwise.
+    pub async fn submit(&self, submission: Submission) -> Result<Submitted, RunsError> {
+        let Submission { document, for_s, idempotency_key } = submission;
+        if for_s.is_some_and(|for_s| !(for_s > 0.0 && for_s <= MAX_SECONDS)) {
+            return Err(RunsError::Refused(
+                "`for_s` is a number of seconds above 0, a year at most".to_owned(),
+            ));
+        }
+        let repeat = idempotency_key.map(|key| repeat(key, &document, for_s)).transpose()?;
+        let _turn = match &repeat {
+            Some(_) => Some(self.0.keyed.acquire().await.map_err(|_| RunsError::Closed)?),
+            None => None,
+        };
+        if let Some(repeat) = repeat.clone() {
+            let known = self.history().read(move |connection| runs::find_key(connection, &repeat)).await?;
+            if let Some(known) = self.known(known).await? {
+                return Ok(known);
+            }
+        }
+        let checked = self.check(document).await?;
+        self.register(checked, for_s, repeat, None).await
+    }
+
+    /// Registers a run of the same document again, whose modules are looked up anew.
+    pub async fn clone_run(&self, id: &str) -> Result<RunDetail, RunsError> {
+        let (document, _, for_s) = self.stored_document(id).await?;
+        let checked = self.check(document.to_string().into()).await?;
+        Ok(self.register(checked, for_s, None, Some(id.to_owned())).await?.run)
+    }
+
+    /// Ends a run where it is, or before it starts, and waits until it is over, but not longer than 3 s.
+    pub async fn stop(&self, id: &str) -> Result<RunDetail, RunsError> {
+        if self.live(id).is_none() {
+            return self.detail(id).await;
+        }
+        self.send(Message::Stop { id: id.to_owned() })?;
+        let wait = async {
+            // The view changes with every run that comes or goes.
+            while self.live(id).is_some_and(|run| !run.summary().state.is_over()) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        // What it is then is told, whether it is over or not.
+        tokio::time::timeout(STOP, wait).await.ok();
+        self.detail(id).await
+    }
+
+    /// Removes a run that is over, and all that is kept of it.
+    pub async fn delete(&self, id: &str) -> Result<(), RunsError> {
+        if self.live(id).is_some() {
+            return Err(RunsError::Conflict("the run is not over; stop it first".to_owned()));
+        }
+        let own = id.to_owned();
+        let is_removed = self.history().write(move |transaction| runs::remove(transaction, &own)).await?;
+        if !is_removed {
+            return Err(RunsError::not_found("run", id));
+        }
+        let folder = self.0.workshop.run_folder(id);
+        let removed = self.0.workshop.runtime.spawn_blocking(move || std::fs::remove_dir_all(folder)).await;
+        match removed {
+            Ok(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(run = id, %error, "the dead letters of a removed run cannot be removed");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn register(
+        &self,
+        checked: Checked,
+        for_s: Option<f64>,
+        repeat: Option<Repeat>,
+        cloned_from: Option<String>,
+    ) -> Result<Submitted, RunsError> {
+        let most = self.0.queued;
+        let place = self.0.places.clone().try_acquire_owned().map_err(|_| RunsError::QueueFull { most })?;
+        let registered = Registered {
+            id: uuid::Uuid::now_v7().to_string(),
+            name: checked.plan.name.clone(),
+            submitted_at: now(),
+            threads: checked.cost.threads,
+            memory_mib: checked.cost.memory_mib,
+            modules: checked.names,
+            digests: checked.digests,
+            document: checked.document,
+            layout: checked.layout,
+            for_s,
+            cloned_from,
+        };
+        let parts = &self.0;
+        let live = LiveRun::new(registered, parts.feed.clone(), self.history().clone(), parts.totals.clone());
+        let live = Arc::new(live);
+        let job = Job {
+            plan: checked.plan,
+            modules: checked.written,
+            spec: checked.spec,
+            time: for_s.map(Duration::from_secs_f64),
+        };
+        let join = Message::Join { run: live.clone(), job, cost: checked.cost, place };
+        let (own, messages) = (live.clone(), parts.messages.clone());
+        // Both in one piece of work: whoever waits for it may go away in between.
+        let known = self.history().work(move |connection| {
+            let known = transact(connection, |transaction| {
+                runs::insert(transaction, &own.registered, repeat.as_ref())
+            })?;
+            if known == Known::No && messages.try_send(join).is_err() {
+                transact(connection, |transaction| runs::remove(transaction, own.id()))?;
+                return Err(HistoryError::Behind);
+            }
+            Ok(known)
+        });
+        match self.known(known.await?).await? {
+            Some(known) => Ok(known),
+            None => Ok(Submitted { run: self.detail_of(&live).await, is_new: true }),
+        }
+    }
+
+    /// The run that a key stands for.
+    async fn known(&self, known: Known) -> Result<Option<Submitted>, RunsError> {
+        match known {
+            Known::No => Ok(None),
+            Known::Other => Err(RunsError::KeyReused),
+            Known::Same(id) => Ok(Some(Submitted { run: self.detail(&id).await?, is_new: false })),
+        }
+    }
+
+    /// A run that was registered just now: once the owner has seen it, so that it is told what it waits for.
+    async fn detail_of(&self, live: &Arc<LiveRun>) -> RunDetail {
+        let mut view = self.0.view.clone();
+        let seen = view.wait_for(|view| view.runs.contains_key(live.id()) || live.summary().state.is_over());
+        let waiting = match tokio::time::timeout(STOP, seen).await {
+            Ok(Ok(view)) => view.waiting.get(live.id()).cloned(),
+            // The server ends.
+            _ => None,
+        };
+        live.detail(waiting)
+    }
+
+    async fn check(&self, bytes: Bytes) -> Result<Checked, RunsError> {
+        let (workshop, budget) = (self.0.workshop.clone(), self.0.budget);
+        self.history()
+            .read(move |connection| {
+                let document = match parse(&bytes) {
+                    Ok(document) => document,
+                    Err(faults) => return Ok(Err(faults)),
+                };
+                let mut spec = match Spec::from_value(document.clone()) {
+                    Ok(spec) => spec,
+                    Err(faults) => return Ok(Err(faults)),
+                };
+                if spec.threads.is_none() {
+                    spec.threads = Threads::new(crate::runner::cores().min(budget.threads));
+                }
+                let resolved = resolve(connection, &spec)?;
+                let mut faults = resolved.faults;
+                let plan = match check_against_known(&spec, &resolved.facts, &workshop.stores) {
+                    Ok(plan) => plan,
+                    Err(more) => {
+                        // What is said of modules that are not there is ours to say.
+                        let ours: Vec<Pointer> = faults.iter().map(|fault| fault.pointer.clone()).collect();
+                        faults.extend(more.into_iter().filter(|fault| !ours.contains(&fault.pointer)));
+                        faults.sort_by(|one, other| one.pointer.cmp(&other.pointer));
+                        return Ok(Err(faults));
+                    }
+                };
+                faults.extend(admission::check(&plan, &budget));
+                if !faults.is_empty() {
+                    return Ok(Err(faults));
+                }
+                let digests = plan.stages.iter().filter_map(|stage| match &stage.kind {
+                    StageKind::Wasm(wasm) => Some((stage.id.to_string(), wasm.digest.clone())),
+                    _ => None,
+                });
+                let names = plan.stages.iter().filter_map(|stage| match &stage.kind {
+                    StageKind::Wasm(wasm) => resolved.names.get(&wasm.module).cloned(),
+                    _ => None,
+                });
+                let written = resolved
+                    .names
+                    .keys()
+                    .map(|written| (written.clone(), resolved.facts[written].digest.clone()));
+                Ok(Ok(Checked {
+                    document,
+                    spec: serde_json::to_value(&spec)?,
+                    cost: Cost::of(&plan),
+                    layout: Layout::of(&plan),
+                    written: written.collect(),
+                    names: names.collect(),
+                    digests: digests.collect(),
+                    plan,
+                }))
+            })
+            .await?
+            .map_err(RunsError::Invalid)
+    }
+
+    /// Modes of the modules, by what the document calls them.
+    async fn modes(&self, checked: &Checked) -> Result<BTreeMap<String, Mode>, RunsError> {
+        let written: Vec<String> = checked.written.keys().cloned().collect();
+        let read = move |connection: &rusqlite::Connection| {
+            let mut modes = BTreeMap::new();
+            for written in written {
+                if let Some(version) = modules::resolve(connection, &written)? {
+                    modes.insert(written, version.report.manifest.mode);
+                }
+            }
+            Ok(modes)
+        };
+        Ok(self.history().read(read).await?)
+    }
+
+    pub(super) async fn stored_document(
+        &self,
+        id: &str,
+    ) -> Result<(Value, BTreeMap<String, String>, Option<f64>), RunsError> {
+        let own = id.to_owned();
+        let found = self.history().read(move |connection| runs::document(connection, &own)).await?;
+        found.ok_or_else(|| RunsError::not_found("run", id))
+    }
+}
+
+/// What a document's modules are.
+pub(super) struct Resolved {
+    /// What is known of them, by what the document calls them, and of all others by their names.
+    pub(super) facts: BTreeMap<String, ModuleFacts>,
+    /// `name@version`, by what the document calls them.
+    pub(super) names: BTreeMap<String, String>,
+    /// Those that are not there.
+    faults: Vec<SpecFault>,
+}
+
+/// Looks up the modules that a document names.
+pub(super) fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, HistoryError> {
+    let newest = modules::newest(connection)?;
+    let mut facts: BTreeMap<String, ModuleFacts> = newest
+        .into_iter()
+        .map(|(name, digest, manifest)| (name.clone(), ModuleFacts { name, digest, manifest }))
+        .collect();
+    let known: Vec<String> = facts.keys().take(20).map(|name| format!("`{name}`")).collect();
+    let mut names = BTreeMap::new();
+    let mut faults = Vec::new();
+    for (place, stage) in spec.stages.iter().enumerate() {
+        let Stage::Wasm(wasm) = stage else { continue };
+        let written = wasm.module.as_str();
+        if names.contains_key(written) {
+            continue;
+        }
+        match modules::resolve(connection, written)? {
+            Some(version) => {
+                let report = version.report;
+                names.insert(written.to_owned(), format!("{}@{}", version.name, version.version));
+                let own =
+                    ModuleFacts { name: version.name, digest: report.digest, manifest: report.manifest };
+                facts.insert(written.to_owned(), own);
+            }
+            None => {
+                let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+                let place = Pointer::ROOT.key("stages").index(place).key("wasm").key("module");
+                let name = written.split('@').next().filter(|name| facts.contains_key(*name));
+                let message = match name {
+                    Some(name) => format!(
+                        "the module `{name}` has no version or alias `{}`",
+                        printable(written.split_once('@').map_or("", |(_, version)| version), MAX_SHOWN_KEY)
+                    ),
+                    None => format!(
+                        "there is no module `{}`: known are {known}; upload it first",
+                        printable(written, MAX_SHOWN_KEY)
+                    ),
+                };
+                faults.push(SpecFault::new(place, message));
+            }
+        }
+    }
+    Ok(Resolved { facts, names, faults })
+}
+
+/// What each stage takes and gives.
+fn flows(plan: &Plan, modes: &BTreeMap<String, Mode>) -> Vec<(&'static str, &'static str)> {
+    const SAMPLES: &str = "samples";
+    const BATCHES: &str = "batches";
+    let mut flow = SAMPLES;
+    let stage = |stage: &penstock_types::plan::StagePlan| {
+        let takes = flow;
+        flow = match &stage.kind {
+            StageKind::Aggregate { .. } => BATCHES,
+            StageKind::Disaggregate => SAMPLES,
+            StageKind::Collate => "collated batches",
+            StageKind::Wasm(wasm) => match modes.get(&wasm.module) {
+                Some(Mode::Batch) => BATCHES,
+                Some(Mode::Sample | Mode::Stateful) => SAMPLES,
+                None => flow,
+            },
+            StageKind::Fetch { .. } | StageKind::Transfer { .. } | StageKind::Sleep(_) => flow,
+        };
+        (takes, flow)
+    };
+    plan.stages.iter().map(stage).collect()
+}
+
+fn repeat(key: String, document: &Bytes, for_s: Option<f64>) -> Result<Repeat, RunsError> {
+    if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return Err(RunsError::Refused(format!(
+            "an Idempotency-Key has 1 to {MAX_KEY} printable ASCII characters"
+        )));
+    }
+    let request =
+        Sha256::new().chain_update(document).chain_update(for_s.map_or([0; 8], f64::to_le_bytes)).finalize();
+    Ok(Repeat { key, request: request.into() })
+}

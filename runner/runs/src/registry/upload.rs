@@ -1,0 +1,175 @@
+//! Modules on their way in: written to a draft as they come, and registered when they are whole and good.
+
+use std::io;
+use std::path::PathBuf;
+
+use penstock_wasm::{Module, ModuleReport};
+use sha2::{Digest, Sha256};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+
+use super::catalogue::check_alias;
+use super::wire::ModuleUpload;
+use super::work::in_words;
+use super::workshop::{Workshop, sync_folder};
+use super::{Runs, RunsError};
+use crate::history::{modules, transact};
+
+/// A module that is being uploaded. Dropped before it is finished, nothing of it is left.
+#[derive(Debug)]
+pub struct Draft {
+    runs: Runs,
+    path: Whole,
+    file: File,
+    digest: Sha256,
+    size: u64,
+    limit: u64,
+}
+
+/// A file that is removed unless it found its place.
+#[derive(Debug)]
+struct Whole(PathBuf);
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        match std::fs::remove_file(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(draft = %self.0.display(), %error, "a draft cannot be removed");
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Runs {
+    /// Begins an upload.
+    pub async fn begin_upload(&self) -> Result<Draft, RunsError> {
+        let workshop = &self.0.workshop;
+        let path = workshop.draft();
+        let whole = Whole(path.clone());
+        let file = File::create_new(&path).await.map_err(|source| file_error(path, source))?;
+        let limit = workshop.gate.module_bytes;
+        Ok(Draft { runs: self.clone(), path: whole, file, digest: Sha256::new(), size: 0, limit })
+    }
+}
+
+impl Draft {
+    /// Writes the next piece.
+    pub async fn write(&mut self, piece: &[u8]) -> Result<(), RunsError> {
+        self.size = self.size.saturating_add(piece.len() as u64);
+        if self.size > self.limit {
+            return Err(RunsError::TooLarge { limit_bytes: self.limit });
+        }
+        self.digest.update(piece);
+        self.file.write_all(piece).await.map_err(|source| file_error(self.path.0.clone(), source))
+    }
+
+    /// Looks at what was written, and keeps nothing.
+    pub async fn inspect(self) -> Result<ModuleReport, RunsError> {
+        let runs = self.runs.clone();
+        let _place = runs.0.uploads.acquire().await.map_err(|_| RunsError::Closed)?;
+        let (path, _) = self.close().await?;
+        let sandbox = runs.0.workshop.sandbox.clone();
+        apart(&runs, move || {
+            let bytes = std::fs::read(&path.0).map_err(|source| file_error(path.0.clone(), source))?;
+            sandbox.inspect(&bytes).map_err(|error| RunsError::Refused(error.to_string()))
+        })
+        .await
+    }
+
+    /// Checks and compiles what was written, and gives it the next version of its name. Bytes that are known keep theirs. With
+    /// an alias, that stands for the version afterwards.
+    pub async fn finish(self, alias: Option<&str>) -> Result<ModuleUpload, RunsError> {
+        if let Some(alias) = alias {
+            check_alias(alias)?;
+        }
+        let (runs, alias) = (self.runs.clone(), alias.map(str::to_owned));
+        let (draft, digest) = self.close().await?;
+        // One after the other: the same bytes, sent many times at once, are compiled for the first of them only.
+        let place = runs.0.uploads.clone().acquire_owned().await.map_err(|_| RunsError::Closed)?;
+        let workshop = runs.0.workshop.clone();
+        let uploaded = apart(&runs, move || {
+            let _place = place;
+            let report = check(&workshop, &draft, &digest)?;
+            keep(&workshop, draft, &digest)?;
+            let registered = workshop
+                .history
+                .work_blocking(move |connection| {
+                    transact(connection, |transaction| {
+                        let (version, created, previous) =
+                            modules::insert(transaction, &report, alias.as_deref())?;
+                        let found = modules::find(transaction, &report.manifest.name, version)?;
+                        Ok(found.map(|version| ModuleUpload { version, created, previous }))
+                    })
+                })
+                .map_err(RunsError::from)?;
+            registered.ok_or(RunsError::Closed)
+        });
+        uploaded.await
+    }
+
+    /// Everything written, and the digest of it.
+    async fn close(self) -> Result<(Whole, String), RunsError> {
+        let Self { path, file, digest, .. } = self;
+        let synced = async {
+            let mut file = file;
+            file.flush().await?;
+            file.sync_all().await
+        };
+        synced.await.map_err(|source| file_error(path.0.clone(), source))?;
+        let digest = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        Ok((path, format!("sha256:{digest}")))
+    }
+}
+
+/// What the module is; from the registry when its bytes are known, else after it was compiled.
+fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleReport, RunsError> {
+    let own = digest.to_owned();
+    let known = workshop.history.read_blocking(|connection| modules::resolve(connection, &own))?;
+    if let Some(known) = known {
+        return Ok(known.report);
+    }
+    let bytes = std::fs::read(&draft.0).map_err(|source| file_error(draft.0.clone(), source))?;
+    let refused = |error: &dyn std::error::Error| RunsError::Refused(in_words(error));
+    let report = ModuleReport::read(&bytes, &workshop.gate).map_err(|error| refused(&error))?;
+    let name = &report.manifest.name;
+    if penstock_types::spec::Name::new(name).is_none() {
+        return Err(RunsError::Refused(format!(
+            "the module calls itself `{}`, which no pipeline can name: a name has 1 to 128 letters, digits, `.`, `_` or `-`, and starts with a letter or a digit",
+            penstock_types::text::printable(name, 200)
+        )));
+    }
+    let module: Module = workshop.sandbox.load(&bytes).map_err(|error| refused(&error))?;
+    workshop.keep(module);
+    Ok(report)
+}
+
+/// Moves the bytes to where they belong, unless they are there.
+fn keep(workshop: &Workshop, draft: Whole, digest: &str) -> Result<(), RunsError> {
+    let object = workshop.object(digest);
+    if object.is_file() {
+        return Ok(());
+    }
+    let moved = std::fs::rename(&draft.0, &object);
+    let synced = moved.and_then(|()| object.parent().map_or(Ok(()), sync_folder));
+    synced.map_err(|source| file_error(object, source))
+}
+
+/// Does work that takes long, or waits for a disk, apart from the I/O threads. It is done even if nobody waits for it any
+/// more.
+pub(super) async fn apart<T: Send + 'static>(
+    runs: &Runs,
+    work: impl FnOnce() -> Result<T, RunsError> + Send + 'static,
+) -> Result<T, RunsError> {
+    match runs.0.workshop.runtime.spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(RunsError::Closed),
+        },
+    }
+}
+
+pub(super) fn file_error(path: PathBuf, source: io::Error) -> RunsError {
+    RunsError::File { what: "written", path, source }
+}

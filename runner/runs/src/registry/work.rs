@@ -1,0 +1,105 @@
+//! One run from its start to its end, on a thread of its own.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use penstock_engine::running::StopReason;
+use penstock_types::plan::Plan;
+use penstock_types::run::RunState;
+use serde_json::Value;
+
+use super::live::LiveRun;
+use super::workshop::Workshop;
+use crate::output::OutputFolder;
+use crate::runner::{Ends, StartError};
+use crate::{Ended, Run};
+
+/// How long a run waits for its end at a time.
+const WAIT: Duration = Duration::from_secs(3600);
+
+/// What is to be run.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) plan: Plan,
+    /// Digests of the modules, by what the document calls them.
+    pub(crate) modules: BTreeMap<String, String>,
+    /// The document with everything that was left out in it.
+    pub(crate) spec: Value,
+    /// After which time it ends, as completed.
+    pub(crate) time: Option<Duration>,
+}
+
+/// Runs it. Says whether all of it is stored.
+pub(crate) fn work(workshop: &Workshop, live: &Arc<LiveRun>, job: Job) -> bool {
+    match start(workshop, live, &job) {
+        Ok(Some(run)) => {
+            live.on_started(run.handle());
+            live.write_soon(0);
+            let Ended { snapshot, output, .. } = wait(run, job.time);
+            let output =
+                output.err().map(|error| format!("its dead letters are not whole: {}", in_words(&error)));
+            let (state, error) = (snapshot.state, snapshot.error.clone());
+            live.on_ended(Some(snapshot), state, error, output);
+        }
+        Ok(None) => live.on_ended(None, RunState::Stopped, None, None),
+        Err(error) => live.on_ended(None, RunState::Failed, Some(error), None),
+    }
+    let own = live.clone();
+    workshop.history.work_blocking(move |connection| own.write(connection)).is_ok()
+}
+
+/// Starts the run; `None` when somebody stopped it before it had.
+fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<Run>, String> {
+    let mut stop = live.stop_wanted();
+    let mut runner = None;
+    for (written, digest) in &job.modules {
+        if *stop.borrow() {
+            return Ok(None);
+        }
+        let module =
+            workshop.load(digest).map_err(|error| format!("the module `{written}`: {}", in_words(&error)))?;
+        runner.get_or_insert_with(|| workshop.modules()).insert(written, module);
+    }
+    let runner = workshop.runner(runner);
+    let folder = workshop.run_folder(live.id());
+    let output = OutputFolder::for_letters(&folder, job.spec.clone()).map_err(|error| in_words(&error))?;
+    let ends = Ends { follower: Some(live.clone()), ..Ends::default() };
+    let started = workshop.runtime.block_on(async {
+        let start = std::pin::pin!(runner.start_between(&job.plan, Some(Arc::new(output)), ends));
+        // The sender lives in `live`.
+        let stopped = std::pin::pin!(stop.wait_for(|stop| *stop));
+        match select(start, stopped).await {
+            Either::Left((started, _)) => Some(started),
+            Either::Right(_) => None,
+        }
+    });
+    started.transpose().map_err(|error: StartError| in_words(&error))
+}
+
+fn wait(run: Run, time: Option<Duration>) -> Ended {
+    match time {
+        Some(time) if !run.wait_for(time) => run.stop(StopReason::TimeIsUp),
+        Some(_) => {}
+        None => while !run.wait_for(WAIT) {},
+    }
+    run.wait()
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn in_words(error: &dyn Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        // Some repeat their cause.
+        if !words.ends_with(&text) {
+            words.push_str(": ");
+            words.push_str(&text);
+        }
+        cause = error.source();
+    }
+    words
+}

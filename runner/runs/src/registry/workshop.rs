@@ -1,0 +1,151 @@
+//! What runs are made with: the sandbox, the modules' bytes and those that are loaded, the stores, and folders.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use penstock_types::config::GateBounds;
+use penstock_wasm::{Module, ModuleError, Sandbox};
+use tokio::runtime::Handle;
+
+use crate::history::History;
+use crate::{Modules, Runner, Stores};
+
+/// Loaded modules that are kept beside those that runs hold.
+const KEPT: usize = 16;
+
+const OBJECTS: &str = "modules/sha256";
+const DRAFTS: &str = "modules/drafts";
+const RUNS: &str = "runs";
+pub(crate) const CACHE: &str = "cache";
+
+/// What all runs are made with.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    pub(crate) runtime: Handle,
+    pub(crate) stores: Stores,
+    pub(crate) history: History,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) gate: GateBounds,
+    pub(crate) data_dir: PathBuf,
+    /// Used last at the end.
+    loaded: Mutex<VecDeque<Module>>,
+}
+
+/// Why a module of the registry cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    #[error("its bytes cannot be read")]
+    Read(#[source] io::Error),
+    #[error("its bytes are not what was uploaded: they have another digest")]
+    Changed,
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+}
+
+impl Workshop {
+    /// Makes the folders, and removes what a server that was killed left half done.
+    pub(crate) fn open(
+        runtime: Handle,
+        stores: Stores,
+        history: History,
+        sandbox: Sandbox,
+        gate: GateBounds,
+        data_dir: PathBuf,
+    ) -> Result<Self, (PathBuf, io::Error)> {
+        let at = |path: &Path, done: io::Result<()>| done.map_err(|error| (path.to_owned(), error));
+        let drafts = data_dir.join(DRAFTS);
+        match fs::remove_dir_all(&drafts) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err((drafts, error)),
+            _ => {}
+        }
+        for folder in [DRAFTS, OBJECTS, RUNS].map(|folder| data_dir.join(folder)) {
+            at(&folder, fs::create_dir_all(&folder))?;
+        }
+        let workshop = Self { runtime, stores, history, sandbox, gate, data_dir, loaded: Mutex::default() };
+        workshop.sweep_objects();
+        Ok(workshop)
+    }
+
+    pub(crate) fn object(&self, digest: &str) -> PathBuf {
+        self.data_dir.join(OBJECTS).join(digest.trim_start_matches("sha256:"))
+    }
+
+    pub(crate) fn draft(&self) -> PathBuf {
+        self.data_dir.join(DRAFTS).join(uuid::Uuid::now_v7().to_string())
+    }
+
+    pub(crate) fn run_folder(&self, run: &str) -> PathBuf {
+        self.data_dir.join(RUNS).join(run)
+    }
+
+    /// The module of this digest: one that is loaded, or else from its bytes. Takes up to seconds.
+    pub(crate) fn load(&self, digest: &str) -> Result<Module, LoadError> {
+        if let Some(module) = self.loaded(digest) {
+            return Ok(module);
+        }
+        let bytes = fs::read(self.object(digest)).map_err(LoadError::Read)?;
+        let module = self.sandbox.load(&bytes)?;
+        if module.digest() != digest {
+            return Err(LoadError::Changed);
+        }
+        self.keep(module.clone());
+        Ok(module)
+    }
+
+    /// Keeps a module that was just loaded.
+    pub(crate) fn keep(&self, module: Module) {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.retain(|kept| kept.digest() != module.digest());
+        loaded.push_back(module);
+        if loaded.len() > KEPT {
+            loaded.pop_front();
+        }
+    }
+
+    /// Keeps it no more; runs that have it go on.
+    pub(crate) fn forget(&self, digest: &str) {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).retain(|kept| kept.digest() != digest);
+    }
+
+    /// No modules yet.
+    pub(crate) fn modules(&self) -> Modules {
+        Modules::new(self.sandbox.clone())
+    }
+
+    /// A runner with these modules.
+    pub(crate) fn runner(&self, modules: Option<Modules>) -> Runner {
+        let modules = modules.unwrap_or_else(|| self.modules());
+        Runner::new(self.runtime.clone(), self.stores.clone(), modules)
+    }
+
+    fn loaded(&self, digest: &str) -> Option<Module> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = loaded.iter().position(|module| module.digest() == digest)?;
+        let module = loaded.remove(place)?;
+        loaded.push_back(module.clone());
+        Some(module)
+    }
+
+    /// Removes bytes that belong to no version: their upload was not registered.
+    fn sweep_objects(&self) {
+        let Ok(objects) = fs::read_dir(self.data_dir.join(OBJECTS)) else { return };
+        for object in objects.flatten() {
+            let digest = format!("sha256:{}", object.file_name().to_string_lossy());
+            let known =
+                self.history.read_blocking(|connection| crate::history::modules::has(connection, &digest));
+            if let Ok(false) = known
+                && let Err(error) = fs::remove_file(object.path())
+            {
+                tracing::warn!(%digest, %error, "bytes that no module has cannot be removed");
+            }
+        }
+    }
+}
+
+/// Makes what was renamed into a folder last.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}

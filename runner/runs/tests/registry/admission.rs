@@ -1,0 +1,108 @@
+//! Who runs, who waits, and who is told that it never can.
+
+use penstock_runner::{RunsError, Submission};
+use penstock_types::run::RunState;
+use serde_json::{Value, json};
+
+use crate::support::{end_of, open, refusal, stores, submission, submit, until};
+
+fn endless(name: &str, threads: u32) -> Value {
+    json!({
+        "name": name, "threads": threads, "buffer_mib": 16,
+        "source": { "range": { "count": 1_000_000 } },
+        "stages": [{ "sleep": { "mean_ms": 20 } }]
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_start_in_the_order_in_which_they_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let first = submit(&runs, &endless("first", 3)).await.summary.id;
+    until(&runs, &first, |run| run.summary.state == RunState::Running).await;
+    let large = submit(&runs, &endless("large", 4)).await;
+    assert_eq!(large.summary.state, RunState::Queued);
+    assert_eq!(large.waiting.as_deref(), Some("it needs 4 threads, and 1 of 4 are free"));
+    // It would fit, but not before the one that came before it.
+    let small = submit(&runs, &endless("small", 1)).await;
+    assert_eq!(small.waiting.as_deref(), Some("1 run before it waits too"));
+    let told = runs.validate(submission(&endless("other", 1)).document).await.unwrap();
+    assert_eq!(told.would_wait.as_deref(), Some("2 runs before it wait too"));
+    assert_eq!((runs.use_now().threads_used, runs.use_now().runs_queued), (3, 2));
+
+    let stopped = runs.stop(&first).await.unwrap();
+    assert_eq!(stopped.summary.state, RunState::Stopped);
+    assert!(stopped.snapshot.unwrap().ledger.balanced);
+    until(&runs, &large.summary.id, |run| run.summary.state == RunState::Running).await;
+    assert_eq!(runs.detail(&small.summary.id).await.unwrap().summary.state, RunState::Queued);
+    // One that waits is stopped before it starts.
+    let small = runs.stop(&small.summary.id).await.unwrap();
+    assert_eq!((small.summary.state, small.summary.started_at), (RunState::Stopped, None));
+    let again = runs.stop(&large.summary.id).await.unwrap();
+    assert_eq!(again.summary.state, RunState::Stopped);
+    assert_eq!(runs.use_now().threads_used, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_never_fit_is_refused_with_the_arithmetic() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let faults = refusal(&runs, &endless("wide", 5)).await;
+    assert_eq!(
+        faults[0].to_string(),
+        "/threads: it asks for 5 worker threads, and the server has 4 for all runs together"
+    );
+    let mut large = endless("large", 1);
+    large["buffer_mib"] = json!(5000);
+    let faults = refusal(&runs, &large).await;
+    assert_eq!(
+        faults[0].to_string(),
+        "/buffer_mib: it may use 5064 MiB of memory (5000 MiB in queues (`buffer_mib`) + 64 MiB of its own), and the server has 4096 MiB for all runs together"
+    );
+    let nothing =
+        json!({ "source": { "range": { "count": 1 } }, "stages": [{ "wasm": { "module": "decode@2" } }] });
+    let faults = refusal(&runs, &nothing).await;
+    assert_eq!(
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["/stages/0/wasm/module: there is no module `decode@2`: known are nothing; upload it first"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_so_many_may_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let first = submit(&runs, &endless("first", 4)).await.summary.id;
+    until(&runs, &first, |run| run.summary.state == RunState::Running).await;
+    for _ in 0..4 {
+        submit(&runs, &endless("next", 4)).await;
+    }
+    match runs.submit(submission(&endless("late", 4))).await {
+        Err(RunsError::QueueFull { most: 4 }) => {}
+        other => panic!("{other:?}"),
+    }
+    let ended = runs.shutdown().await;
+    assert_eq!((ended.stopped, ended.unfinished), (5, Vec::new()));
+    assert_eq!(runs.submit(submission(&endless("x", 1))).await.unwrap_err().kind(), "history");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_means_one_run_however_often_it_is_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let document = json!({ "threads": 1, "source": { "range": { "count": 3 } } });
+    let keyed =
+        |document: &Value| Submission { idempotency_key: Some("k-1".to_owned()), ..submission(document) };
+    let mut sent = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let (runs, submission) = (runs.clone(), keyed(&document));
+        sent.spawn(async move { runs.submit(submission).await.unwrap() });
+    }
+    let answers = sent.join_all().await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_new).count(), 1);
+    let id = &answers[0].run.summary.id;
+    assert!(answers.iter().all(|answer| answer.run.summary.id == *id));
+    end_of(&runs, id).await;
+    let other = json!({ "threads": 1, "source": { "range": { "count": 4 } } });
+    assert_eq!(runs.submit(keyed(&other)).await.unwrap_err().kind(), "key-reused");
+}

@@ -1,0 +1,11 @@
+//! The registry of runs as the server uses it: real runs, real modules, real files.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod admission;
+mod figures;
+mod killed;
+mod letters;
+mod live;
+mod modules;
+mod support;
+mod trouble;

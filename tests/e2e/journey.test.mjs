@@ -1,0 +1,200 @@
+// What a visitor does, from an empty server on.
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import { browse, folder, modules, overflows, photos, serve, shot, sleepy, violations } from './kit.mjs'
+
+const data = folder()
+let server, browser, page
+
+before(async () => {
+  photos(join(data.path, 'photos'))
+  server = await serve({ data: join(data.path, 'data'), args: ['--store', `photos=${join(data.path, 'photos')}`] })
+  browser = await browse(server.url)
+  page = browser.page
+})
+
+after(async () => {
+  await browser?.close()
+  await server?.stop()
+  data.remove()
+})
+
+/** Drops a file on the page, as from a desktop. */
+async function drop(name, bytes) {
+  const transfer = await page.evaluateHandle(
+    ([name, base64]) => {
+      const transfer = new DataTransfer()
+      const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))
+      transfer.items.add(new File([bytes], name, { type: 'application/wasm' }))
+      return transfer
+    },
+    [name, Buffer.from(bytes).toString('base64')],
+  )
+  for (const event of ['dragenter', 'dragover', 'drop']) await page.dispatchEvent('body', event, { dataTransfer: transfer })
+}
+
+const open = async (path) => {
+  await page.goto(server.url + path)
+  await page.getByRole('heading', { level: 1 }).first().waitFor()
+}
+
+/** Something of the page that is drawn, to see whether it moves. */
+const drawn = () =>
+  page.evaluate(() => {
+    const canvas = [...document.querySelectorAll('canvas')].at(-1)
+    return canvas ? canvas.toDataURL() : ''
+  })
+
+test('a first visit runs the sample with one click, and its charts move', async () => {
+  await open('/')
+  await shot(page, 'start-empty')
+  await page.getByRole('button', { name: /run the sample/i }).click()
+  await page.waitForURL(/\/runs\/[0-9a-f-]{36}$/)
+  await page.getByText(/live · \d/).waitFor()
+  await page.locator('canvas').first().waitFor()
+  const samples = page.locator('dl dd').first()
+  const [first, picture] = [await samples.textContent(), await drawn()]
+  await page.waitForTimeout(3000)
+  assert.notEqual(await samples.textContent(), first, 'samples are counted')
+  assert.notEqual(await drawn(), picture, 'a chart moves')
+  const steps = page.locator('ol.graph button.step')
+  assert.equal(await steps.count(), 6, 'source, four stages and the sink')
+  assert.match(await steps.nth(1).getAttribute('aria-label'), /its queue is ready \d/)
+  await shot(page, 'run-live')
+  assert.deepEqual(await violations(page), [])
+})
+
+test('a stopped run says so, and its clone runs', async () => {
+  await page.getByRole('button', { name: 'Stop', exact: true }).click()
+  await page.getByRole('button', { name: 'Stop the run' }).click()
+  await page.getByText(/^\W*stopped$/).first().waitFor()
+  const before = page.url()
+  await page.getByRole('button', { name: 'Clone' }).click()
+  await page.waitForFunction((before) => location.href !== before, before)
+  await page.getByText(/live · \d/).waitFor()
+})
+
+test('a dropped module gets a version, and what is none is refused with its reason', async () => {
+  await open('/modules')
+  await drop('notes.wasm', Buffer.from('these are notes'))
+  const uploads = page.getByRole('region', { name: 'Uploads' })
+  await uploads.getByText(/^Refused/).waitFor()
+  assert.match(await uploads.textContent(), /neither|not|no WebAssembly/i)
+  await shot(page, 'module-refused')
+  for (const name of ['decode_resize', 'text_filter', 'guest_misbehaving']) {
+    await drop(`${name}.wasm`, readFileSync(join(modules, `${name}.wasm`)))
+  }
+  await uploads.getByRole('link', { name: 'decode-resize@1' }).waitFor()
+  await uploads.getByRole('link', { name: 'text-filter@1' }).waitFor()
+  await drop('again.wasm', readFileSync(join(modules, 'text_filter.wasm')))
+  await uploads.getByText('known already').waitFor()
+  await shot(page, 'modules')
+  assert.deepEqual(await violations(page), [])
+})
+
+test('a module is looked at and tried on a photo', async () => {
+  await open('/modules/decode-resize/1')
+  await shot(page, 'module')
+  assert.deepEqual(await violations(page), [])
+  await page.getByRole('group', { name: 'Samples from' }).getByRole('button', { name: /store/i }).click()
+  await page.getByRole('checkbox').first().check()
+  await page.getByLabel('Parameters, as JSON').fill('{"size": 32}')
+  await page.getByRole('button', { name: 'Try it', exact: true }).click()
+  await page.getByText(/kept/i).first().waitFor()
+  await shot(page, 'module-tried')
+})
+
+test('a fault is marked exactly at its value, mended, and the run submitted and watched', async () => {
+  await open('/runs/new')
+  await page.locator('.cm-content').waitFor()
+  const document = JSON.stringify(sleepy(100000, 5), null, 2).replace('"mean_ms": 5', '"mean_ms": -900')
+  await page.locator('.cm-content').click()
+  await page.keyboard.press('Control+A')
+  await page.keyboard.insertText(document)
+  const mark = page.locator('.cm-lintRange-error')
+  await mark.first().waitFor()
+  assert.equal(await mark.first().textContent(), '-900')
+  assert.equal(await mark.count(), 1)
+  await page.getByText('1 problem').waitFor()
+  await shot(page, 'new-run-fault')
+  assert.deepEqual(await violations(page), [])
+  await page.locator('.cm-content').click()
+  await page.keyboard.press('Control+A')
+  await page.keyboard.insertText(document.replace('-900', '5'))
+  await page.getByText('can run').waitFor()
+  await page.keyboard.press('Control+Enter')
+  await page.waitForURL(/\/runs\/[0-9a-f-]{36}$/)
+  await page.getByRole('heading', { name: 'sleepy' }).waitFor()
+  await page.getByText(/live · \d/).waitFor()
+})
+
+test("the page of errors shows what a module's panic said", async () => {
+  const run = await server.ask('POST', '/runs', {
+    name: 'panics',
+    source: { range: { count: 3 } },
+    stages: [{ wasm: { module: 'misbehaving', params: { how: 'panic' } } }],
+  })
+  assert.equal(run.status, 201, JSON.stringify(run.body))
+  await open(`/runs/${run.body.id}/errors`)
+  const error = page.getByText(/no `?0`? today/).first()
+  await error.waitFor()
+  assert.match(await error.textContent(), /lib\.rs:\d+/)
+  await shot(page, 'errors')
+  assert.deepEqual(await violations(page), [])
+})
+
+test('two runs are compared', async () => {
+  const ids = []
+  for (const ms of [1, 4]) {
+    const run = await server.ask('POST', '/runs', sleepy(200, ms, { name: `nap-${ms}` }))
+    ids.push(run.body.id)
+  }
+  for (const id of ids) {
+    while (!['completed'].includes((await server.ask('GET', `/runs/${id}`)).body.state)) await page.waitForTimeout(100)
+  }
+  await open(`/compare?runs=${ids.join(',')}&base=${ids[0]}`)
+  await page.getByText('/stages/0/sleep/mean_ms').first().waitFor()
+  await page.locator('canvas').first().waitFor()
+  await shot(page, 'compare')
+  assert.deepEqual(await violations(page), [])
+})
+
+test('every page holds on a phone, in the dark, and to its own host', async () => {
+  const runs = (await server.ask('GET', '/runs?q=sleepy')).body.items
+  const run = `/runs/${runs[0].id}`
+  const paths = ['/', '/runs', run, `${run}/stages/1:nap`, `${run}/errors`, `${run}/logs`, `${run}/spec`, '/runs/new', '/modules', '/modules/decode-resize', '/system', '/api/docs']
+  for (const [name, size, scheme] of [['phone', { width: 390, height: 800 }, 'light'], ['dark', { width: 1280, height: 900 }, 'dark'], ['light', { width: 1280, height: 900 }, 'light']]) {
+    await page.setViewportSize(size)
+    await page.emulateMedia({ colorScheme: scheme })
+    for (const path of paths) {
+      await open(path)
+      await page.waitForTimeout(700)
+      assert.equal(await overflows(page), false, `${path} is wider than ${size.width} px`)
+      assert.deepEqual(await violations(page), [], `${path} ${name}`)
+      await shot(page, `${name}-${path.replaceAll(/[^a-z]+/g, '-')}`)
+    }
+  }
+})
+
+test('a page finds its server again after a restart', async () => {
+  await page.setViewportSize({ width: 1280, height: 900 })
+  const run = (await server.ask('POST', '/runs', sleepy(100000, 2))).body
+  await open(`/runs/${run.id}`)
+  await page.getByText(/live · \d/).waitFor()
+  const { port } = server
+  const before = browser.complaints.length
+  await server.stop('SIGKILL')
+  server = await serve({ data: join(data.path, 'data'), port, args: ['--store', `photos=${join(data.path, 'photos')}`] })
+  await page.getByText(/^\W*interrupted$/).first().waitFor()
+  // That the connection was lost is in the console by the browser's own hand.
+  browser.complaints.splice(before)
+})
+
+test('nothing was complained about and nothing was asked elsewhere', () => {
+  // A refused upload and a document with faults are answered with 422, which the browser notes itself.
+  const ours = browser.complaints.filter((line) => !/status of 422/.test(line))
+  assert.deepEqual(ours, [])
+})

@@ -1,0 +1,126 @@
+// The real server and a real browser, as a visitor meets them.
+import assert from 'node:assert/strict'
+import { spawn, spawnSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+
+import AxeBuilder from '@axe-core/playwright'
+import { chromium } from 'playwright-core'
+
+const wanted = (name) => process.env[name] ?? assert.fail(`${name} is not set: run \`make e2e\``)
+export const modules = wanted('MODULES')
+
+/** A folder that is gone in the end. */
+export function folder() {
+  const path = mkdtempSync(join(tmpdir(), 'penstock-e2e-'))
+  return { path, remove: () => rmSync(path, { recursive: true, force: true }) }
+}
+
+/** Photos in a folder. */
+export function photos(path, count = 40) {
+  const made = spawnSync(wanted('MAKE_DATA'), ['photos', path, `--count=${count}`, '--seed=1'])
+  assert.equal(made.status, 0, String(made.stderr))
+}
+
+/** `penstock serve` over a data directory; resolves when it listens. */
+export async function serve({ data, port = 0, args = [], env = {} }) {
+  const all = ['serve', `--listen=127.0.0.1:${port}`, '--data-dir', data, ...args]
+  const clean = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PENSTOCK_')))
+  const child = spawn(wanted('PENSTOCK'), all, { env: { ...clean, ...env }, stdio: ['ignore', 'pipe', 'inherit'] })
+  const url = await new Promise((resolve, reject) => {
+    let said = ''
+    child.stdout.on('data', (piece) => {
+      said += piece
+      const found = /http:\/\/[\d.:]+/.exec(said)
+      if (found) resolve(found[0])
+    })
+    child.once('exit', (code) => reject(new Error(`the server ended with ${code}: ${said}`)))
+  })
+  const ended = new Promise((resolve) => child.once('exit', resolve))
+  return {
+    url,
+    port: Number(new URL(url).port),
+    async stop(signal = 'SIGINT') {
+      child.kill(signal)
+      await ended
+    },
+    async ask(method, path, body, headers = {}) {
+      const json = body !== undefined && !(body instanceof Uint8Array)
+      const kind = json ? 'application/json' : 'application/wasm'
+      const answer = await fetch(`${url}/api/v1${path}`, {
+        method,
+        headers: { ...(body === undefined ? {} : { 'content-type': kind }), ...headers },
+        body: json ? JSON.stringify(body) : body,
+      })
+      const text = await answer.text()
+      return { status: answer.status, body: text === '' ? null : JSON.parse(text) }
+    },
+  }
+}
+
+/** A browser with a profile of its own, which notes what pages must not do. */
+export async function browse(url, options = {}) {
+  const profile = folder()
+  const context = await chromium.launchPersistentContext(profile.path, {
+    executablePath: wanted('CHROMIUM'),
+    args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-background-networking'],
+    viewport: { width: 1280, height: 900 },
+    ...options,
+  })
+  context.setDefaultTimeout(30_000)
+  const complaints = []
+  const watch = (page) => {
+    page.on('console', (line) => {
+      if (['error', 'warning'].includes(line.type())) complaints.push(`console of ${page.url()}: ${line.text()} (${line.location().url})`)
+    })
+    page.on('pageerror', (error) => complaints.push(`error in ${page.url()}: ${error.message}`))
+    page.on('request', (request) => {
+      const to = new URL(request.url())
+      if (['data:', 'blob:'].includes(to.protocol)) return
+      if (to.origin !== new URL(url).origin) complaints.push(`off host: ${request.url()}`)
+    })
+  }
+  context.pages().forEach(watch)
+  context.on('page', watch)
+  const page = context.pages()[0] ?? (await context.newPage())
+  return {
+    page,
+    complaints,
+    async close() {
+      await context.close()
+      profile.remove()
+    },
+  }
+}
+
+/** What accessibility rules a page breaks, in short. */
+export async function violations(page) {
+  const { violations } = await new AxeBuilder({ page }).analyze()
+  return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' | ')}`)
+}
+
+/** Whether the page is wider than the window. */
+export const overflows = (page) =>
+  page.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth)
+
+/** Keeps a picture to look at, where `SHOTS` names a folder. */
+export async function shot(page, name) {
+  if (!process.env.SHOTS) return
+  mkdirSync(process.env.SHOTS, { recursive: true })
+  await page.screenshot({ path: join(process.env.SHOTS, `${name}.png`), fullPage: true })
+}
+
+export const sleepy = (count, ms, more = {}) => ({
+  name: 'sleepy',
+  threads: 1,
+  source: { range: { count } },
+  stages: [{ sleep: { name: 'nap', mean_ms: ms } }],
+  consumer: { discard: {} },
+  ...more,
+})
+
+export function write(path, text) {
+  writeFileSync(path, text)
+  return path
+}

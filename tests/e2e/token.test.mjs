@@ -1,0 +1,42 @@
+// A server that wants a token.
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import { browse, folder, serve, shot, violations } from './kit.mjs'
+
+const TOKEN = 'a-token-of-some-length-0123456789'
+const data = folder()
+let server, browser, page
+
+before(async () => {
+  server = await serve({ data: join(data.path, 'data'), env: { PENSTOCK_TOKEN: TOKEN } })
+  browser = await browse(server.url)
+  page = browser.page
+})
+
+after(async () => {
+  await browser?.close()
+  await server?.stop()
+  data.remove()
+})
+
+test('a visitor signs in once and stays where he was', async () => {
+  await page.goto(`${server.url}/system`)
+  await page.getByLabel('Token').fill('not-the-token-at-all-really')
+  await page.getByRole('button', { name: 'Sign in' }).click()
+  await page.getByText('That is not the token').waitFor()
+  await shot(page, 'sign-in')
+  assert.deepEqual(await violations(page), [])
+  await page.getByLabel('Token').fill(TOKEN)
+  await page.getByRole('button', { name: 'Sign in' }).click()
+  await page.getByRole('heading', { name: 'System', level: 1 }).waitFor()
+  assert.equal(new URL(page.url()).pathname, '/system')
+  await page.reload()
+  await page.getByRole('heading', { name: 'System', level: 1 }).waitFor()
+})
+
+test('the token is in no place that a script can read', async () => {
+  const kept = await page.evaluate(() => JSON.stringify([document.cookie, { ...localStorage }, { ...sessionStorage }, location.href]))
+  assert.ok(!kept.includes(TOKEN) && !kept.includes('penstock_session'), kept)
+})

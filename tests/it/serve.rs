@@ -1,0 +1,45 @@
+//! The server: what people do with it by HTTP, and what must not be done to it.
+
+mod api;
+mod attack;
+mod client;
+mod conformance;
+mod events;
+mod life;
+
+use std::fs;
+use std::time::Duration;
+
+use penstock_tests::{Served, Serving, module, photos};
+use serde_json::{Value, json};
+
+/// A server with the photos and the module that decodes them.
+fn with_photos() -> Served {
+    Serving::default()
+        .store("photos", photos())
+        .argument("--module")
+        .argument(module("decode-resize"))
+        .start()
+}
+
+/// A pipeline of so many samples that each wait so long.
+fn sleepy(count: u64, ms: f64) -> Value {
+    json!({
+        "name": "sleepy", "threads": 1,
+        "source": { "range": { "count": count } },
+        "stages": [{ "sleep": { "mean_ms": ms } }]
+    })
+}
+
+/// `photos.json` without its slow training step.
+fn quick_photos() -> Value {
+    let file = penstock_tests::repository().join("examples/pipelines/photos.json");
+    let mut document: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    document["consumer"]["simulate"]["step_ms"] = json!(0);
+    document["threads"] = json!(2);
+    document
+}
+
+fn pause(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}

@@ -1,0 +1,314 @@
+use std::fs;
+use std::thread;
+
+use penstock_tests::{Serving, module};
+use serde_json::{Value, json};
+
+use super::{pause, quick_photos, sleepy, with_photos};
+
+#[test]
+fn a_module_is_uploaded_run_and_seen() {
+    let served = with_photos();
+    let modules = served.get("/modules").is(200).json();
+    assert_eq!(modules["items"][0]["name"], "decode-resize");
+    let digest = modules["items"][0]["latest"]["report"]["digest"].clone();
+
+    let id = served.submit(&quick_photos());
+    let run = served.over(&id);
+    assert_eq!(
+        (&run["state"], &run["samples"], &run["failed_samples"]),
+        (&json!("completed"), &json!(100), &json!(0))
+    );
+    assert_eq!(run["modules"], json!(["decode-resize@1"]));
+    let snapshot = &run["snapshot"];
+    assert_eq!(snapshot["ledger"]["balanced"], true);
+    assert_eq!(snapshot["modules"]["4:preprocess"], digest);
+    assert_eq!(served.get(&format!("/runs/{id}/ledger")).is(200).json(), snapshot["ledger"]);
+
+    // What the history adds up to is what the run itself says.
+    let windows = served.get(&format!("/runs/{id}/windows?every_s=0.25")).is(200).json();
+    let sum = |part: &str, at: usize, path: &str| -> u64 {
+        let windows = windows["items"].as_array().unwrap().iter();
+        windows.map(|window| window[part][at].pointer(path).unwrap().as_u64().unwrap()).sum()
+    };
+    for (at, stage) in snapshot["stages"].as_array().unwrap().iter().enumerate() {
+        assert_eq!(
+            json!(sum("stages", at, "/task/num_tasks")),
+            stage["task"]["num_tasks"],
+            "{}",
+            stage["id"]
+        );
+    }
+    for (at, queue) in snapshot["queues"].as_array().unwrap().iter().enumerate() {
+        assert_eq!(json!(sum("queues", at, "/num_items")), queue["num_items"], "{}", queue["id"]);
+    }
+    let series =
+        served.get(&format!("/runs/{id}/series?points=20&metrics=readiness,ave_time_s")).is(200).json();
+    let columns = series["columns"].as_array().unwrap();
+    assert_eq!(
+        columns.len(),
+        snapshot["stages"].as_array().unwrap().len() + snapshot["queues"].as_array().unwrap().len()
+    );
+    assert!(columns.iter().all(|column| column["mean"].as_array().unwrap().len() == series["t_s"].as_array().unwrap().len()));
+    let times = served.get(&format!("/runs/{id}/stages/4:preprocess/times")).is(200).json();
+    let counted: u64 =
+        times["buckets"].as_array().unwrap().iter().map(|bucket| bucket["count"].as_u64().unwrap()).sum();
+    assert_eq!(counted, 100);
+
+    let used = served.get("/modules/decode-resize/versions/1").is(200).json();
+    assert_eq!((&used["runs"], &used["in_use"]), (&json!(1), &json!([])));
+}
+
+#[test]
+fn the_same_bytes_are_one_version_and_others_the_next() {
+    let served = Serving::default().start();
+    let first = fs::read(module("decode-resize")).unwrap();
+    let uploaded = served.upload(&first).is(201);
+    assert_eq!(uploaded.header("location"), "/api/v1/modules/decode-resize/versions/1");
+    assert_eq!(served.upload(&first).is(200).json()["created"], false);
+    // A custom section more: other bytes, the same stage.
+    let mut second = first.clone();
+    second.extend([0, 4, 2, b'h', b'i', 0]);
+    let next = served.upload(&second).is(201).json();
+    assert_eq!((&next["version"], &next["previous"]), (&json!(2), &uploaded.json()["report"]["digest"]));
+
+    assert_eq!(served.get("/modules/decode-resize/versions/1/content").is(200).bytes, first);
+    assert_eq!(served.get("/modules/decode-resize/versions/latest/content").is(200).bytes, second);
+    let aliased = served.ask(
+        "PUT",
+        "/api/v1/modules/decode-resize/aliases/stable",
+        Some(("application/json", br#"{"version": 1}"#)),
+        &[],
+    );
+    assert_eq!(aliased.is(200).json()["aliases"]["stable"], 1);
+    assert_eq!(served.get("/modules/decode-resize/versions/stable/content").is(200).bytes, first);
+    // An alias holds on to it.
+    let delete = |version: &str| {
+        served.ask("DELETE", &format!("/api/v1/modules/decode-resize/versions/{version}"), None, &[])
+    };
+    assert!(delete("1").is(409).json()["detail"].as_str().unwrap().contains("stable"));
+    let _ = served.ask("DELETE", "/api/v1/modules/decode-resize/aliases/stable", None, &[]).is(204);
+    let _ = delete("1").is(204);
+    let _ = served.get("/modules/decode-resize/versions/1").is(404);
+    // A number is never given twice.
+    assert_eq!(served.upload(&first).is(201).json()["version"], 3);
+}
+
+#[test]
+fn what_is_no_stage_is_refused_with_its_reason_and_leaves_nothing() {
+    let served = Serving::default().start();
+    let truncated = &fs::read(module("decode-resize")).unwrap()[..5000];
+    let told: Vec<String> =
+        [&b""[..], b"\x7fELF\x02\x01\x01", b"not a module", truncated, b"\0asm\x01\0\0\0"]
+            .iter()
+            .map(|bytes| served.upload(bytes).is(422).json()["detail"].as_str().unwrap().to_owned())
+            .collect();
+    insta::assert_snapshot!(told.join("\n"));
+    assert_eq!(served.get("/modules").is(200).json()["items"], json!([]));
+    let mut left = Vec::new();
+    let mut folders = vec![served.data().join("modules")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { left.push(path) }
+        }
+    }
+    assert_eq!(left, Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn a_module_uploaded_by_many_at_once_is_one() {
+    let served = Serving::default().start();
+    let bytes = fs::read(module("text-filter")).unwrap();
+    let created: usize = thread::scope(|scope| {
+        let uploads: Vec<_> = (0..50).map(|_| scope.spawn(|| served.upload(&bytes))).collect();
+        let answers = uploads.into_iter().map(|upload| upload.join().unwrap());
+        answers
+            .filter(|answer| matches!(answer.status, 200 | 201))
+            .map(|answer| usize::from(answer.status == 201))
+            .sum()
+    });
+    assert_eq!(created, 1);
+    let detail = served.get("/modules/text-filter").is(200).json();
+    assert_eq!(detail["versions"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn all_faults_of_a_document_are_told_at_their_places() {
+    let served = with_photos();
+    let mut document = quick_photos();
+    document["stages"][3]["wasm"]["params"]["size"] = json!("large");
+    document["stages"][1]["fetch"]["concurrency"] = json!(0);
+    document["sink"]["queu"] = json!(3);
+    document["source"]["list"]["store"] = json!("nowhere");
+    for path in ["/runs?validate_only=true", "/runs"] {
+        let problem = served.post(path, &document).is(422);
+        assert_eq!(problem.header("content-type"), "application/problem+json");
+        insta::allow_duplicates! { insta::assert_json_snapshot!("faults_of_a_document", problem.json()) }
+    }
+    assert_eq!(served.get("/runs").is(200).json()["items"], json!([]));
+    let mut valid = served.post("/runs?validate_only=true", &quick_photos()).is(200).json();
+    assert!(valid["modules"]["4:preprocess"].take().as_str().unwrap().starts_with("sha256:"));
+    insta::assert_json_snapshot!("what_a_document_comes_to", valid);
+}
+
+#[test]
+fn a_request_that_is_repeated_makes_one_run() {
+    let served = Serving::default().start();
+    let document = sleepy(1, 0.0).to_string();
+    let submit = |document: &str, key: &str| {
+        let content = Some(("application/json", document.as_bytes()));
+        served.ask("POST", "/api/v1/runs", content, &[("idempotency-key", key)])
+    };
+    let first = submit(&document, "tuesday").is(201).json()["id"].clone();
+    assert_eq!(submit(&document, "tuesday").is(200).json()["id"], first);
+    assert_ne!(submit(&document, "wednesday").is(201).json()["id"], first);
+    let other = sleepy(2, 0.0).to_string();
+    assert_eq!(submit(&other, "tuesday").is(422).json()["type"], "/problems/key-used-otherwise");
+    assert_eq!(served.get("/runs").is(200).json()["items"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn what_does_not_fit_waits_its_turn_and_what_never_can_is_refused() {
+    let served = Serving::default().argument("--threads=2").start();
+    let long = |threads: u64| {
+        let mut document = sleepy(100_000, 5.0);
+        document["threads"] = json!(threads);
+        document
+    };
+    let first = served.submit(&long(2));
+    served.until(&first, |run| run["state"] == "running");
+    let waits = served.submit(&long(1));
+    let behind = served.submit(&long(1));
+    let why = served.get(&format!("/runs/{waits}")).is(200).json();
+    assert_eq!(why["state"], "queued");
+    assert!(why["waiting"].as_str().unwrap().contains("thread"), "{}", why["waiting"]);
+    let refused = served.post("/runs", &long(3)).is(422).json();
+    assert_eq!(refused["errors"][0]["pointer"], "/threads");
+    assert!(refused["errors"][0]["detail"].as_str().unwrap().contains('2'), "{refused}");
+
+    let stopped = served.post(&format!("/runs/{first}/stop"), &json!({})).is(200).json();
+    assert_eq!(stopped["state"], "stopped");
+    assert_eq!(stopped["snapshot"]["ledger"]["balanced"], true);
+    for id in [&waits, &behind] {
+        served.until(id, |run| run["state"] == "running");
+        let _ = served.post(&format!("/runs/{id}/stop"), &json!({})).is(200);
+    }
+    let system = served.get("/system").is(200).json();
+    assert_eq!((&system["budget"]["threads_used"], &system["budget"]["runs_alive"]), (&json!(0), &json!(0)));
+}
+
+#[test]
+fn lists_come_in_pages_and_sorted_and_filtered() {
+    let served = Serving::default().start();
+    let ids: Vec<String> = (0..7)
+        .map(|number| {
+            let mut document = sleepy(number + 1, 0.0);
+            document["name"] = json!(format!("n{number}"));
+            let id = served.submit(&document);
+            served.over(&id);
+            id
+        })
+        .collect();
+    let mut seen = Vec::new();
+    let mut next = Value::Null;
+    loop {
+        let cursor = next.as_str().map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
+        let page = served.get(&format!("/runs?limit=3{cursor}")).is(200).json();
+        seen.extend(
+            page["items"].as_array().unwrap().iter().map(|run| run["id"].as_str().unwrap().to_owned()),
+        );
+        next = page["next"].clone();
+        if next.is_null() {
+            break;
+        }
+    }
+    let newest_first: Vec<String> = ids.iter().rev().cloned().collect();
+    assert_eq!(seen, newest_first);
+    let named = served.get("/runs?sort=-samples&limit=2").is(200).json();
+    let samples: Vec<&Value> = named["items"].as_array().unwrap().iter().map(|run| &run["samples"]).collect();
+    assert_eq!(samples, [&json!(7), &json!(6)]);
+    assert_eq!(served.get("/runs?name=n3").is(200).json()["items"].as_array().unwrap().len(), 1);
+    assert_eq!(served.get("/runs?state=failed,running").is(200).json()["items"], json!([]));
+    for wrong in ["state=done", "sort=colour", "limit=0", "limit=x", "cursor=nonsense", "page=2"] {
+        let problem = served.get(&format!("/runs?{wrong}"));
+        assert!(matches!(problem.status, 400 | 422), "{wrong}: {} {}", problem.status, problem.text());
+    }
+}
+
+#[test]
+fn failures_are_listed_with_the_head_of_each_and_dead_letters_replayed() {
+    let folder = penstock_tests::Folder::new();
+    folder.write(
+        "x.ndjson",
+        "{\"key\": \"good\", \"text\": \"long enough to be kept, surely\"}\n{\"key\": \"bad\"}\n",
+    );
+    let served = Serving::default()
+        .store("here", folder.path())
+        .argument("--module")
+        .argument(module("text-filter"))
+        .start();
+    let id = served.submit(&json!({
+        "source": { "records": { "store": "here", "key": "x.ndjson" } },
+        "stages": [{ "wasm": { "module": "text-filter", "on_error": "dead_letter" } }]
+    }));
+    let run = served.over(&id);
+    assert_eq!((&run["state"], &run["failed_samples"]), (&json!("completed"), &json!(1)), "{run:#}");
+    let errors = served.get(&format!("/runs/{id}/errors")).is(200).json();
+    assert_eq!((&errors["items"][0]["key"], &errors["items"][0]["class"]), (&json!("bad"), &json!("data")));
+    let letters = served.get(&format!("/runs/{id}/dead-letters")).is(200).json();
+    assert_eq!(letters["stages"][0]["letters"], 1);
+    let replayed = served.post(&format!("/runs/{id}/replay"), &json!({})).is(200).json();
+    assert_eq!(replayed["stages"][0]["mended"], 0, "{replayed:#}");
+}
+
+#[test]
+fn a_module_is_tried_on_a_sample_and_nothing_is_kept() {
+    let served = with_photos();
+    let request = json!({ "params": { "size": 8 }, "from": { "store": "photos", "keys": ["000/000000.jpg", "no/such.jpg"] } });
+    let missing = served.post("/modules/decode-resize/versions/latest/try", &request);
+    assert!(matches!(missing.status, 422 | 502), "{} {}", missing.status, missing.text());
+    let request =
+        json!({ "params": { "size": 8 }, "from": { "store": "photos", "keys": ["000/000000.jpg"] } });
+    let report = served.post("/modules/decode-resize/versions/latest/try", &request).is(200).json();
+    assert_eq!(report["calls"][0]["samples"][0]["outcome"], "kept", "{report:#}");
+    let request = json!({ "samples": [{ "key": "a", "base64": "bm8ganBlZw==" }] });
+    let report = served.post("/modules/decode-resize/versions/latest/try", &request).is(200).json();
+    assert_eq!(report["calls"][0]["samples"][0]["outcome"], "failed", "{report:#}");
+    assert_eq!(served.get("/runs").is(200).json()["items"], json!([]));
+    let keys = served.get("/stores/photos/keys?limit=3").is(200).json();
+    assert_eq!((keys["items"].as_array().unwrap().len(), &keys["more"]), (3, &json!(true)));
+}
+
+#[test]
+fn what_is_asked_for_metrics_adds_up() {
+    let served = with_photos();
+    let id = served.submit(&quick_photos());
+    served.over(&id);
+    let long = served.submit(&sleepy(100_000, 1.0));
+    served.until(&long, |run| run["samples"].as_u64().is_some_and(|samples| samples > 20));
+    pause(300);
+    let metrics = served.ask("GET", "/metrics", None, &[]).is(200).text();
+    let value = |line: &str| -> f64 {
+        let found = metrics.lines().find(|found| found.starts_with(line));
+        found.unwrap_or_else(|| panic!("{line}\n{metrics}")).rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    assert_eq!(value("penstock_runs{state=\"completed\"}"), 1.0);
+    assert_eq!(value("penstock_runs{state=\"running\"}"), 1.0);
+    assert!(value("penstock_samples_total") >= 120.0);
+    assert!(
+        metrics.lines().any(|line| line.starts_with("penstock_queue_readiness{") && line.contains("sleepy")),
+        "{metrics}"
+    );
+    assert!(metrics.ends_with("# EOF\n"));
+}
+
+#[test]
+fn the_sample_that_is_offered_runs() {
+    for served in [Serving::default().start(), with_photos()] {
+        let offer = served.get("/system").is(200).json()["samples"].clone();
+        let id = served.submit(&offer["document"]);
+        served.until(&id, |run| run["samples"].as_u64().is_some_and(|samples| samples > 0));
+        let _ = served.post(&format!("/runs/{id}/stop"), &json!({})).is(200);
+    }
+}

@@ -1,0 +1,237 @@
+//! What strangers, pages of strangers and bad clients do.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use penstock_tests::{Folder, Serving};
+use serde_json::json;
+
+use super::{sleepy, with_photos};
+
+const TOKEN: &str = "CanaryTokenOfTheServer-0123456789";
+
+/// Sends bytes as they are; gives all that comes back until the other side ends, or nothing more comes for 20 s.
+fn raw(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // It may answer and end before it has read everything.
+    let _sent = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ended = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn status(answer: &str) -> &str {
+    answer.split(' ').nth(1).unwrap_or("nothing")
+}
+
+#[test]
+fn requests_for_other_names_and_from_other_pages_do_nothing() {
+    let served = with_photos();
+    let document = sleepy(1, 0.0).to_string();
+    let post = |headers: &[(&str, &str)]| {
+        served.ask("POST", "/api/v1/runs", Some(("application/json", document.as_bytes())), headers).status
+    };
+    assert_eq!(post(&[("host", "evil.example")]), 421);
+    assert_eq!(post(&[("origin", "http://evil.example")]), 403);
+    assert_eq!(post(&[("origin", "null")]), 403);
+    assert_eq!(post(&[("sec-fetch-site", "cross-site")]), 403);
+    // What a form of another page can send without being asked for leave.
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
+        let sent = served.ask("POST", "/api/v1/runs", Some((kind, document.as_bytes())), &[]);
+        assert_eq!(sent.status, 415, "{kind}");
+    }
+    let delete = served.ask(
+        "DELETE",
+        "/api/v1/modules/decode-resize/versions/1",
+        None,
+        &[("origin", "http://evil.example")],
+    );
+    assert_eq!(delete.status, 403);
+    assert_eq!(served.get("/runs").is(200).json()["items"], json!([]));
+    let _ = served.get("/modules/decode-resize").is(200);
+    for path in ["/", "/runs/new", "/api/v1/runs", "/metrics"] {
+        assert_eq!(served.ask("GET", path, None, &[("host", "evil.example:80")]).status, 421, "{path}");
+    }
+}
+
+#[test]
+fn a_server_for_others_wants_its_token_and_shows_it_nowhere() {
+    let folder = Folder::new();
+    let file = folder.write("token", format!("{TOKEN}\n"));
+    let served = Serving::default().argument("--token-file").argument(&file).start();
+    let plain = |method: &str, path: &str, headers: &[(&str, &str)]| served.ask(method, path, None, headers);
+    let bearer = format!("Bearer {TOKEN}");
+    for path in ["/api/v1/runs", "/api/v1/system", "/api/v1/events", "/api/openapi.json", "/metrics"] {
+        let refused = plain("GET", path, &[]).is(401);
+        assert_eq!(refused.header("www-authenticate"), "Bearer");
+        assert!(!refused.text().contains(TOKEN));
+        assert_eq!(plain("GET", &format!("{path}?token={TOKEN}"), &[]).status, 401);
+        assert_eq!(plain("GET", path, &[("authorization", "Bearer wrong-wrong-wrong-wrong")]).status, 401);
+    }
+    let _ = plain("GET", "/api/v1/runs", &[("authorization", &bearer)]).is(200);
+    assert_eq!(plain("GET", "/health", &[]).is(200).text(), "ok\n");
+    let session = served.get("/session").is(200).json();
+    assert_eq!(session, json!({ "token_required": true, "signed_in": false }));
+
+    let wrong = served.post("/session", &json!({ "token": "wrong-wrong-wrong-wrong" }));
+    assert_eq!((wrong.status, wrong.header("set-cookie")), (401, ""));
+    let signed = served.post("/session", &json!({ "token": TOKEN })).is(204);
+    let cookie = signed.header("set-cookie");
+    assert!(
+        cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains(TOKEN),
+        "{cookie}"
+    );
+    let cookie = cookie.split(';').next().unwrap().to_owned();
+    let _ = plain("GET", "/api/v1/runs", &[("cookie", &cookie)]).is(200);
+    let from_elsewhere = [("cookie", &*cookie), ("origin", "http://evil.example")];
+    assert_eq!(plain("GET", "/api/v1/runs", &from_elsewhere).status, 403);
+    assert!(!served.post("/session", &json!({ "tokn": TOKEN })).text().contains(TOKEN));
+}
+
+#[test]
+fn a_server_without_a_token_listens_to_this_machine_alone() {
+    let folder = Folder::new();
+    let call =
+        penstock_tests::Call::new(&["serve", "--listen=0.0.0.0:0", "--data-dir"]).argument(folder.path());
+    let told = call.finish().exits(1).stderr;
+    insta::assert_snapshot!(told);
+    let short = folder.write("token", "secret");
+    let call =
+        penstock_tests::Call::new(&["serve", "--listen=127.0.0.1:0", "--data-dir"]).argument(folder.path());
+    insta::assert_snapshot!(call.argument("--token-file").argument(&short).finish().exits(2).stderr);
+}
+
+#[test]
+fn what_is_too_large_is_refused_while_it_comes() {
+    let served = Serving::default().start();
+    let address = served.address();
+    let host = format!("host: {address}\r\n");
+    let big = "x".repeat(2 << 20);
+    let announced = format!(
+        "POST /api/v1/runs HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-length: 99999999\r\n\r\n{{"
+    );
+    assert_eq!(status(&raw(address, announced.as_bytes())), "413");
+    let mut chunked = format!(
+        "POST /api/v1/runs HTTP/1.1\r\n{host}content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    );
+    chunked.push_str(&format!("{:x}\r\n{big}\r\n0\r\n\r\n", big.len()));
+    assert_eq!(status(&raw(address, chunked.as_bytes())), "413");
+    let both = format!(
+        "POST /api/v1/runs HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n"
+    );
+    assert_ne!(status(&raw(address, both.as_bytes())), "201");
+    let packed = format!(
+        "POST /api/v1/runs HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n{{}}"
+    );
+    assert_eq!(status(&raw(address, packed.as_bytes())), "415");
+    let module = format!(
+        "POST /api/v1/modules HTTP/1.1\r\n{host}content-type: application/wasm\r\ncontent-length: 999999999999\r\n\r\n\0asm"
+    );
+    assert_ne!(status(&raw(address, module.as_bytes())), "201");
+    let many: String = (0..200).map(|number| format!("x-{number}: y\r\n")).collect();
+    assert_eq!(status(&raw(address, format!("GET / HTTP/1.1\r\n{host}{many}\r\n").as_bytes())), "431");
+    let long = format!("GET /{} HTTP/1.1\r\n{host}\r\n", "a".repeat(100_000));
+    assert!(["400", "414", "431"].contains(&status(&raw(address, long.as_bytes()))));
+    let _ = served.get("/runs").is(200);
+}
+
+#[test]
+fn paths_and_names_lead_nowhere_else() {
+    let served = with_photos();
+    for path in [
+        "/../../../../etc/passwd",
+        "/..%2f..%2f..%2fetc%2fpasswd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/assets/../index.html.bak",
+        "/assets/..%5c..%5cboot.ini",
+        "/etc/passwd.txt",
+        "/api/v1/runs/..%2f..%2fsystem",
+        "/api/v1/modules/..%2f..%2fx/versions/1/content",
+        "/api/v1/runs/not-a-run",
+        "/api/v1/stores/nowhere/keys",
+        "/api/v1/modules/decode-resize/versions/..",
+        "/api/nothing",
+    ] {
+        let answer = served.ask("GET", path, None, &[]);
+        // What may be a page is the one document that draws all pages, which then says that there is no such page.
+        let is_shell = answer.status == 200 && answer.text().contains("<title>Penstock</title>");
+        let is_refused = matches!(answer.status, 400 | 404 | 422);
+        assert!(
+            is_refused || is_shell && !path.starts_with("/api/"),
+            "{path}: {} {}",
+            answer.status,
+            answer.text()
+        );
+        assert!(!answer.text().contains("root:"), "{path}");
+        if path.starts_with("/api/") {
+            assert_eq!(answer.header("content-type"), "application/problem+json", "{path}");
+        }
+    }
+    for prefix in ["../", "/etc/", "a/../../"] {
+        let keys = served.get(&format!("/stores/photos/keys?prefix={prefix}"));
+        assert!(keys.status == 422 || keys.json()["items"] == json!([]), "{prefix}: {}", keys.text());
+    }
+    let page = served.ask("GET", "/runs/anything", None, &[]).is(200);
+    assert!(page.header("content-security-policy").starts_with("default-src 'self'"));
+    assert_eq!(
+        (page.header("x-content-type-options"), page.header("cache-control")),
+        ("nosniff", "no-cache")
+    );
+}
+
+#[test]
+fn a_document_sent_by_http_brings_no_place_of_its_own() {
+    let served = Serving::default().start();
+    for source in [
+        json!({ "list": { "store": "/etc" } }),
+        json!({ "list": { "store": "../x" } }),
+        json!({ "list": { "store": "s3://169.254.169.254/latest" } }),
+        json!({ "list": { "store": "nowhere", "root": "/etc" } }),
+        json!({ "index": { "store": { "s3": { "endpoint": "http://169.254.169.254" } } } }),
+    ] {
+        let problem =
+            served.post("/runs", &json!({ "source": source, "stages": [{ "fetch": {} }] })).is(422).json();
+        assert!(!problem["errors"].as_array().unwrap().is_empty(), "{problem}");
+    }
+}
+
+#[test]
+fn slow_and_idle_clients_are_let_go_and_others_served() {
+    let served = Serving::default().start();
+    let address = served.address();
+    let host = format!("host: {address}\r\n");
+    let open = |bytes: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(bytes.as_bytes()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+        stream
+    };
+    let mut held = vec![open(""), open("GET / HT"), open(&format!("GET / HTTP/1.1\r\n{host}"))];
+    held.extend((0..200).map(|_| open("")));
+    // A document that does not come.
+    held.push(open(&format!(
+        "POST /api/v1/runs HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
+    )));
+    let start = Instant::now();
+    let _ = served.get("/system").is(200);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    for mut stream in held {
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).expect("the server ends it");
+    }
+    assert!(start.elapsed() < Duration::from_secs(35), "{:?}", start.elapsed());
+}
+
+#[test]
+fn more_connections_than_there_are_places_are_told_so() {
+    let served = Serving::default().start();
+    let held: Vec<_> = (0..512).map(|_| TcpStream::connect(served.address()).unwrap()).collect();
+    super::pause(200);
+    let answer = raw(served.address(), b"");
+    assert_eq!(status(&answer), "503", "{answer}");
+    drop(held);
+    super::pause(200);
+    let _ = served.get("/system").is(200);
+}

@@ -1,0 +1,40 @@
+//! The API as its own description has it, asked by schemathesis.
+
+use std::process::Command;
+
+use penstock_tests::{Folder, module, photos, target};
+use serde_json::json;
+
+use super::{quick_photos, with_photos};
+
+#[test]
+fn the_api_answers_as_its_description_says_and_never_with_a_defect() {
+    let program = target().join("schemathesis/bin/schemathesis");
+    assert!(program.is_file(), "`{}` is not there: run `make schemathesis` first", program.display());
+    assert!(module("decode-resize").is_file() && photos().is_dir());
+    let served = with_photos();
+    let run = served.submit(&quick_photos());
+    served.over(&run);
+    let _ = served.post("/runs?validate_only=true", &json!({})).is(422);
+    let description = format!("http://{}/api/openapi.json", served.address());
+    let mut schemathesis = Command::new(program);
+    schemathesis.arg("run").arg(&description).args([
+        "--checks=not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
+        // A stream of events has no end.
+        "--exclude-operation-id=events",
+        // It cannot make modules; `api` and `attack` send them.
+        "--exclude-operation-id=upload_module",
+        "--exclude-operation-id=inspect_module",
+        "--max-examples=15",
+        "--phases=examples,coverage,fuzzing",
+        "--seed=1",
+        "--continue-on-failure",
+        "--no-color",
+    ]);
+    // It writes down what it finds.
+    let folder = Folder::new();
+    let output = schemathesis.current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let _ = served.get("/system").is(200);
+}

@@ -1,0 +1,187 @@
+//! Starts, ends and falls of a server.
+
+use std::sync::Mutex;
+use std::{env, fs, thread};
+
+use penstock_tests::{Call, Folder, Served, Serving, module};
+use serde_json::json;
+
+use super::{pause, quick_photos, sleepy};
+
+#[test]
+fn what_was_alive_when_the_server_fell_reads_interrupted_and_the_rest_is_there() {
+    let folder = Folder::new();
+    let data = folder.join("data");
+    let serving = || Serving::over(&data).store("photos", penstock_tests::photos()).argument("--threads=2");
+    let served = serving().argument("--module").argument(module("decode-resize")).start();
+    let done = served.submit(&quick_photos());
+    let before = served.over(&done);
+    let alive = served.submit(&{
+        let mut document = sleepy(1_000_000, 1.0);
+        document["threads"] = json!(2);
+        document
+    });
+    let queued = served.submit(&sleepy(1, 0.0));
+    served.until(&alive, |run| run["samples"].as_u64().is_some_and(|samples| samples > 100));
+    pause(500);
+    served.kill();
+
+    let served = serving().start();
+    for id in [&alive, &queued] {
+        assert_eq!(served.get(&format!("/runs/{id}")).is(200).json()["state"], "interrupted");
+    }
+    assert_eq!(served.get(&format!("/runs/{done}")).is(200).json(), before);
+    let series = served.get(&format!("/runs/{done}/series")).is(200).json();
+    assert!(!series["t_s"].as_array().unwrap().is_empty());
+    // The module is there, and compiled.
+    let again = served.post(&format!("/runs/{done}/clone"), &json!({})).is(201).json();
+    let again = served.over(again["id"].as_str().unwrap());
+    assert_eq!((&again["state"], &again["cloned_from"]), (&json!("completed"), &json!(done)));
+}
+
+#[test]
+fn a_server_that_is_told_to_end_stops_its_runs_and_says_so() {
+    let folder = Folder::new();
+    let data = folder.join("data");
+    let served = Serving::over(&data).start();
+    let alive = served.submit(&sleepy(1_000_000, 1.0));
+    served.until(&alive, |run| run["state"] == "running");
+    let (_, code) = served.end();
+    assert_eq!(code, Some(0));
+    let served = Serving::over(&data).start();
+    let run = served.get(&format!("/runs/{alive}")).is(200).json();
+    assert_eq!(run["state"], "stopped");
+    assert_eq!(run["snapshot"]["ledger"]["balanced"], true);
+}
+
+#[test]
+fn two_servers_do_not_share_their_data() {
+    let folder = Folder::new();
+    let data = folder.join("data");
+    let _served = Serving::over(&data).start();
+    let second = Call::new(&["serve", "--listen=127.0.0.1:0", "--data-dir"]).argument(&data);
+    let told = second.finish().exits(1).stderr;
+    assert!(told.contains("another server"), "{told}");
+}
+
+/// How often a server is killed; `PENSTOCK_TEST_KILLS` wins.
+const KILLS: u64 = 6;
+
+#[test]
+fn what_was_acknowledged_survives_a_kill_at_any_moment() {
+    let folder = Folder::new();
+    let data = folder.join("data");
+    let module = fs::read(module("text-filter")).unwrap();
+    let kills: u64 = env::var("PENSTOCK_TEST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let mut runs: Vec<String> = Vec::new();
+    let mut modules: Vec<(u64, Vec<u8>)> = Vec::new();
+    for kill in 0..kills {
+        let served = Serving::over(&data).argument("--threads=64").start();
+        let (more_runs, more_modules) = acknowledged_until_killed(served, kill, &module);
+        runs.extend(more_runs);
+        modules.extend(more_modules);
+
+        let served = Serving::over(&data).start();
+        for id in &runs {
+            let run = served.get(&format!("/runs/{id}")).is(200).json();
+            let state = run["state"].as_str().unwrap();
+            assert!(["completed", "interrupted"].contains(&state), "kill {kill}: {state}");
+            if state == "completed" {
+                assert_eq!(
+                    (&run["samples"], &run["snapshot"]["ledger"]["balanced"]),
+                    (&json!(30), &json!(true))
+                );
+            }
+        }
+        for (version, bytes) in &modules {
+            let kept = served.get(&format!("/modules/text-filter/versions/{version}/content")).is(200);
+            assert!(kept.bytes == *bytes, "kill {kill}: version {version} is torn");
+        }
+        // It works, too: the newest module runs.
+        if !modules.is_empty() {
+            let plan = json!({ "source": { "range": { "count": 1 } }, "stages": [{ "wasm": { "module": "text-filter" } }] });
+            let _ = served.post("/runs?validate_only=true", &plan).is(200);
+        }
+        served.kill();
+    }
+    assert!(
+        runs.len() as u64 > kills && !modules.is_empty(),
+        "{} runs, {} modules",
+        runs.len(),
+        modules.len()
+    );
+}
+
+/// Submits and uploads as fast as it goes until the server is killed, at another moment each time; gives what it acknowledged.
+fn acknowledged_until_killed(served: Served, kill: u64, module: &[u8]) -> (Vec<String>, Vec<(u64, Vec<u8>)>) {
+    let mut document = sleepy(30, 1.0);
+    document["threads"] = json!(1);
+    let (runs, modules) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while let Some(answer) =
+                served.try_ask("POST", "/api/v1/runs", ("application/json", document.to_string().as_bytes()))
+            {
+                if answer.status == 201 {
+                    runs.lock().unwrap().push(answer.json()["id"].as_str().unwrap().to_owned());
+                }
+            }
+        });
+        scope.spawn(|| {
+            for number in 0_u32.. {
+                let mut bytes = module.to_vec();
+                // A custom section that makes it another module.
+                bytes.extend([0, 10, 1, b'n']);
+                bytes.extend(format!("{kill:04}{number:04}").bytes());
+                let Some(answer) = served.try_ask("POST", "/api/v1/modules", ("application/wasm", &bytes))
+                else {
+                    break;
+                };
+                if answer.status == 201 {
+                    modules.lock().unwrap().push((answer.json()["version"].as_u64().unwrap(), bytes));
+                }
+            }
+        });
+        pause(100 + kill * 613 % 1500);
+        served.strike();
+    });
+    (runs.into_inner().unwrap(), modules.into_inner().unwrap())
+}
+
+#[test]
+fn planted_secrets_are_shown_nowhere() {
+    let folder = Folder::new();
+    let secret = "CanaryOfTheSecretKey";
+    folder.write(
+        "keys",
+        format!("[default]\naws_access_key_id = CanaryOfTheKeyId\naws_secret_access_key = {secret}\n"),
+    );
+    let config = folder.write(
+        "penstock.json",
+        json!({ "stores": { "bucket": { "s3": {
+            "bucket": "b", "endpoint": "http://127.0.0.1:9", "region": "us-east-1", "credentials_file": "keys"
+        } } } })
+        .to_string(),
+    );
+    let served =
+        Serving::default().argument("--config").argument(&config).variable("PENSTOCK_LOG", "off").start();
+    let run = served.submit(&json!({
+        "source": { "range": { "count": 1 } }, "stages": [{ "fetch": { "store": "bucket" } }]
+    }));
+    let detail = served.over(&run);
+    let mut shown = vec![detail.to_string()];
+    for path in [
+        "/stores",
+        "/system",
+        "/runs",
+        &format!("/runs/{run}/errors"),
+        &format!("/runs/{run}/spec"),
+        "/stores/bucket/keys",
+    ] {
+        shown.push(served.get(path).text());
+    }
+    shown.push(served.ask("GET", "/metrics", None, &[]).text());
+    for text in shown {
+        assert!(!text.contains("Canary") && !text.contains("127.0.0.1:9"), "{text}");
+    }
+}

@@ -1,0 +1,272 @@
+//! `penstock serve` under test.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use ureq::Agent;
+use ureq::http::{Method, Request};
+
+use crate::files::Folder;
+use crate::programs::penstock;
+
+/// How long a test waits for what has to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a server is to be started. Its data lie in a folder of its own, or in one that was there before.
+pub struct Serving {
+    command: Command,
+    data: PathBuf,
+    own: Option<Folder>,
+}
+
+/// A server that answers. It is killed when this is dropped.
+pub struct Served {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    address: SocketAddr,
+    agent: Agent,
+    token: Option<String>,
+    data: PathBuf,
+    _own: Option<Folder>,
+}
+
+/// What a server answered.
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// The headers, by their names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub bytes: Vec<u8>,
+}
+
+impl Default for Serving {
+    fn default() -> Self {
+        let own = Folder::new();
+        Self { own: Some(own), ..Self::over(Path::new("")) }.placed()
+    }
+}
+
+impl Serving {
+    /// A server over a data directory that is there, or is to be made.
+    pub fn over(data: &Path) -> Self {
+        let mut command = Command::new(penstock());
+        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        for name in ["PENSTOCK_TOKEN", "PENSTOCK_TOKEN_FILE", "PENSTOCK_CONFIG", "PENSTOCK_DATA_DIR"] {
+            command.env_remove(name);
+        }
+        Self { command, data: data.to_owned(), own: None }
+    }
+
+    fn placed(mut self) -> Self {
+        if let Some(own) = &self.own {
+            self.data = own.join("data");
+        }
+        self
+    }
+
+    /// An argument more.
+    #[must_use]
+    pub fn argument(mut self, argument: impl AsRef<std::ffi::OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    /// Lets a store's name stand for a folder.
+    #[must_use]
+    pub fn store(self, name: &str, folder: &Path) -> Self {
+        self.argument("--store").argument(format!("{name}={}", folder.display()))
+    }
+
+    /// A variable of its environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Starts it, and waits until it listens.
+    pub fn start(mut self) -> Served {
+        self.command.arg("--data-dir").arg(&self.data);
+        let token =
+            self.command.get_envs().find(|(name, _)| *name == "PENSTOCK_TOKEN").and_then(|(_, value)| value);
+        let token = token.map(|token| token.to_string_lossy().into_owned());
+        let mut child = self.command.stdout(Stdio::piped()).spawn().expect("the server starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("it writes");
+        let address = line.split_once("http://").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        let Some(address) = address else {
+            let mut rest = String::new();
+            stdout.read_to_string(&mut rest).unwrap_or_default();
+            panic!("the server said `{line}{rest}` and not where it listens");
+        };
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_global(Some(PATIENCE));
+        let agent = config.build().new_agent();
+        Served { child, stdout, address, agent, token, data: self.data, _own: self.own }
+    }
+}
+
+impl Served {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its data directory.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// Its process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks with the token, if there is one.
+    pub fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        content: Option<(&str, &[u8])>,
+        headers: &[(&str, &str)],
+    ) -> Answer {
+        let mut request = Request::builder().method(Method::from_bytes(method.as_bytes()).expect("a method"));
+        request = request.uri(format!("http://{}{path}", self.address));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some((kind, _)) = content {
+            request = request.header("content-type", kind);
+        }
+        let body = content.map_or(&b""[..], |(_, bytes)| bytes);
+        let mut answer = self.agent.run(request.body(body).expect("a request")).expect("the server answers");
+        let headers = answer.headers().iter();
+        let headers = headers
+            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
+        let headers = headers.collect();
+        let status = answer.status().as_u16();
+        Answer { status, headers, bytes: answer.body_mut().read_to_vec().expect("the answer is whole") }
+    }
+
+    /// Asks a server that may be gone: `None` when it is.
+    pub fn try_ask(&self, method: &str, path: &str, (kind, bytes): (&str, &[u8])) -> Option<Answer> {
+        let request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        let mut answer =
+            self.agent.run(request.header("content-type", kind).body(bytes).expect("a request")).ok()?;
+        let status = answer.status().as_u16();
+        Some(Answer { status, headers: Vec::new(), bytes: answer.body_mut().read_to_vec().ok()? })
+    }
+
+    /// Kills it while others still ask it.
+    pub fn strike(&self) {
+        let process = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id")).expect("not zero");
+        kill_process(process, Signal::KILL).expect("it is alive");
+    }
+
+    /// Asks for an address of the API.
+    pub fn get(&self, path: &str) -> Answer {
+        self.ask("GET", &format!("/api/v1{path}"), None, &[])
+    }
+
+    /// Sends JSON to an address of the API.
+    pub fn post(&self, path: &str, document: &Value) -> Answer {
+        let bytes = document.to_string();
+        self.ask("POST", &format!("/api/v1{path}"), Some(("application/json", bytes.as_bytes())), &[])
+    }
+
+    /// Uploads a module's bytes.
+    pub fn upload(&self, bytes: &[u8]) -> Answer {
+        self.ask("POST", "/api/v1/modules", Some(("application/wasm", bytes)), &[])
+    }
+
+    /// Submits a document that is good; gives the run's id.
+    pub fn submit(&self, document: &Value) -> String {
+        let run = self.post("/runs", document).is(201).json();
+        run["id"].as_str().expect("a run has an id").to_owned()
+    }
+
+    /// Waits until a run is over; gives its detail.
+    pub fn over(&self, id: &str) -> Value {
+        self.until(id, |run| {
+            !["queued", "running", "draining"].contains(&run["state"].as_str().unwrap_or_default())
+        })
+    }
+
+    /// Waits until a run is as wanted; gives its detail.
+    pub fn until(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        loop {
+            let run = self.get(&format!("/runs/{id}")).is(200).json();
+            if wanted(&run) {
+                return run;
+            }
+            assert!(start.elapsed() < PATIENCE, "the run did not come so far: {run:#}");
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends it as Ctrl-C does; gives how long that took, and its exit code.
+    pub fn end(mut self) -> (Duration, Option<i32>) {
+        let start = Instant::now();
+        let process = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id")).expect("not zero");
+        kill_process(process, Signal::INT).expect("it is alive");
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).expect("it wrote text");
+        let code = self.child.wait().expect("it is ours").code();
+        (start.elapsed(), code)
+    }
+
+    /// Kills it, as a machine that fails does.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it is ours");
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|code| code.is_none()) {
+            self.child.kill().expect("it is ours");
+            self.child.wait().expect("it is ours");
+        }
+    }
+}
+
+impl Answer {
+    /// Checks the status.
+    #[track_caller]
+    #[must_use]
+    pub fn is(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{}", self.text());
+        self
+    }
+
+    /// The body as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.bytes).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
+    /// A header, empty when it is not there.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value)
+    }
+}

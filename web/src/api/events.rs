@@ -1,0 +1,100 @@
+use std::convert::Infallible;
+use std::time::Duration;
+
+use aide::axum::ApiRouter;
+use aide::axum::routing::get_with;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event as SentEvent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::stream::{self, Stream, StreamExt};
+use penstock_runner::{Event, Events, RunGap, parse_event_id};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::problem::{ApiError, ApiResult};
+use crate::router::App;
+use crate::take::InQuery;
+
+/// How often a silent stream says that it lives.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Samples of a run in a second.
+const HZ: u32 = 4;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct EventQuery {
+    /// Ids of the runs to watch, separated by commas; 32 at most. Without any, events tell of the list of runs alone.
+    #[serde(default)]
+    runs: String,
+    /// Id of the last event that was seen, where a header `Last-Event-ID` cannot be sent.
+    last: Option<String>,
+}
+
+pub(super) fn routes() -> ApiRouter<App> {
+    ApiRouter::new().api_route(
+        "/events",
+        get_with(events, |op| {
+            op.id("events").tag("live").summary("Live events, as `text/event-stream`").description(
+                "`hello` comes first. Then, for the runs asked for: `sample` four times a second, `log`, `state`, `gap` where events \
+                 were lost, `end` when all of a run is stored. `runs` tells of any run that was submitted or changed its state. \
+                 An id is `epoch-number`; with `Last-Event-ID` what was missed in the last minute comes first.",
+            )
+        }),
+    )
+}
+
+async fn events(
+    State(app): State<App>,
+    InQuery(query): InQuery<EventQuery>,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
+    let place = app.streams.clone().try_acquire_owned();
+    let place = place.map_err(|_| ApiError::busy("as many live streams are open as this server bears", 5))?;
+    let runs: Vec<String> = query.runs.split(',').filter(|id| !id.is_empty()).map(str::to_owned).collect();
+    let header = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let last = header.or(query.last);
+    let epoch = app.runs.epoch().to_owned();
+    let seen = last.as_deref().and_then(parse_event_id);
+    let since = seen.filter(|(seen_in, _)| *seen_in == epoch).map(|(_, number)| number);
+    let events = app.runs.events(&runs, since).await?;
+    let mut first = vec![hello(&epoch)];
+    if last.is_some() && since.is_none() {
+        // What was seen belongs to an earlier life of the server.
+        first.extend(runs.into_iter().map(|run| sent(&Event::Gap(RunGap { run }))));
+    }
+    let first = stream::iter(first.into_iter().map(Ok::<_, Infallible>));
+    let rest = live(events, epoch, place).take_until(app.ending.cancelled_owned());
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
+    Ok(Sse::new(first.chain(rest)).keep_alive(keep_alive).into_response())
+}
+
+fn live(
+    events: Events,
+    epoch: String,
+    place: OwnedSemaphorePermit,
+) -> impl Stream<Item = Result<SentEvent, Infallible>> {
+    let next = move |(mut events, epoch, place): (Events, String, OwnedSemaphorePermit)| async move {
+        let batch = events.next().await?;
+        let batch: Vec<_> =
+            batch.iter().map(|(number, event)| Ok(sent(event).id(format!("{epoch}-{number}")))).collect();
+        Some((stream::iter(batch), (events, epoch, place)))
+    };
+    stream::unfold((events, epoch, place), next).flatten()
+}
+
+fn hello(epoch: &str) -> SentEvent {
+    SentEvent::default().event("hello").data(json!({ "epoch": epoch, "hz": HZ }).to_string())
+}
+
+fn sent(event: &Event) -> SentEvent {
+    match event.data() {
+        Ok(data) => SentEvent::default().event(event.name()).data(data),
+        Err(error) => {
+            tracing::error!(%error, "an event could not be written");
+            SentEvent::default().comment("lost")
+        }
+    }
+}

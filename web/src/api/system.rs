@@ -1,0 +1,173 @@
+use std::time::SystemTime;
+
+use aide::axum::ApiRouter;
+use aide::axum::routing::get_with;
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse, NoContent, Response};
+use penstock_runner::{BudgetUse, StorageUse};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::problem::{ApiError, ApiResult, Kind};
+use crate::process::{ProcessUse, process_use};
+use crate::router::App;
+use crate::sample::{SampleOffer, offer};
+use crate::session;
+use crate::take::{Sent, small};
+
+/// What this server is, has and bears.
+#[derive(Serialize, JsonSchema)]
+struct System {
+    /// Penstock's version.
+    version: &'static str,
+    /// When it started, RFC 3339 in UTC.
+    started_at: String,
+    /// Seconds since then.
+    uptime_s: f64,
+    /// Another one after every start; the first part of the ids of live events.
+    epoch: String,
+    /// What runs may use, and use.
+    budget: BudgetUse,
+    /// What it takes from clients.
+    limits: SystemLimits,
+    /// What it keeps.
+    storage: StorageUse,
+    /// What its process uses; `null` where the system does not tell.
+    process: Option<ProcessUse>,
+    /// A pipeline to begin with.
+    samples: SampleOffer,
+}
+
+/// What a server takes from clients.
+#[derive(Serialize, JsonSchema)]
+struct SystemLimits {
+    /// Size of a module, in MiB.
+    upload_mib: f64,
+    /// Size of a pipeline document, in KiB.
+    document_kib: u64,
+    /// Memory that one instance of a module may ask for, in MiB.
+    module_memory_mib: u32,
+    /// CPU time that one sample may ask for, in milliseconds.
+    deadline_ms: u32,
+    /// Runs that may wait at a time.
+    runs_queued: u32,
+    /// Live streams at a time.
+    event_streams: u64,
+    /// Connections at a time.
+    connections: u64,
+}
+
+/// Whether one has to sign in, and has.
+#[derive(Serialize, JsonSchema)]
+struct Session {
+    /// Whether this server wants a token.
+    token_required: bool,
+    /// Whether this browser, or this request, may use the API.
+    signed_in: bool,
+}
+
+/// What a browser signs in with.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SignIn {
+    /// The server's token.
+    token: String,
+}
+
+small!(SignIn);
+
+pub(super) fn routes() -> ApiRouter<App> {
+    ApiRouter::new()
+        .api_route(
+            "/system",
+            get_with(system, |op| {
+                op.id("show_system").tag("system").summary("What this server is, has and bears")
+            }),
+        )
+        .api_route(
+            "/schema/pipeline",
+            get_with(schema, |op| {
+                op.id("pipeline_schema").tag("system").summary("JSON Schema of the pipeline document")
+            }),
+        )
+        .api_route(
+            "/session",
+            get_with(session, |op| {
+                op.id("show_session")
+                    .tag("session")
+                    .summary("Whether a token is wanted, and known")
+                    .security_requirement_multi([])
+            })
+            .post_with(sign_in, |op| {
+                op.id("sign_in")
+                    .tag("session")
+                    .summary("Exchange the token for a cookie")
+                    .security_requirement_multi([])
+                    .response::<204, ()>()
+            })
+            .delete_with(sign_out, |op| {
+                op.id("sign_out")
+                    .tag("session")
+                    .summary("Forget the cookie")
+                    .security_requirement_multi([])
+                    .response::<204, ()>()
+            }),
+        )
+}
+
+async fn system(State(app): State<App>) -> ApiResult<Json<System>> {
+    let limits = &app.limits;
+    Ok(Json(System {
+        version: env!("CARGO_PKG_VERSION"),
+        started_at: humantime::format_rfc3339_millis(app.started.at).to_string(),
+        uptime_s: app.started.tick.elapsed().as_secs_f64(),
+        epoch: app.runs.epoch().to_owned(),
+        budget: app.runs.use_now(),
+        limits: SystemLimits {
+            upload_mib: app.modules.module_bytes as f64 / f64::from(1 << 20),
+            document_kib: limits.document_bytes as u64 >> 10,
+            module_memory_mib: app.bounds.instance_memory_mib.get(),
+            deadline_ms: app.bounds.deadline_ms.get(),
+            runs_queued: app.bounds.queued.get(),
+            event_streams: limits.event_streams as u64,
+            connections: limits.connections as u64,
+        },
+        storage: app.runs.storage().await?,
+        process: process_use(),
+        samples: offer(&app.runs).await,
+    }))
+}
+
+async fn schema() -> Json<Value> {
+    Json(penstock_types::schema::schema())
+}
+
+async fn session(State(app): State<App>, headers: HeaderMap) -> Json<Session> {
+    let token_required = app.guard.token().is_some();
+    Json(Session { token_required, signed_in: app.guard.is_signed_in(&headers) })
+}
+
+async fn sign_in(State(app): State<App>, Sent(sign_in): Sent<SignIn>) -> ApiResult<Response> {
+    let Some(token) = app.guard.token() else { return Ok(NoContent.into_response()) };
+    if !token.is(sign_in.token.trim().as_bytes()) {
+        // Whoever guesses is slowed down; whoever knows it is not.
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        return Err(ApiError::new(Kind::SignInNeeded, "that is not this server's token"));
+    }
+    Ok(with_cookie(&session::begin(token, SystemTime::now())))
+}
+
+async fn sign_out() -> Response {
+    with_cookie(&session::end())
+}
+
+fn with_cookie(cookie: &str) -> Response {
+    let mut response = NoContent.into_response();
+    response
+        .headers_mut()
+        .extend(HeaderValue::from_str(cookie).ok().map(|cookie| (header::SET_COOKIE, cookie)));
+    response
+}

@@ -1,0 +1,232 @@
+//! Who may ask: names this server goes by, sites that requests may come from, and the token.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::problem::{ApiError, Kind};
+use crate::session;
+use crate::settings::{ServeSettings, Token};
+
+/// What pages of this server may do: nothing that leaves it, and nothing that somebody wrote into a page.
+const CONTENT_POLICY: &str = "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; \
+    form-action 'self'; frame-ancestors 'none'";
+
+/// What is open to everybody who knows the server's name: its pages, without what they show, and whether it lives.
+const OPEN: [&str; 3] = ["/api/v1/session", "/api/docs", "/health"];
+
+/// Lets requests through that are meant for this server and come from nobody else's page.
+#[derive(Clone, Debug)]
+pub(crate) struct Guard(Arc<Rules>);
+
+#[derive(Debug)]
+struct Rules {
+    hosts: Vec<String>,
+    token: Option<Token>,
+}
+
+impl Guard {
+    pub(crate) fn new(settings: &ServeSettings) -> Self {
+        let hosts = settings.hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+        Self(Arc::new(Rules { hosts, token: settings.token.clone() }))
+    }
+
+    pub(crate) fn token(&self) -> Option<&Token> {
+        self.0.token.as_ref()
+    }
+
+    /// Whether the request proves that its sender knows the token. Everybody does where there is none.
+    pub(crate) fn is_signed_in(&self, headers: &HeaderMap) -> bool {
+        let Some(token) = self.token() else { return true };
+        let bearer = headers.get(header::AUTHORIZATION).and_then(|value| {
+            let (scheme, offered) = value.as_bytes().split_at_checked("Bearer ".len())?;
+            scheme.eq_ignore_ascii_case(b"Bearer ").then_some(offered)
+        });
+        if let Some(offered) = bearer {
+            return token.is(offered);
+        }
+        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+        cookies.into_iter().any(|cookies| session::is_open(token, cookies, SystemTime::now()))
+    }
+
+    fn check(&self, request: &Request) -> Result<(), ApiError> {
+        let headers = request.headers();
+        let host = self.host(request)?;
+        self.check_origin(request.method(), headers, &host)?;
+        let path = request.uri().path();
+        let guarded = path == "/metrics" || path.starts_with("/api/");
+        if guarded && !OPEN.contains(&path) && !self.is_signed_in(headers) {
+            return Err(ApiError::new(
+                Kind::SignInNeeded,
+                "send the server's token as `Authorization: Bearer …`, or sign in with a browser",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A page of a stranger can let its own name point here; it cannot ask for another name than its own.
+    fn host(&self, request: &Request) -> Result<Authority, ApiError> {
+        let mut named = request.headers().get_all(header::HOST).iter();
+        let host = named.next().filter(|_| named.next().is_none());
+        let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+        let Some(host) = host else {
+            return Err(ApiError::new(Kind::BadRequest, "a request names one host in its header `Host`"));
+        };
+        let name = host.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        let known = name == "localhost" || name.parse::<IpAddr>().is_ok() || self.0.hosts.contains(&name);
+        if !known || host.as_str().contains('@') {
+            return Err(ApiError::new(
+                Kind::WrongHost,
+                "ask for it by its address or as `localhost`, or add the name to `hosts` in its configuration",
+            ));
+        }
+        Ok(host)
+    }
+
+    /// A browser says from which page a request comes. Programs do not, and need not.
+    fn check_origin(&self, method: &Method, headers: &HeaderMap, host: &Authority) -> Result<(), ApiError> {
+        let foreign = |what: &str| {
+            Err(ApiError::new(Kind::WrongOrigin, format!("{what}; only pages of this server may do that")))
+        };
+        for origin in headers.get_all(header::ORIGIN) {
+            let page = origin.to_str().ok().and_then(|origin| {
+                origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"))
+            });
+            if !page.is_some_and(|page| page.eq_ignore_ascii_case(host.as_str())) {
+                return foreign("its `Origin` is another one");
+            }
+        }
+        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+        let changes = !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        if changes && site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+            return foreign("it comes from a page of another site");
+        }
+        Ok(())
+    }
+}
+
+/// Turns away what may not come in, and says to browsers what pages may do.
+pub(crate) async fn keep(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let is_api = request.uri().path().starts_with("/api/") || request.uri().path() == "/metrics";
+    let mut response = match guard.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_POLICY));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert("cross-origin-opener-policy", HeaderValue::from_static("same-origin"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    if is_api && !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::StatusCode;
+
+    use penstock_types::config::{GateBounds, RunBounds};
+
+    use super::*;
+    use crate::settings::ServeLimits;
+
+    const TOKEN: &str = "0123456789abcdef";
+
+    fn guard(token: bool) -> Guard {
+        Guard::new(&ServeSettings {
+            listen: "127.0.0.1:7700".parse().unwrap(),
+            token: token.then(|| Token::new(TOKEN).unwrap()),
+            hosts: vec!["Penstock.example".to_owned()],
+            limits: ServeLimits::default(),
+            modules: GateBounds::default(),
+            bounds: RunBounds::default(),
+        })
+    }
+
+    fn answer(guard: &Guard, method: &str, path: &str, headers: &[(&str, &str)]) -> StatusCode {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        match guard.check(&request.body(Body::empty()).unwrap()) {
+            Ok(()) => StatusCode::OK,
+            Err(error) => error.into_response().status(),
+        }
+    }
+
+    #[test]
+    fn it_goes_by_addresses_localhost_and_the_names_it_was_given() {
+        let guard = guard(false);
+        let get = |host: &str| answer(&guard, "GET", "/api/v1/runs", &[("host", host)]);
+        for host in [
+            "127.0.0.1:7700",
+            "localhost:7700",
+            "LOCALHOST",
+            "[::1]:7700",
+            "10.1.2.3",
+            "penstock.example:443",
+        ] {
+            assert_eq!(get(host), StatusCode::OK, "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "x@localhost",
+            "localhost@evil.example",
+        ] {
+            assert_eq!(get(host), StatusCode::MISDIRECTED_REQUEST, "{host}");
+        }
+        assert_eq!(answer(&guard, "GET", "/", &[]), StatusCode::BAD_REQUEST);
+        let two = [("host", "localhost"), ("host", "evil.example")];
+        assert_eq!(answer(&guard, "GET", "/", &two), StatusCode::BAD_REQUEST);
+    }
+
+    #[test]
+    fn pages_of_others_change_nothing_and_read_nothing() {
+        let guard = guard(false);
+        let with = |method: &str, more: &[(&str, &str)]| {
+            answer(&guard, method, "/api/v1/runs", &[&[("host", "localhost:7700")], more].concat())
+        };
+        assert_eq!(with("POST", &[("origin", "http://localhost:7700")]), StatusCode::OK);
+        for origin in ["http://evil.example", "null", "http://localhost", "http://localhost:7701", "file://"]
+        {
+            for method in ["POST", "GET", "DELETE"] {
+                assert_eq!(with(method, &[("origin", origin)]), StatusCode::FORBIDDEN, "{method} {origin}");
+            }
+        }
+        assert_eq!(with("DELETE", &[("sec-fetch-site", "cross-site")]), StatusCode::FORBIDDEN);
+        assert_eq!(with("POST", &[("sec-fetch-site", "same-site")]), StatusCode::FORBIDDEN);
+        // A link on another page leads here.
+        assert_eq!(with("GET", &[("sec-fetch-site", "cross-site")]), StatusCode::OK);
+        assert_eq!(with("POST", &[]), StatusCode::OK);
+    }
+
+    #[test]
+    fn the_token_opens_the_api_and_stands_in_a_header_only() {
+        let guard = guard(true);
+        let get = |path: &str, more: &[(&str, &str)]| {
+            answer(&guard, "GET", path, &[&[("host", "localhost")], more].concat())
+        };
+        let bearer = format!("Bearer {TOKEN}");
+        for path in ["/api/v1/runs", "/metrics", "/api/openapi.json", "/api/nothing"] {
+            assert_eq!(get(path, &[]), StatusCode::UNAUTHORIZED, "{path}");
+            assert_eq!(get(path, &[("authorization", &bearer)]), StatusCode::OK, "{path}");
+            assert_eq!(get(path, &[("authorization", "bearer wrong-wrong-wrong")]), StatusCode::UNAUTHORIZED);
+        }
+        assert_eq!(get(&format!("/api/v1/runs?token={TOKEN}"), &[]), StatusCode::UNAUTHORIZED);
+        for open in ["/", "/runs/new", "/health", "/api/v1/session"] {
+            assert_eq!(get(open, &[]), StatusCode::OK, "{open}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `/metrics`, as Prometheus reads it.
+
+use std::sync::atomic::AtomicU64;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use penstock_runner::{Counts, LiveCounts};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::problem::ApiResult;
+use crate::process::process_use;
+use crate::router::App;
+
+type Labels = Vec<(&'static str, String)>;
+type Values = Family<Labels, Gauge<f64, AtomicU64>>;
+
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Figures of the server and of what is alive, as they are now. Runs that are over are in the history, not here.
+pub(crate) async fn metrics(State(app): State<App>) -> ApiResult<impl IntoResponse> {
+    let counts = app.runs.counts().await?;
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text(&app, &counts)))
+}
+
+fn text(app: &App, counts: &Counts) -> String {
+    let mut registry = Registry::with_prefix("penstock");
+    let runs = Values::default();
+    for (state, count) in &counts.runs {
+        runs.get_or_create(&vec![("state", state.name().to_owned())]).set(*count as f64);
+    }
+    registry.register("runs", "Runs in the history, by state", runs);
+    let samples = Counter::<u64>::default();
+    samples.inc_by(counts.samples);
+    registry.register("samples", "Samples that consumers got since the server started", samples);
+    let failures = Family::<Labels, Counter>::default();
+    for (class, count) in &counts.failures {
+        failures.get_or_create(&vec![("class", class.name().to_owned())]).inc_by(*count);
+    }
+    registry.register(
+        "failed_samples",
+        "Samples that failed since the server started, by whose fault it was",
+        failures,
+    );
+    budget(&mut registry, app);
+    live(&mut registry, &counts.live);
+    let mut text = String::new();
+    if encode(&mut text, &registry).is_err() {
+        text.clear();
+        text.push_str("# EOF\n");
+    }
+    text
+}
+
+fn budget(registry: &mut Registry, app: &App) {
+    let used = app.runs.use_now();
+    let mut gauge = |name: &str, help: &str, value: f64| {
+        let gauge = Gauge::<f64, AtomicU64>::default();
+        gauge.set(value);
+        registry.register(name, help, gauge);
+    };
+    gauge("budget_threads", "Worker threads that all runs may use", f64::from(used.threads));
+    gauge("budget_threads_used", "Worker threads of the runs that are alive", f64::from(used.threads_used));
+    gauge("budget_memory_mebibytes", "Memory that all runs may use", used.memory_mib as f64);
+    gauge("budget_memory_used_mebibytes", "Memory of the runs that are alive", used.memory_mib_used as f64);
+    if let Some(process) = process_use() {
+        gauge("process_cpu_seconds", "CPU time of the server", process.cpu_s);
+        gauge("process_resident_memory_bytes", "Memory of the server", process.rss_bytes as f64);
+        gauge("process_open_files", "Files and connections of the server", process.open_files as f64);
+    }
+}
+
+fn live(registry: &mut Registry, runs: &[LiveCounts]) {
+    let (tasks, failed, times) = (Values::default(), Values::default(), Values::default());
+    let (items, readiness) = (Values::default(), Values::default());
+    let (gets, puts) = (Values::default(), Values::default());
+    for LiveCounts { run, name, snapshot } in runs {
+        let labels = |what: &'static str, id: &str| {
+            vec![("run", run.clone()), ("pipeline", name.clone()), (what, id.to_owned())]
+        };
+        for stage in &snapshot.stages {
+            let labels = labels("stage", &stage.id);
+            tasks.get_or_create(&labels).set(stage.task.num_tasks as f64);
+            failed.get_or_create(&labels).set(stage.task.failed_samples as f64);
+            measured(&times, &labels, stage.task.ave_time_s);
+        }
+        for queue in &snapshot.queues {
+            let labels = labels("queue", &queue.id);
+            items.get_or_create(&labels).set(queue.figures.num_items as f64);
+            measured(&readiness, &labels, queue.figures.readiness);
+            measured(&gets, &labels, queue.figures.ave_get_time_s);
+            measured(&puts, &labels, queue.figures.ave_put_time_s);
+        }
+    }
+    registry.register("stage_tasks", "Tasks of a run that is alive, since its start", tasks);
+    registry.register("stage_failed_samples", "Samples that failed in it, since its start", failed);
+    registry.register_with_unit("stage_task_time", "Mean time of its tasks", Unit::Seconds, times);
+    registry.register(
+        "queue_items",
+        "Items taken from a queue of a run that is alive, since its start",
+        items,
+    );
+    registry.register(
+        "queue_readiness",
+        "Share of time with something in the queue, since the run's start",
+        readiness,
+    );
+    registry.register_with_unit("queue_get_time", "Mean time that a get waited", Unit::Seconds, gets);
+    registry.register_with_unit("queue_put_time", "Mean time that a put waited", Unit::Seconds, puts);
+}
+
+/// What was not measured is not there.
+fn measured(values: &Values, labels: &Labels, value: Option<f64>) {
+    if let Some(value) = value {
+        values.get_or_create(labels).set(value);
+    }
+}

@@ -1,0 +1,64 @@
+//! The pages, as npm built them, out of this binary.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
+use axum::response::{IntoResponse, Response};
+use rust_embed::{EmbeddedFile, RustEmbed};
+
+use crate::problem::{ApiError, Kind};
+
+const INDEX: &str = "index.html";
+const API_PAGE: &str = "api/docs";
+/// Names of files in it hold a digest of their content.
+const ASSETS: &str = "assets/";
+
+#[derive(RustEmbed)]
+#[folder = "ui/dist"]
+struct Files;
+
+/// Answers everything that no other route answers: files by their name, and for what may be a page the one document that
+/// draws all of them.
+pub(crate) async fn page(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+    let path = uri.path().trim_start_matches('/');
+    // The page that shows the API stands among its addresses.
+    if path == "api" || path.starts_with("api/") && path != API_PAGE {
+        return ApiError::not_found("the API has no such address; `/api/openapi.json` lists those it has")
+            .into_response();
+    }
+    if method != Method::GET && method != Method::HEAD {
+        return ApiError::new(Kind::MethodNotAllowed, "pages are only read").into_response();
+    }
+    if let Some(file) = Files::get(path) {
+        return answer(path, file, &headers);
+    }
+    // What has an ending is a file, and there is none of that name.
+    let may_be_page = !path.starts_with(ASSETS) && !path.rsplit('/').next().unwrap_or_default().contains('.');
+    match Files::get(INDEX)
+        .filter(|_| may_be_page || path.starts_with("modules/") || path.starts_with("runs/"))
+    {
+        Some(index) => answer(INDEX, index, &headers),
+        None => ApiError::not_found("there is no such page").into_response(),
+    }
+}
+
+fn answer(path: &str, file: EmbeddedFile, headers: &HeaderMap) -> Response {
+    let digest: String = file.metadata.sha256_hash()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let tag = format!("\"{digest}\"");
+    let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let kept = if path.starts_with(ASSETS) { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let mut response = if is_known {
+        axum::http::StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        let kind = file.metadata.mimetype().to_owned();
+        let mut response = Response::new(Body::from(file.data));
+        if let Ok(kind) = HeaderValue::from_str(&kind) {
+            response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        }
+        response
+    };
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(kept));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}

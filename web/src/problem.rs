@@ -1,0 +1,286 @@
+use std::borrow::Cow;
+
+use aide::OperationOutput;
+use aide::generate::GenContext;
+use aide::openapi::{MediaType, Operation, Response as DocumentedResponse, SchemaObject, StatusCode as Code};
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use penstock_runner::RunsError;
+use penstock_types::fault::SpecFault;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Why a request was not done, as `application/problem+json` (RFC 9457).
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Problem {
+    /// Names the kind of problem; stays the same. A path on this server, e.g. `/problems/invalid-document`.
+    #[serde(rename = "type")]
+    pub kind: Cow<'static, str>,
+    /// The kind in words.
+    pub title: Cow<'static, str>,
+    /// The status of the answer.
+    pub status: u16,
+    /// What was found and what would do.
+    pub detail: String,
+    /// Everything that is wrong with the document that was sent, each at its place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<DocumentFault>,
+}
+
+/// One thing that is wrong with a document.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct DocumentFault {
+    /// Where in the document: a JSON Pointer (RFC 6901); empty for the document itself.
+    pub pointer: String,
+    /// What was found and what would do.
+    pub detail: String,
+}
+
+/// Why a handler does not do what it was asked to.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    problem: Box<Problem>,
+    /// After how many seconds it is worth another try.
+    retry_after_s: Option<u32>,
+}
+
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
+
+/// The kinds of problems that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    BadRequest,
+    SignInNeeded,
+    WrongOrigin,
+    WrongHost,
+    NotFound,
+    MethodNotAllowed,
+    InUse,
+    KeyUsedOtherwise,
+    TooLarge,
+    TooSlow,
+    WrongMediaType,
+    InvalidDocument,
+    Refused,
+    QueueFull,
+    Busy,
+    StoreFailed,
+    StorageFailed,
+    Defect,
+}
+
+impl Kind {
+    /// Its status, the name in its address, and what it is called.
+    pub(crate) fn facts(self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::BadRequest => {
+                (StatusCode::BAD_REQUEST, "/problems/bad-request", "The request cannot be read")
+            }
+            Self::SignInNeeded => {
+                (StatusCode::UNAUTHORIZED, "/problems/sign-in-needed", "This server wants a token")
+            }
+            Self::WrongOrigin => {
+                (StatusCode::FORBIDDEN, "/problems/wrong-origin", "The request comes from another site")
+            }
+            Self::WrongHost => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "/problems/wrong-host",
+                "This server does not go by that name",
+            ),
+            Self::NotFound => (StatusCode::NOT_FOUND, "/problems/not-found", "There is no such thing"),
+            Self::MethodNotAllowed => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "/problems/method-not-allowed",
+                "This address does not take that method",
+            ),
+            Self::InUse => (StatusCode::CONFLICT, "/problems/in-use", "It is still needed"),
+            Self::KeyUsedOtherwise => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "/problems/key-used-otherwise",
+                "The idempotency key belongs to another request",
+            ),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "/problems/too-large", "It is too large"),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "/problems/too-slow", "It did not come in time"),
+            Self::WrongMediaType => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "/problems/wrong-media-type",
+                "The content has another type than is wanted",
+            ),
+            Self::InvalidDocument => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "/problems/invalid-document",
+                "The document cannot be used as written",
+            ),
+            Self::Refused => (StatusCode::UNPROCESSABLE_ENTITY, "/problems/refused", "It will not do"),
+            Self::QueueFull => {
+                (StatusCode::TOO_MANY_REQUESTS, "/problems/queue-full", "Enough runs are waiting")
+            }
+            Self::Busy => {
+                (StatusCode::SERVICE_UNAVAILABLE, "/problems/busy", "The server has too much to do")
+            }
+            Self::StoreFailed => {
+                (StatusCode::BAD_GATEWAY, "/problems/store-failed", "A store cannot be read")
+            }
+            Self::StorageFailed => (
+                StatusCode::INSUFFICIENT_STORAGE,
+                "/problems/storage-failed",
+                "The server cannot read or write its data",
+            ),
+            Self::Defect => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "/problems/defect", "Something is wrong with the server")
+            }
+        }
+    }
+}
+
+impl ApiError {
+    pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        let (status, name, title) = kind.facts();
+        let problem = Problem {
+            kind: name.into(),
+            title: title.into(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            errors: Vec::new(),
+        };
+        Self { problem: Box::new(problem), retry_after_s: None }
+    }
+
+    pub(crate) fn not_found(what: impl Into<String>) -> Self {
+        Self::new(Kind::NotFound, what)
+    }
+
+    pub(crate) fn busy(detail: impl Into<String>, retry_after_s: u32) -> Self {
+        Self { retry_after_s: Some(retry_after_s), ..Self::new(Kind::Busy, detail) }
+    }
+
+    /// A document with faults.
+    pub(crate) fn invalid_document(faults: &[SpecFault]) -> Self {
+        let count = faults.len();
+        let mut error = Self::new(
+            Kind::InvalidDocument,
+            format!("{count} {}", if count == 1 { "fault was found" } else { "faults were found" }),
+        );
+        error.problem.errors = faults.iter().map(DocumentFault::from).collect();
+        error
+    }
+}
+
+impl From<RunsError> for ApiError {
+    fn from(error: RunsError) -> Self {
+        let told = error.to_string();
+        match error {
+            RunsError::Invalid(faults) => Self::invalid_document(&faults),
+            RunsError::NotFound { .. } => Self::not_found(told),
+            RunsError::Refused(_) => Self::new(Kind::Refused, told),
+            RunsError::TooLarge { .. } => Self::new(Kind::TooLarge, told),
+            RunsError::Conflict(_) => Self::new(Kind::InUse, told),
+            RunsError::KeyReused => Self::new(Kind::KeyUsedOtherwise, told),
+            RunsError::QueueFull { .. } => {
+                Self { retry_after_s: Some(30), ..Self::new(Kind::QueueFull, told) }
+            }
+            RunsError::Busy(_) => Self::busy(told, 5),
+            RunsError::Closed => Self::busy(told, 10),
+            RunsError::Storage(..) => {
+                log(&error);
+                Self::new(Kind::StoreFailed, told)
+            }
+            RunsError::History(_) | RunsError::File { .. } => {
+                log(&error);
+                Self::new(Kind::StorageFailed, told)
+            }
+        }
+    }
+}
+
+/// Writes down what the client is not told: where it happened, and why.
+fn log(error: &dyn std::error::Error) {
+    let mut causes = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        causes = format!("{causes}: {error}");
+        cause = error.source();
+    }
+    tracing::error!(error = causes, "a request failed");
+}
+
+impl From<&SpecFault> for DocumentFault {
+    fn from(fault: &SpecFault) -> Self {
+        Self { pointer: fault.pointer.to_string(), detail: fault.message.clone() }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(self.problem)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl OperationOutput for ApiError {
+    type Inner = Problem;
+
+    fn operation_response(ctx: &mut GenContext, _: &mut Operation) -> Option<DocumentedResponse> {
+        let schema = SchemaObject {
+            json_schema: ctx.schema.subschema_for::<Problem>(),
+            example: None,
+            external_docs: None,
+        };
+        let content = MediaType { schema: Some(schema), ..MediaType::default() };
+        Some(DocumentedResponse {
+            description: "Why it was not done.".to_owned(),
+            content: [("application/problem+json".to_owned(), content)].into_iter().collect(),
+            ..DocumentedResponse::default()
+        })
+    }
+
+    fn inferred_responses(
+        ctx: &mut GenContext,
+        operation: &mut Operation,
+    ) -> Vec<(Option<Code>, DocumentedResponse)> {
+        Self::operation_response(ctx, operation).map(|response| (None, response)).into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_types::fault::Pointer;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_problem_tells_all_faults_at_their_places() {
+        let faults =
+            [SpecFault::new(Pointer::ROOT.key("sink"), "found 5"), SpecFault::new(Pointer::ROOT, "is empty")];
+        let problem = serde_json::to_value(ApiError::invalid_document(&faults).problem).unwrap();
+        let expected = json!({
+            "type": "/problems/invalid-document", "title": "The document cannot be used as written", "status": 422,
+            "detail": "2 faults were found",
+            "errors": [{ "pointer": "/sink", "detail": "found 5" }, { "pointer": "", "detail": "is empty" }]
+        });
+        assert_eq!(problem, expected);
+    }
+
+    #[test]
+    fn a_busy_server_says_when_to_come_back_and_a_closed_one_how_to_get_in() {
+        let busy = ApiError::busy("later", 5).into_response();
+        assert_eq!(
+            (busy.status().as_u16(), &busy.headers()["retry-after"]),
+            (503, &HeaderValue::from_static("5"))
+        );
+        assert_eq!(busy.headers()["content-type"], "application/problem+json");
+        let closed = ApiError::new(Kind::SignInNeeded, "no").into_response();
+        assert_eq!(closed.headers()["www-authenticate"], "Bearer");
+    }
+}

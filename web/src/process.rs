@@ -1,0 +1,47 @@
+//! What this process uses, as Linux tells it.
+
+use std::fs;
+
+use rustix::param::page_size;
+use rustix::time::{ClockId, clock_gettime};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What the server's process uses.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub(crate) struct ProcessUse {
+    /// CPU time since its start, in seconds, over all threads.
+    pub(crate) cpu_s: f64,
+    /// Memory that is in use, in bytes.
+    pub(crate) rss_bytes: u64,
+    /// Files and connections that are open.
+    pub(crate) open_files: u64,
+}
+
+/// `None` where the system does not tell.
+pub(crate) fn process_use() -> Option<ProcessUse> {
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
+    // One of them is the folder that is being read.
+    let files = fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1);
+    Some(ProcessUse {
+        cpu_s: cpu.tv_sec as f64 + cpu.tv_nsec as f64 * 1e-9,
+        rss_bytes: pages * page_size() as u64,
+        open_files: files as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_lives_uses_something() {
+        let before = process_use().unwrap();
+        let file = fs::File::open("/dev/null").unwrap();
+        let with = process_use().unwrap();
+        assert!(with.cpu_s > 0.0 && with.rss_bytes > 1 << 20 && with.open_files >= 3);
+        assert!(with.open_files > before.open_files, "{} then {}", before.open_files, with.open_files);
+        drop(file);
+    }
+}

@@ -1,0 +1,107 @@
+//! Every address of the server, and what stands in front of all of them.
+
+use std::sync::Arc;
+
+use aide::axum::ApiRouter;
+use aide::openapi::{OpenApi, SecurityScheme};
+use aide::transform::TransformOpenApi;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Router, middleware};
+use bytes::Bytes;
+use penstock_runner::Runs;
+use penstock_types::config::{GateBounds, RunBounds};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::compression::CompressionLayer;
+use tower_http::trace::TraceLayer;
+
+use crate::guard::{Guard, keep};
+use crate::problem::{ApiError, Kind};
+use crate::settings::{ServeLimits, ServeSettings};
+use crate::{api, metrics, pages};
+
+/// What handlers share.
+#[derive(Clone, Debug)]
+pub(crate) struct App {
+    pub(crate) runs: Runs,
+    pub(crate) guard: Guard,
+    pub(crate) limits: ServeLimits,
+    /// What modules and runs may be; others hold to it, here it is shown.
+    pub(crate) modules: Arc<GateBounds>,
+    pub(crate) bounds: RunBounds,
+    /// Places for streams of live events.
+    pub(crate) streams: Arc<Semaphore>,
+    /// Whether the server is ending: streams end with it.
+    pub(crate) ending: CancellationToken,
+    pub(crate) started: Started,
+}
+
+/// When the server started, by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Started {
+    pub(crate) at: std::time::SystemTime,
+    pub(crate) tick: tokio::time::Instant,
+}
+
+pub(crate) fn router(settings: &ServeSettings, runs: Runs, ending: CancellationToken) -> Router {
+    let guard = Guard::new(settings);
+    let limits = settings.limits;
+    let streams = Arc::new(Semaphore::new(limits.event_streams));
+    let started = Started { at: std::time::SystemTime::now(), tick: tokio::time::Instant::now() };
+    let (modules, bounds) = (Arc::new(settings.modules.clone()), settings.bounds);
+    let app = App { runs, guard: guard.clone(), limits, modules, bounds, streams, ending, started };
+    let (api, document) = documented();
+    let document = Bytes::from(serde_json::to_vec(&document).expect("the API's description is plain JSON"));
+    api.route("/api/openapi.json", get(move || async move { json(document) }))
+        .route("/metrics", get(metrics::metrics))
+        .route("/health", get(|| async { "ok\n" }))
+        .fallback(pages::page)
+        .method_not_allowed_fallback(|| async {
+            ApiError::new(Kind::MethodNotAllowed, "`/api/openapi.json` lists the methods of each address")
+        })
+        .layer(DefaultBodyLimit::disable())
+        .layer(CatchPanicLayer::custom(|_| panicked()))
+        .layer(CompressionLayer::new())
+        .layer(middleware::from_fn_with_state(guard, keep))
+        .layer(TraceLayer::new_for_http())
+        .with_state(app)
+}
+
+/// The API's routes, and what describes them.
+pub(crate) fn documented() -> (Router<App>, OpenApi) {
+    let mut document = OpenApi::default();
+    let router = ApiRouter::new().nest("/api/v1", api::routes()).finish_api_with(&mut document, describe);
+    (router, document)
+}
+
+fn describe(api: TransformOpenApi<'_>) -> TransformOpenApi<'_> {
+    let token = SecurityScheme::Http {
+        scheme: "bearer".to_owned(),
+        bearer_format: None,
+        description: Some(
+            "The server's token. A browser exchanges it for a cookie at `/api/v1/session`.".to_owned(),
+        ),
+        extensions: Default::default(),
+    };
+    api.title("Penstock")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description("Upload stage modules, run pipelines, and see what limits them.")
+        .security_scheme("token", token)
+        .security_requirement("token")
+        .default_response::<ApiError>()
+}
+
+/// A body of JSON that is written already.
+pub(crate) fn json(body: Bytes) -> Response {
+    let mut response = Response::new(axum::body::Body::from(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn panicked() -> Response {
+    ApiError::new(Kind::Defect, "a defect of Penstock; the server's log says more").into_response()
+}

@@ -1,0 +1,137 @@
+//! Connections: how many, how slow, and how they end.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use penstock_runner::Runs;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+use crate::router::router;
+use crate::settings::{ServeError, ServeLimits, ServeSettings};
+use crate::stall::Stalling;
+
+/// Most bytes of a request's head.
+const HEAD_BYTES: usize = 32 << 10;
+/// Most headers of a request.
+const HEADERS: usize = 64;
+/// How long to wait when the machine gives no more connections.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What a connection too many is told.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 5\r\n\
+    content-length: 35\r\nconnection: close\r\n\r\ntoo many connections; try again soon";
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    settings: ServeSettings,
+    app: Router,
+    ending: CancellationToken,
+}
+
+impl Server {
+    /// Listens; answers nothing before [`Self::run`]. Refuses to be open to other machines without a token.
+    pub async fn bind(settings: ServeSettings, runs: Runs) -> Result<Self, ServeError> {
+        settings.check()?;
+        let failed = |source| ServeError::Listen { address: settings.listen, source };
+        let listener = TcpListener::bind(settings.listen).await.map_err(failed)?;
+        let ending = CancellationToken::new();
+        let app = router(&settings, runs, ending.clone());
+        Ok(Self { listener, settings, app, ending })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap_or(self.settings.listen)
+    }
+
+    /// Answers until `end`. Then nobody new comes in, live streams end, and other requests have a moment to finish.
+    pub async fn run(self, end: impl Future<Output = ()>) {
+        let limits = self.settings.limits;
+        let places = Arc::new(Semaphore::new(limits.connections));
+        let open = TaskTracker::new();
+        let mut end = std::pin::pin!(end);
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = &mut end => break,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let place = places.clone().try_acquire_owned().ok();
+                    open.spawn(serve(stream, self.app.clone(), limits, place, self.ending.clone()));
+                }
+                Err(error) => {
+                    // Out of files or of memory; or a client that was gone before it came.
+                    tracing::warn!(%error, "a connection could not be taken");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+        drop(self.listener);
+        self.ending.cancel();
+        open.close();
+        if tokio::time::timeout(limits.drain_time, open.wait()).await.is_err() {
+            tracing::warn!(connections = open.len(), "requests were cut off at the end");
+        }
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    app: Router,
+    limits: ServeLimits,
+    place: Option<OwnedSemaphorePermit>,
+    ending: CancellationToken,
+) {
+    let Some(_place) = place else {
+        // It reads this or it does not.
+        drop(tokio::time::timeout(limits.head_time, stream.write_all(FULL)).await);
+        return;
+    };
+    drop(stream.set_nodelay(true));
+    let answer = move |request: Request<Incoming>| {
+        let app = app.clone();
+        async move { Ok::<Response, Infallible>(answered(app, request.map(Body::new)).await) }
+    };
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.head_time);
+    http.max_headers(HEADERS).max_buf_size(HEAD_BYTES).half_close(false);
+    let io = TokioIo::new(Stalling::new(stream, limits.stall_time));
+    let service = TowerToHyperService::new(tower::service_fn(answer));
+    let connection = http.serve_connection(io, service);
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = ending.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+async fn answered(app: Router, request: Request) -> Response {
+    match app.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}

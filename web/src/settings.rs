@@ -1,0 +1,169 @@
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use penstock_types::config::{GateBounds, RunBounds};
+use subtle::ConstantTimeEq;
+
+/// Fewest characters of a token: what is shorter can be guessed.
+pub const LEAST_TOKEN_CHARACTERS: usize = 16;
+
+/// How a server listens, and to whom.
+#[derive(Clone, Debug)]
+pub struct ServeSettings {
+    /// The address; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// What everybody has to know; `None` trusts whoever reaches it.
+    pub token: Option<Token>,
+    /// Further names that this server goes by, e.g. behind a proxy. `localhost` and addresses are always among them.
+    pub hosts: Vec<String>,
+    /// What it bears.
+    pub limits: ServeLimits,
+    /// What modules may be.
+    pub modules: GateBounds,
+    /// What runs may ask for.
+    pub bounds: RunBounds,
+}
+
+/// What a server bears.
+#[derive(Clone, Copy, Debug)]
+pub struct ServeLimits {
+    /// Connections at a time; more are told to come back.
+    pub connections: usize,
+    /// Streams of live events at a time, out of the connections.
+    pub event_streams: usize,
+    /// The largest document that can be submitted.
+    pub document_bytes: usize,
+    /// The largest request of a trial: samples in it are base64.
+    pub trial_bytes: usize,
+    /// How long a client may take for the head of a request, or leave its connection idle.
+    pub head_time: Duration,
+    /// How long a client may stand still in the middle of sending or reading a body.
+    pub stall_time: Duration,
+    /// How long a client may take to send a document.
+    pub body_time: Duration,
+    /// How long open requests may go on after the server was told to end.
+    pub drain_time: Duration,
+}
+
+/// A secret that opens the API. Never shown.
+#[derive(Clone)]
+pub struct Token(Box<[u8]>);
+
+/// Why a server cannot be started as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Strangers would reach it.
+    #[error(
+        "`{0}` can be reached from other machines, so a token is needed: put one into a file and name it with `--token-file` (or `token_file`), \
+         or listen on 127.0.0.1"
+    )]
+    OpenToStrangers(SocketAddr),
+    /// Such a token can be guessed.
+    #[error(
+        "the token has {found} characters, and {LEAST_TOKEN_CHARACTERS} are needed; `openssl rand -hex 32` makes a good one"
+    )]
+    ShortToken {
+        /// Characters it has.
+        found: usize,
+    },
+    /// It could not be sent in a header.
+    #[error("the token has characters other than visible ASCII; `openssl rand -hex 32` makes a good one")]
+    TokenCharacters,
+    /// The address cannot be had.
+    #[error("cannot listen on `{address}`")]
+    Listen {
+        /// Which one.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Default for ServeLimits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            event_streams: 256,
+            document_bytes: 1 << 20,
+            trial_bytes: 96 << 20,
+            head_time: Duration::from_secs(10),
+            stall_time: Duration::from_secs(20),
+            body_time: Duration::from_secs(30),
+            drain_time: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Token {
+    /// The token as written, without the white space around it.
+    pub fn new(written: &str) -> Result<Self, ServeError> {
+        let written = written.trim();
+        if !written.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(ServeError::TokenCharacters);
+        }
+        if written.len() < LEAST_TOKEN_CHARACTERS {
+            return Err(ServeError::ShortToken { found: written.len() });
+        }
+        Ok(Self(written.as_bytes().into()))
+    }
+
+    /// Whether `offered` is the same, in a time that does not tell how much of it is.
+    pub(crate) fn is(&self, offered: &[u8]) -> bool {
+        self.0.ct_eq(offered).into()
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Token(…)")
+    }
+}
+
+impl ServeSettings {
+    /// Refuses what would let strangers in.
+    pub(crate) fn check(&self) -> Result<(), ServeError> {
+        if self.token.is_none() && !self.listen.ip().is_loopback() {
+            return Err(ServeError::OpenToStrangers(self.listen));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_long_enough_visible_and_never_shown() {
+        assert!(matches!(Token::new(" short \n"), Err(ServeError::ShortToken { found: 5 })));
+        assert!(matches!(Token::new("sixteen or more, with blanks"), Err(ServeError::TokenCharacters)));
+        let token = Token::new("0123456789abcdef\n").unwrap();
+        assert!(token.is(b"0123456789abcdef"));
+        assert!(!token.is(b"0123456789abcdeg") && !token.is(b"0123456789abcde") && !token.is(b""));
+        assert!(!format!("{token:?}").contains("0123"));
+    }
+
+    #[test]
+    fn only_this_machine_may_come_without_a_token() {
+        let settings = |listen: &str, token| ServeSettings {
+            listen: listen.parse().unwrap(),
+            token,
+            hosts: Vec::new(),
+            limits: ServeLimits::default(),
+            modules: GateBounds::default(),
+            bounds: RunBounds::default(),
+        };
+        assert!(settings("127.0.0.1:80", None).check().is_ok());
+        assert!(settings("[::1]:80", None).check().is_ok());
+        for open in ["0.0.0.0:80", "[::]:80", "192.168.1.2:80"] {
+            assert!(settings(open, None).check().is_err(), "{open}");
+            assert!(settings(open, Some(Token::new("0123456789abcdef").unwrap())).check().is_ok());
+        }
+    }
+}

@@ -1,0 +1,282 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+
+import { EventStream, type Connection, type Listener, type Source } from './events'
+import type { LiveSample } from './types'
+
+/** A connection whose server is the test. */
+class FakeSource implements Source {
+  onerror: ((event: Event) => void) | null = null
+  closed = false
+  #listeners = new Map<string, (event: MessageEvent<string>) => void>()
+
+  constructor(readonly address: string) {}
+
+  addEventListener(type: string, listener: (event: MessageEvent<string>) => void): void {
+    this.#listeners.set(type, listener)
+  }
+
+  close(): void {
+    this.closed = true
+  }
+
+  send(type: string, data: unknown, id = ''): void {
+    this.#listeners.get(type)?.(new MessageEvent(type, { data: JSON.stringify(data), lastEventId: id }))
+  }
+
+  hello(epoch = 'e1'): void {
+    this.send('hello', { epoch, hz: 4 })
+  }
+
+  sample(run: string, t1_s: number, id: string): void {
+    this.send('sample', { run, t0_s: t1_s - 0.25, t1_s }, id)
+  }
+
+  fail(): void {
+    this.onerror?.(new Event('error'))
+  }
+}
+
+/** A clock that stands still until it is told. */
+class FakeTimers {
+  now = 0
+  #tasks = new Map<number, { at: number; task: () => void }>()
+  #next = 1
+
+  set = (task: () => void, after_ms: number): number => {
+    this.#tasks.set(this.#next, { at: this.now + after_ms, task })
+    return this.#next++
+  }
+
+  clear = (timer: number): void => {
+    this.#tasks.delete(timer)
+  }
+
+  pass(ms: number): void {
+    const end = this.now + ms
+    for (;;) {
+      const due = [...this.#tasks].filter(([, { at }]) => at <= end).sort((a, b) => a[1].at - b[1].at)[0]
+      if (!due) break
+      this.#tasks.delete(due[0])
+      this.now = due[1].at
+      due[1].task()
+    }
+    this.now = end
+  }
+}
+
+let sources: FakeSource[]
+let timers: FakeTimers
+let connections: Connection[]
+let stream: EventStream
+
+beforeEach(() => {
+  sources = []
+  timers = new FakeTimers()
+  connections = []
+  stream = new EventStream(
+    (address) => {
+      const source = new FakeSource(address)
+      sources.push(source)
+      return source
+    },
+    timers,
+    (connection) => connections.push(connection),
+  )
+})
+
+function newest(): FakeSource {
+  const source = sources.at(-1)
+  if (!source) throw new Error('no connection was made')
+  return source
+}
+
+/** A listener that writes down what it hears. */
+function ear(): Listener & { heard: number[]; refetches: number } {
+  const notes = {
+    heard: [] as number[],
+    refetches: 0,
+    sample: (sample: LiveSample) => void notes.heard.push(sample.t1_s),
+    refetch: () => void notes.refetches++,
+  }
+  return notes
+}
+
+describe('one connection', () => {
+  it('is shared by all who follow, and asks for each run once', () => {
+    stream.follow('b', ear())
+    stream.follow('a', ear())
+    stream.follow('b', ear())
+    stream.follow(null, ear())
+    timers.pass(100)
+    expect(sources.map(({ address }) => address)).toEqual(['/api/v1/events?runs=a%2Cb'])
+  })
+
+  it('is made anew for other runs and closed when nobody follows', () => {
+    const endA = stream.follow('a', ear())
+    timers.pass(100)
+    const endB = stream.follow('b', ear())
+    timers.pass(100)
+    expect(sources.map(({ closed }) => closed)).toEqual([true, false])
+    expect(newest().address).toBe('/api/v1/events?runs=a%2Cb')
+    endA()
+    endB()
+    timers.pass(100)
+    expect(newest().closed).toBe(true)
+    expect(stream.connection).toBe('idle')
+  })
+
+  it('stays when one page leaves and the next follows the same run', () => {
+    const end = stream.follow('a', ear())
+    timers.pass(100)
+    end()
+    stream.follow('a', ear())
+    timers.pass(100)
+    expect(sources).toHaveLength(1)
+    expect(newest().closed).toBe(false)
+  })
+
+  it('tells samples only to those who follow that run', () => {
+    const [a, b] = [ear(), ear()]
+    stream.follow('a', a)
+    stream.follow('b', b)
+    timers.pass(100)
+    newest().hello()
+    newest().sample('a', 1, 'e1-1')
+    newest().sample('b', 2, 'e1-2')
+    expect([a.heard, b.heard]).toEqual([[1], [2]])
+  })
+})
+
+describe('a break', () => {
+  it('goes on from the last id without a refetch when the server is the same', () => {
+    const a = ear()
+    stream.follow('a', a)
+    timers.pass(100)
+    newest().hello()
+    expect(a.refetches).toBe(1)
+    newest().sample('a', 1, 'e1-7')
+    newest().fail()
+    expect(stream.connection).toBe('reconnecting')
+    timers.pass(500)
+    expect(newest().address).toBe('/api/v1/events?runs=a&last=e1-7')
+    newest().hello()
+    newest().sample('a', 1, 'e1-7')
+    newest().sample('a', 1.25, 'e1-8')
+    expect(a.heard).toEqual([1, 1.25])
+    expect(a.refetches).toBe(1)
+    expect(stream.connection).toBe('live')
+  })
+
+  it('refetches after a restart, and hears ids that begin again', () => {
+    const a = ear()
+    stream.follow('a', a)
+    timers.pass(100)
+    newest().hello('e1')
+    newest().sample('a', 90, 'e1-400')
+    newest().fail()
+    timers.pass(500)
+    newest().hello('e2')
+    expect(a.refetches).toBe(2)
+    newest().sample('a', 91, 'e2-1')
+    newest().sample('a', 91.25, 'e2-2')
+    expect(a.heard).toEqual([90, 91, 91.25])
+  })
+
+  it('waits longer each time, ten seconds at most, and starts again after a hello', () => {
+    stream.follow('a', ear())
+    timers.pass(100)
+    const waits: number[] = []
+    for (let turn = 0; turn < 7; turn++) {
+      newest().fail()
+      const made = sources.length
+      const failed = timers.now
+      while (sources.length === made) timers.pass(100)
+      waits.push(timers.now - failed)
+    }
+    expect(waits).toEqual([500, 1000, 2000, 4000, 8000, 10_000, 10_000])
+    newest().hello()
+    newest().fail()
+    timers.pass(500)
+    expect(sources).toHaveLength(9)
+  })
+
+  it('is noticed when the samples of a living run stop without an end', () => {
+    stream.follow('a', ear())
+    timers.pass(100)
+    newest().hello()
+    newest().sample('a', 1, 'e1-1')
+    timers.pass(9_900)
+    expect(stream.connection).toBe('live')
+    timers.pass(200)
+    expect(stream.connection).toBe('reconnecting')
+    expect(sources[0]?.closed).toBe(true)
+  })
+
+  it('is noticed when the pings of a quiet server stop', () => {
+    stream.follow(null, ear())
+    timers.pass(100)
+    newest().hello()
+    for (let pings = 0; pings < 4; pings++) {
+      timers.pass(15_000)
+      newest().send('ping', {})
+    }
+    timers.pass(39_000)
+    expect(stream.connection).toBe('live')
+    timers.pass(2_000)
+    expect(stream.connection).toBe('reconnecting')
+  })
+
+  it('is not suspected where there is nothing to hear: in a list, or behind the end of a run', () => {
+    stream.follow(null, ear())
+    stream.follow('a', ear())
+    timers.pass(100)
+    newest().hello()
+    timers.pass(3_600_000)
+    newest().sample('a', 1, 'e1-1')
+    newest().send('end', { id: 'a' }, 'e1-2')
+    timers.pass(3_600_000)
+    expect(stream.connection).toBe('live')
+    expect(sources).toHaveLength(1)
+  })
+
+  it('lets a connection that was given up say nothing more', () => {
+    const a = ear()
+    stream.follow('a', a)
+    timers.pass(100)
+    const old = newest()
+    old.hello()
+    old.fail()
+    timers.pass(500)
+    old.sample('a', 5, 'e1-9')
+    expect(a.heard).toEqual([])
+  })
+})
+
+describe('what may have been missed', () => {
+  it('is fetched by the run that a gap names, and by no other', () => {
+    const [a, b] = [ear(), ear()]
+    stream.follow('a', a)
+    stream.follow('b', b)
+    timers.pass(100)
+    newest().hello()
+    newest().send('gap', { run: 'b' }, 'e1-3')
+    expect([a.refetches, b.refetches]).toEqual([1, 2])
+  })
+
+  it('is fetched after a pause, and nothing is replayed', () => {
+    const a = ear()
+    stream.follow('a', a)
+    timers.pass(100)
+    newest().hello()
+    newest().sample('a', 1, 'e1-1')
+    stream.pause()
+    expect(newest().closed).toBe(true)
+    timers.pass(120_000)
+    expect(sources).toHaveLength(1)
+    stream.resume()
+    expect(newest().address).toBe('/api/v1/events?runs=a')
+    newest().hello()
+    expect(a.refetches).toBe(2)
+    expect(connections).toEqual(['connecting', 'live', 'paused', 'idle', 'connecting', 'live'])
+  })
+})

@@ -1,0 +1,98 @@
+// Modules, the stores to try them on, and what a browser sends to be checked or run.
+
+import { address, ApiError, get, post, put, readProblem, remove, send } from './client'
+import type {
+  ModuleDetail,
+  ModuleUpload,
+  ModuleVersion,
+  Problem,
+  RunDetail,
+  Session,
+  Store,
+  StoreKeys,
+  TrialReport,
+  TryRequest,
+  Validation,
+} from './types'
+
+const ofName = (name: string) => `/modules/${encodeURIComponent(name)}`
+const ofVersion = (name: string, version: number | string) => `${ofName(name)}/versions/${encodeURIComponent(String(version))}`
+const ofAlias = (name: string, alias: string) => `${ofName(name)}/aliases/${encodeURIComponent(alias)}`
+
+export const registry = {
+  module: (name: string, signal?: AbortSignal) => get<ModuleDetail>(ofName(name), {}, signal),
+  version: (name: string, version: number | string, signal?: AbortSignal) => get<ModuleVersion>(ofVersion(name, version), {}, signal),
+  contentAddress: (name: string, version: number) => address(`${ofVersion(name, version)}/content`),
+  deleteVersion: (name: string, version: number) => remove(ofVersion(name, version)),
+  setAlias: (name: string, alias: string, version: number) => put<ModuleDetail>(ofAlias(name, alias), { version }),
+  deleteAlias: (name: string, alias: string) => remove(ofAlias(name, alias)),
+  tryOut: (name: string, version: number, request: TryRequest) => post<TrialReport>(`${ofVersion(name, version)}/try`, request),
+
+  stores: (signal?: AbortSignal) => get<{ items: Store[] }>('/stores', {}, signal),
+  keys: (store: string, prefix: string, limit: number, signal?: AbortSignal) =>
+    get<StoreKeys>(`/stores/${encodeURIComponent(store)}/keys`, { prefix, limit }, signal),
+}
+
+/** What the server takes as a pipeline document. Text goes as it was typed: no digit of a number is lost, no key is merged. */
+export const documents = {
+  schema: (signal?: AbortSignal) => get<Record<string, unknown>>('/schema/pipeline', {}, signal),
+  openApi: async (signal?: AbortSignal): Promise<Record<string, unknown>> =>
+    (await send('/api/openapi.json', { signal: signal ?? null })).json() as Promise<Record<string, unknown>>,
+  /** A run's document with the modules it ran, as text: to read it as values would cost digits. */
+  specText: async (run: string): Promise<string> => (await send(address(`/runs/${encodeURIComponent(run)}/spec`), {})).text(),
+  validate: (text: string, signal?: AbortSignal) => sendText<Validation>(address('/runs', { validate_only: true }), text, {}, signal),
+  submit: (text: string, key: string, for_s: number | null) =>
+    sendText<RunDetail>(address('/runs', { for_s }), text, { 'idempotency-key': key }),
+}
+
+export const sessions = {
+  session: () => get<Session>('/session'),
+  /** The token goes in the body and nowhere else; the server answers with a cookie that scripts cannot read. */
+  signIn: (token: string) => post<void>('/session', { token }),
+  signOut: () => remove('/session'),
+}
+
+/** A key that no other submission has. `crypto.randomUUID` is missing on plain HTTP away from this machine. */
+export function newKey(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('')
+}
+
+/** Uploads a module. `progress` hears the share that has been sent: `fetch` does not tell it. */
+export function upload(file: File, progress: (share: number) => void, signal: AbortSignal): Promise<ModuleUpload> {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest()
+    request.open('POST', address('/modules'))
+    request.setRequestHeader('content-type', 'application/wasm')
+    request.responseType = 'text'
+    request.upload.onprogress = (event) => {
+      if (event.lengthComputable) progress(event.loaded / event.total)
+    }
+    request.onload = () => {
+      const type = request.getResponseHeader('content-type') ?? ''
+      const response = new Response(request.responseText, {
+        status: request.status,
+        statusText: request.statusText,
+        headers: { 'content-type': type },
+      })
+      if (response.ok) response.json().then((made) => resolve(made as ModuleUpload), reject)
+      else readProblem(response).then((problem) => reject(new ApiError(problem)), reject)
+    }
+    // A server that refuses a large body early may close the connection before all of it was read.
+    request.onerror = () => reject(new ApiError(cutOff))
+    request.onabort = () => reject(new DOMException('The upload was given up', 'AbortError'))
+    signal.addEventListener('abort', () => request.abort(), { once: true })
+    request.send(file)
+  })
+}
+
+const cutOff: Problem = {
+  type: 'about:blank',
+  title: 'The upload broke off',
+  status: 0,
+  detail: 'The connection ended before the server answered: it does not run any more, or the file is larger than it takes.',
+}
+
+async function sendText<T>(url: string, text: string, headers: Record<string, string>, signal?: AbortSignal): Promise<T> {
+  const init = { method: 'POST', headers: { 'content-type': 'application/json', ...headers }, body: text, signal: signal ?? null }
+  return (await (await send(url, init)).json()) as T
+}

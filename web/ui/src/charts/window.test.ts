@@ -1,0 +1,53 @@
+import { describe, expect, it } from 'vitest'
+
+import { rangeOf, stepped, windowOf, zoomTo } from './window'
+
+const read = (text: string, over = false) => windowOf(new URLSearchParams(text), over)
+
+describe('windowOf', () => {
+  it('follows five minutes of a run that lives, and shows one that is over whole', () => {
+    expect(read('')).toEqual({ follow: true, span_s: 300 })
+    expect(read('', true)).toEqual({ follow: true, span_s: null })
+  })
+
+  it('stays where the address puts it', () => {
+    expect(read('from=10&to=70.5')).toEqual({ follow: false, from_s: 10, to_s: 70.5 })
+    expect(read('last=60')).toEqual({ follow: true, span_s: 60 })
+    expect(read('last=all')).toEqual({ follow: true, span_s: null })
+  })
+
+  it('takes nonsense for nothing', () => {
+    for (const text of ['from=70&to=10', 'from=1', 'from=a&to=b', 'from=-5&to=-1', 'last=x', 'last=-3', 'from=&to=']) {
+      expect(read(text), text).toEqual({ follow: true, span_s: 300 })
+    }
+  })
+})
+
+describe('rangeOf', () => {
+  it('ends now while following, and never begins before the run', () => {
+    expect(rangeOf({ follow: true, span_s: 300 }, 1000)).toEqual({ from_s: 700, to_s: 1000 })
+    expect(rangeOf({ follow: true, span_s: 300 }, 42)).toEqual({ from_s: 0, to_s: 42 })
+    expect(rangeOf({ follow: true, span_s: null }, 5000)).toEqual({ from_s: 0, to_s: 5000 })
+  })
+
+  it('has a width even before the first sample', () => {
+    expect(rangeOf({ follow: true, span_s: 300 }, 0)).toEqual({ from_s: 0, to_s: 1 })
+  })
+})
+
+describe('zoomTo', () => {
+  it('is never closer than a second and never outside of the run', () => {
+    expect(zoomTo(10, 10.2, 100)).toEqual({ from_s: 9.6, to_s: 10.6 })
+    expect(zoomTo(-5, 5, 100)).toEqual({ from_s: 0, to_s: 10 })
+    expect(zoomTo(95, 115, 100)).toEqual({ from_s: 80, to_s: 100 })
+    expect(zoomTo(-500, 500, 100)).toEqual({ from_s: 0, to_s: 100 })
+  })
+
+  it('steps by a quarter, halves and doubles', () => {
+    const range = { from_s: 40, to_s: 80 }
+    expect(stepped(range, 'earlier', 200)).toEqual({ from_s: 30, to_s: 70 })
+    expect(stepped(range, 'later', 200)).toEqual({ from_s: 50, to_s: 90 })
+    expect(stepped(range, 'closer', 200)).toEqual({ from_s: 50, to_s: 70 })
+    expect(stepped(range, 'wider', 200)).toEqual({ from_s: 20, to_s: 100 })
+  })
+})

@@ -1,0 +1,86 @@
+// Figures of several whole runs, in rows that belong together.
+
+import type { QueueRecord, RunDetail, StageRecord } from '../api/types'
+import type { Quantity } from '../parts/format'
+import type { Better } from './delta'
+import { namesOfIds } from './specs'
+
+export interface FigureRow {
+  label: string
+  quantity: Quantity | 'count'
+  better: Better
+  values: (number | null)[]
+}
+
+export interface FigureGroup {
+  title: string
+  rows: FigureRow[]
+}
+
+export function figureGroups(runs: readonly RunDetail[]): FigureGroup[] {
+  const row = (label: string, quantity: FigureRow['quantity'], better: Better, of: (run: RunDetail) => number | null): FigureRow => ({
+    label,
+    quantity,
+    better,
+    values: runs.map(of),
+  })
+  const stage = (title: string, quantity: Quantity, of: (stage: StageRecord) => number | null) => ({
+    title,
+    rows: byName(runs, (run) => run.snapshot?.stages ?? [], of).map(([label, values]) => ({ label, quantity, better: 'less' as const, values })),
+  })
+  // Only of the sink's queue more is better: a queue in front of an aggregate, or of a fast stage, is empty and nobody waits.
+  const queue = (title: string, quantity: Quantity, of: (queue: QueueRecord) => number | null) => ({
+    title,
+    rows: byName(runs, (run) => run.snapshot?.queues ?? [], of).map(([label, values]) => ({
+      label,
+      quantity,
+      better: label === 'sink' ? ('more' as const) : null,
+      values,
+    })),
+  })
+  return [
+    {
+      title: 'The whole run',
+      rows: [
+        row('Samples per second', 'rate', 'more', (run) => (run.samples !== null && run.elapsed_s ? run.samples / run.elapsed_s : null)),
+        row('Items per second at the sink', 'rate', 'more', (run) => run.qps),
+        row('Consumer’s wait for an item, mean', 'time', 'less', (run) => run.wait_s),
+        row('Readiness of the sink queue', 'share', 'more', (run) => run.readiness),
+        row('Time the consumer waited', 'share', 'less', (run) => run.snapshot?.queues.at(-1)?.starved ?? null),
+        row('Length', 'time', null, (run) => run.elapsed_s),
+        row('Samples', 'count', null, (run) => run.samples),
+        row('Failed samples', 'count', 'less', (run) => run.failed_samples),
+        row('Threads', 'count', null, (run) => run.threads),
+        row('Memory, MiB', 'count', null, (run) => run.memory_mib),
+      ],
+    },
+    stage('Task time of a stage, mean', 'time', ({ task }) => task.ave_time_s),
+    stage('Task time of a stage, 99th percentile', 'time', ({ task }) => task.p99_time_s),
+    queue('Readiness of the queue at the exit of', 'share', ({ readiness }) => readiness),
+  ]
+    .map(({ title, rows }) => ({ title, rows: rows.filter(({ values }) => values.some((value) => value !== null)) }))
+    .filter(({ rows }) => rows.length > 0)
+}
+
+/** One row for every name in any run, in the order of the runs' pipelines. */
+function byName<T extends { id: string }>(
+  runs: readonly RunDetail[],
+  parts: (run: RunDetail) => T[],
+  of: (part: T) => number | null,
+): [string, (number | null)[]][] {
+  const columns = runs.map((run) => {
+    const all = parts(run)
+    const names = namesOfIds(all.map(({ id }) => id))
+    return new Map(all.map((part, place) => [names[place] as string, of(part)]))
+  })
+  const names: string[] = []
+  for (const column of columns) {
+    let after = -1
+    for (const name of column.keys()) {
+      const there = names.indexOf(name)
+      if (there >= 0) after = there
+      else names.splice((after += 1), 0, name)
+    }
+  }
+  return names.map((name) => [name, columns.map((column) => column.get(name) ?? null)])
+}

@@ -1,0 +1,22 @@
+import { expect, it } from 'vitest'
+
+import { grid, itemsAt, sampleAt } from './overlay'
+
+it('takes at each place what was measured there, and nothing behind the end', () => {
+  const measured = { ends: [1, 2, 3], values: [10, null, 30] }
+  expect(sampleAt(measured, [0.5, 1, 1.5, 2, 2.1, 3, 3.5])).toEqual([10, 10, null, null, 30, 30, null])
+  expect(sampleAt({ ends: [], values: [] }, [1])).toEqual([null])
+})
+
+it('meets the ends of buckets exactly', () => {
+  const ends = grid(60, 600)
+  expect(ends).toHaveLength(600)
+  expect(ends.at(-1)).toBe(60)
+  const values = ends.map((_, place) => place)
+  expect(sampleAt({ ends, values }, ends)).toEqual(values)
+})
+
+it('adds up items, the shorter last bucket included', () => {
+  expect(itemsAt([1, 2, 2.5], [10, null, 4], 0)).toEqual([10, 10, 12])
+  expect(itemsAt([11], [3], 10)).toEqual([3])
+})

@@ -1,0 +1,81 @@
+// Documents of several runs beside each other.
+
+import type { RunSpec } from '../api/types'
+
+export interface SpecRow {
+  /** The way to the value, e.g. `stages`, `preprocess`, `concurrency`. */
+  path: string[]
+  /** The value in each run as JSON; `null` where it is not written. */
+  values: (string | null)[]
+  differs: boolean
+}
+
+/**
+ * One row for every value that stands in any of the documents. Stages are told by their names, not by their places: a stage
+ * put in between changes its own rows and the order, and no others.
+ */
+export function specRows(specs: readonly RunSpec[]): SpecRow[] {
+  const columns = specs.map((spec) => new Map(valuesOf(spec).map(({ path, value }) => [path.join('\0'), { path, value }])))
+  const order: string[] = []
+  for (const column of columns) {
+    let after = -1
+    for (const key of column.keys()) {
+      const there = order.indexOf(key)
+      if (there >= 0) after = there
+      else order.splice((after += 1), 0, key)
+    }
+  }
+  return order.map((key) => {
+    const values = columns.map((column) => column.get(key)?.value ?? null)
+    const { path } = columns.find((column) => column.has(key))?.get(key) as { path: string[] }
+    return { path, values, differs: values.some((value) => value !== values[0]) }
+  })
+}
+
+/** What each stage is called, numbers after those that share a name: `fetch`, `aggregate`, `aggregate 2`. */
+export function stageNames(stages: readonly unknown[]): string[] {
+  const seen = new Map<string, number>()
+  return stages.map((stage) => {
+    const [kind, body] = Object.entries(record(stage) ?? {})[0] ?? ['?', null]
+    const { name, module } = record(body) ?? {}
+    const own = typeof name === 'string' ? name : typeof module === 'string' ? module.replace(/@.*$/, '') : kind
+    const count = (seen.get(own) ?? 0) + 1
+    seen.set(own, count)
+    return count === 1 ? own : `${own} ${count}`
+  })
+}
+
+/** Ids as `4:decode` or `4:decode_queue` without their places, numbered like names of stages. */
+export function namesOfIds(ids: readonly string[]): string[] {
+  const seen = new Map<string, number>()
+  return ids.map((id) => {
+    const own = id.replace(/^\d+:/, '').replace(/_queue$/, '')
+    const count = (seen.get(own) ?? 0) + 1
+    seen.set(own, count)
+    return count === 1 ? own : `${own} ${count}`
+  })
+}
+
+function valuesOf({ document, modules }: RunSpec): { path: string[]; value: string }[] {
+  const { stages, ...rest } = document
+  const list = Array.isArray(stages) ? (stages as unknown[]) : []
+  const names = stageNames(list)
+  const digests = Object.entries(modules).sort(([a], [b]) => Number.parseInt(a) - Number.parseInt(b))
+  const ran = namesOfIds(digests.map(([id]) => id)).map((name, place) => ({ path: ['module that ran', name], value: JSON.stringify(digests[place]?.[1]) }))
+  return [
+    ...flat([], rest),
+    { path: ['stages', 'in order'], value: JSON.stringify(names.join(' → ')) },
+    ...list.flatMap((stage, place) => flat(['stages', names[place] as string], stage)),
+    ...ran,
+  ]
+}
+
+function flat(path: string[], value: unknown): { path: string[]; value: string }[] {
+  const object = record(value)
+  if (!object || (Object.keys(object).length === 0 && path.length > 0)) return [{ path, value: JSON.stringify(value) }]
+  return Object.entries(object).flatMap(([name, part]) => flat([...path, name], part))
+}
+
+function record(value: unknown): Record<string, unknown> | null {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : null
+}

@@ -1,0 +1,51 @@
+// Documents that were begun and not submitted, kept in this browser. One for every run that one began from.
+
+export interface Draft {
+  text: string
+  saved_at: string
+}
+
+const KEY = 'penstock.drafts'
+const MOST = 8
+
+type Storage = Pick<globalThis.Storage, 'getItem' | 'setItem'>
+
+export class Drafts {
+  constructor(private readonly storage: Storage | null) {}
+
+  /** The draft begun from a run, or from nothing with `''`. */
+  get(from: string): Draft | null {
+    return this.#read()[from] ?? null
+  }
+
+  /** Keeps a draft; the oldest go when there are too many. */
+  keep(from: string, text: string, now = new Date()): void {
+    const all = { ...this.#read(), [from]: { text, saved_at: now.toISOString() } }
+    const newest = Object.entries(all).sort(([, a], [, b]) => b.saved_at.localeCompare(a.saved_at))
+    this.#write(Object.fromEntries(newest.slice(0, MOST)))
+  }
+
+  forget(from: string): void {
+    const { [from]: _, ...rest } = this.#read()
+    this.#write(rest)
+  }
+
+  #read(): Record<string, Draft> {
+    try {
+      const all: unknown = JSON.parse(this.storage?.getItem(KEY) ?? '{}')
+      const isDraft = (draft: unknown): draft is Draft =>
+        typeof (draft as Draft | null)?.text === 'string' && typeof (draft as Draft).saved_at === 'string'
+      return Object.fromEntries(Object.entries(all ?? {}).filter((entry): entry is [string, Draft] => isDraft(entry[1])))
+    } catch {
+      return {}
+    }
+  }
+
+  #write(all: Record<string, Draft>): void {
+    try {
+      this.storage?.setItem(KEY, JSON.stringify(all))
+    } catch {
+      // Storage is forbidden or full: the draft lasts as long as the page.
+    }
+  }
+}

@@ -1,0 +1,98 @@
+// What the form does to the document, as changes of its text: whatever is not touched keeps its layout, and undo works.
+
+import type { SyntaxNode, Tree } from '@lezer/common'
+
+import { elementsOf, pointerOf, propertiesOf, segmentsOf, valueAt } from './pointer'
+
+export interface Change {
+  from: number
+  to: number
+  insert: string
+}
+
+/** JSON on one line, with the spaces people put. */
+export function compact(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(compact).join(', ')}]`
+  if (typeof value === 'object' && value !== null) {
+    const parts = Object.entries(value).map(([name, part]) => `${JSON.stringify(name)}: ${compact(part)}`)
+    return parts.length === 0 ? '{}' : `{ ${parts.join(', ')} }`
+  }
+  return JSON.stringify(value)
+}
+
+/**
+ * Sets a value, given as JSON so that no digit of a number is lost; objects on the way to it are made. `null` when something
+ * on the way is no object.
+ */
+export function setValue(tree: Tree, text: string, pointer: string, json: string): Change | null {
+  const found = valueAt(tree, text, pointer)
+  if (found) return { from: found.from, to: found.to, insert: json }
+  const segments = segmentsOf(pointer)
+  if (!segments || segments.length === 0) return null
+  const name = segments.pop() as string
+  const around = pointerOf(segments)
+  const parent = valueAt(tree, text, around)
+  if (!parent) return setValue(tree, text, around, `{ ${JSON.stringify(name)}: ${json} }`)
+  if (parent.name !== 'Object') return null
+  return append(parent, propertiesOf(parent, text).map(({ node }) => node), text, `${JSON.stringify(name)}: ${json}`)
+}
+
+/** What somebody typed into a field for numbers, as JSON: a number as it was typed, anything else as text for the server to refuse. */
+export function typedNumber(text: string): string {
+  const trimmed = text.trim()
+  return /^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$/.test(trimmed) ? trimmed : JSON.stringify(text)
+}
+
+/** Takes a value away, with its key. */
+export function removeValue(tree: Tree, text: string, pointer: string): Change | null {
+  const value = valueAt(tree, text, pointer)
+  if (!value?.parent || value.parent.name === 'JsonText') return null
+  const part = value.parent.name === 'Property' ? value.parent : value
+  const all = siblingsOf(part, text)
+  const place = all.findIndex((each) => each.from === part.from)
+  const before = all[place - 1]
+  const after = all[place + 1]
+  if (before) return { from: before.to, to: part.to, insert: '' }
+  if (after) return { from: part.from, to: after.from, insert: '' }
+  const around = part.parent as SyntaxNode
+  return { from: around.from + 1, to: around.to - 1, insert: '' }
+}
+
+/** Puts an element into an array that is there, before the element `at`, or at its end. */
+export function insertElement(tree: Tree, text: string, pointer: string, at: number, value: unknown): Change | null {
+  const array = valueAt(tree, text, pointer)
+  if (array?.name !== 'Array') return null
+  const all = elementsOf(array)
+  const next = all[at]
+  if (!next) return append(array, all, text, compact(value))
+  const gap = all[at - 1] ? text.slice((all[at - 1] as SyntaxNode).to, next.from) : `,${indentBefore(text, next.from)}`
+  return { from: next.from, to: next.from, insert: compact(value) + gap }
+}
+
+/** Lets an element of an array and the one after it change places. */
+export function swapWithNext(tree: Tree, text: string, pointer: string, at: number): Change[] | null {
+  const array = valueAt(tree, text, pointer)
+  const [one, other] = array?.name === 'Array' ? elementsOf(array).slice(at, at + 2) : []
+  if (!one || !other) return null
+  return [
+    { from: one.from, to: one.to, insert: text.slice(other.from, other.to) },
+    { from: other.from, to: other.to, insert: text.slice(one.from, one.to) },
+  ]
+}
+
+function append(around: SyntaxNode, parts: SyntaxNode[], text: string, insert: string): Change {
+  const last = parts.at(-1)
+  if (last) return { from: last.to, to: last.to, insert: `,${indentBefore(text, last.from)}${insert}` }
+  const isObject = around.name === 'Object'
+  return { from: around.from + 1, to: around.to - 1, insert: isObject ? ` ${insert} ` : insert }
+}
+
+/** What stands between a part and the one before it: a new line and the same indent, or a space. */
+function indentBefore(text: string, from: number): string {
+  return /\n[ \t]*$/.exec(text.slice(0, from))?.[0] ?? ' '
+}
+
+function siblingsOf(part: SyntaxNode, text: string): SyntaxNode[] {
+  const around = part.parent as SyntaxNode
+  return around.name === 'Object' ? propertiesOf(around, text).map(({ node }) => node) : elementsOf(around)
+}

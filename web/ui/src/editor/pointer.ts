@@ -1,0 +1,125 @@
+// Places in the text of a JSON document: RFC 6901 pointers to ranges of characters, and back.
+
+import type { SyntaxNode, Tree } from '@lezer/common'
+
+export interface Range {
+  from: number
+  to: number
+}
+
+/** The names on the way that a pointer describes; `null` when it is none. */
+export function segmentsOf(pointer: string): string[] | null {
+  if (pointer === '') return []
+  if (!pointer.startsWith('/')) return null
+  return pointer
+    .slice(1)
+    .split('/')
+    .map((segment) => segment.replaceAll('~1', '/').replaceAll('~0', '~'))
+}
+
+export function pointerOf(segments: readonly (string | number)[]): string {
+  return segments.map((segment) => `/${String(segment).replaceAll('~', '~0').replaceAll('/', '~1')}`).join('')
+}
+
+/** Whether a pointer leads to `under` or into it. */
+export function isUnder(pointer: string, under: string): boolean {
+  return pointer === under || pointer.startsWith(`${under}/`)
+}
+
+/** The value that a pointer leads to in the text, or `null` when it is not there. */
+export function valueAt(tree: Tree, text: string, pointer: string): SyntaxNode | null {
+  const segments = segmentsOf(pointer)
+  if (segments === null) return null
+  let node = valueIn(tree.topNode)
+  for (const segment of segments) {
+    if (node === null) return null
+    node = childOf(node, text, segment)
+  }
+  return node
+}
+
+/**
+ * The characters to mark for a pointer: exactly the value. For something that is not there, the key of the nearest value
+ * around it that is, or its bracket when it has no key.
+ */
+export function rangeOf(tree: Tree, text: string, pointer: string): Range {
+  const segments = segmentsOf(pointer) ?? []
+  let node = valueIn(tree.topNode)
+  if (node === null) return { from: 0, to: Math.min(1, text.length) }
+  for (const segment of segments) {
+    const child = childOf(node, text, segment)
+    if (child === null) {
+      const key = keyOf(node)
+      return key ? { from: key.from, to: key.to } : { from: node.from, to: Math.min(node.from + 1, node.to) }
+    }
+    node = child
+  }
+  return { from: node.from, to: node.to }
+}
+
+/** Where a character is: the pointer of the innermost value around it; `key` when it is on the name of that value. */
+export function pointerAt(tree: Tree, text: string, position: number): { pointer: string; key: boolean } {
+  let node = tree.resolveInner(position, -1)
+  if (node.name === 'JsonText' || node.name === '⚠') node = tree.resolveInner(position, 1)
+  return { pointer: pointerOf(pathOf(node, text)), key: node.name === 'PropertyName' }
+}
+
+/** The names and places on the way to a node. */
+export function pathOf(node: SyntaxNode, text: string): string[] {
+  const path: string[] = []
+  for (let at: SyntaxNode | null = node; at; at = at.parent) {
+    const { parent, from } = at
+    if (at.name === 'Property') {
+      const name = at.getChild('PropertyName')
+      if (name) path.unshift(nameIn(name, text))
+    } else if (parent?.name === 'Array' && isValue(at)) {
+      path.unshift(String(elementsOf(parent).findIndex((element) => element.from === from)))
+    }
+  }
+  return path
+}
+
+/** The names and values of an object, in the order of the text. */
+export function propertiesOf(object: SyntaxNode, text: string): { name: string; node: SyntaxNode; value: SyntaxNode | null }[] {
+  return object.getChildren('Property').flatMap((node) => {
+    const name = node.getChild('PropertyName')
+    return name ? [{ name: nameIn(name, text), node, value: valueIn(node) }] : []
+  })
+}
+
+export function elementsOf(array: SyntaxNode): SyntaxNode[] {
+  const elements: SyntaxNode[] = []
+  for (let child = array.firstChild; child; child = child.nextSibling) if (isValue(child)) elements.push(child)
+  return elements
+}
+
+/** The name before a value. */
+function keyOf(value: SyntaxNode): SyntaxNode | null {
+  return value.parent?.name === 'Property' ? value.parent.getChild('PropertyName') : null
+}
+
+function childOf(node: SyntaxNode, text: string, segment: string): SyntaxNode | null {
+  // Of two values with one name the last one counts, as everywhere in JSON.
+  if (node.name === 'Object') return propertiesOf(node, text).findLast(({ name }) => name === segment)?.value ?? null
+  if (node.name === 'Array' && /^(0|[1-9][0-9]*)$/.test(segment)) return elementsOf(node)[Number(segment)] ?? null
+  return null
+}
+
+function valueIn(node: SyntaxNode): SyntaxNode | null {
+  for (let child = node.firstChild; child; child = child.nextSibling) if (isValue(child)) return child
+  return null
+}
+
+function isValue({ name }: SyntaxNode): boolean {
+  return ['Object', 'Array', 'String', 'Number', 'True', 'False', 'Null'].includes(name)
+}
+
+function nameIn(node: SyntaxNode, text: string): string {
+  const written = text.slice(node.from, node.to)
+  try {
+    return JSON.parse(written) as string
+  } catch {
+    // Being typed: its quotes are not closed yet.
+    return written.replaceAll('"', '')
+  }
+}

@@ -1,0 +1,42 @@
+import type { ModuleReport } from '../api/types'
+import { asSchema } from './schema'
+
+/** One thing in which a version differs from the one before. */
+export interface Change {
+  what: string
+  added: string[]
+  removed: string[]
+}
+
+/** What of a module's outside changed between two versions: what it gives and takes, never how it does so. */
+export function changes(before: ModuleReport, after: ModuleReport): Change[] {
+  const pairs: [string, string[], string[]][] = [
+    ['exports', before.exports, after.exports],
+    ['imports', before.imports, after.imports],
+    ['wants', before.manifest.wants ?? ['all fields'], after.manifest.wants ?? ['all fields']],
+    ['makes', before.manifest.makes, after.manifest.makes],
+    ['counters', before.manifest.counters, after.manifest.counters],
+    ['params', params(before), params(after)],
+    ['mode', [before.manifest.mode], [after.manifest.mode]],
+    ['own version', [before.manifest.version], [after.manifest.version]],
+    ['kind', [before.kind], [after.kind]],
+  ]
+  return pairs.map(([what, old, now]) => difference(what, old, now)).filter(({ added, removed }) => added.length + removed.length > 0)
+}
+
+function difference(what: string, before: string[], after: string[]): Change {
+  return {
+    what,
+    added: after.filter((name) => !before.includes(name)),
+    removed: before.filter((name) => !after.includes(name)),
+  }
+}
+
+/** Each parameter with everything that is demanded of it: a changed bound counts as a change. */
+function params(report: ModuleReport): string[] {
+  const properties = asSchema(asSchema(report.manifest.params)?.properties) ?? {}
+  return Object.entries(properties).map(([name, value]) => {
+    const { description: _, ...rules } = asSchema(value) ?? {}
+    return `${name} ${JSON.stringify(rules)}`
+  })
+}

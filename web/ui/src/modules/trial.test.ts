@@ -1,0 +1,43 @@
+import { describe as group, expect, it } from 'vitest'
+
+import { base64Of, describe, fieldFor, readParams, recordSamples } from './trial'
+
+it('puts content into the field that the module wants', () => {
+  expect(fieldFor(['audio'], 'file')).toBe('audio')
+  expect(fieldFor(null, 'text')).toBe('text')
+  expect(fieldFor(['caption', 'bytes'], 'file')).toBe('bytes')
+  expect(fieldFor(['caption', 'image'], 'file')).toBe('caption')
+  expect(fieldFor([], 'file')).toBe('bytes')
+})
+
+group('records', () => {
+  it('are lines with a key and fields', () => {
+    expect(recordSamples('{"key":"a","n":1}\n\n{"text":"x"}\n')).toEqual([
+      { key: 'a', fields: { n: 1 } },
+      { key: 'line 3', fields: { text: 'x' } },
+    ])
+  })
+
+  it('say which line is wrong', () => {
+    expect(() => recordSamples('{}\n[1]')).toThrow('line 2: not an object')
+    expect(() => recordSamples('{"a"')).toThrow(/^line 1: /)
+  })
+})
+
+it('takes an object as parameters and nothing else', () => {
+  expect(readParams(' ')).toEqual({ params: {} })
+  expect(readParams('{"size": 4}')).toEqual({ params: { size: 4 } })
+  expect(readParams('[]')).toHaveProperty('fault')
+  expect(readParams('{"size": }')).toHaveProperty('fault')
+})
+
+it('says what a field is', () => {
+  const common = { name: 'field', bytes: 3, digest: '' }
+  expect(describe({ ...common, type: 'tensor', dtype: 'uint8', shape: [1, 1, 3], min: 1, max: 3, mean: 2, nan: 0 })).toBe('tensor uint8 [1, 1, 3]')
+  expect(describe({ ...common, type: 'text', characters: 3, start: 'abc' })).toBe('text, 3 characters')
+  expect(describe({ ...common, type: 'blob' })).toBe('bytes')
+})
+
+it('sends a file as it is', async () => {
+  expect(await base64Of(new Blob([Uint8Array.of(0, 255, 128)]))).toBe('AP+A')
+})

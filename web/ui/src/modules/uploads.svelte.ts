@@ -1,0 +1,86 @@
+import { ApiError, problemOf } from '../api/client'
+import { api } from '../api/endpoints'
+import { registry, upload } from '../api/registry'
+import type { ModuleUpload, Problem } from '../api/types'
+import { bytes } from '../parts/format'
+import { changes, type Change } from './changes'
+
+/** One file on its way to the server, or what became of it. */
+export type Upload = { id: number; name: string; size: number } & (
+  | { stage: 'waiting' }
+  | { stage: 'sending'; share: number }
+  | { stage: 'checked'; made: ModuleUpload; before: number | null; changes: Change[] }
+  | { stage: 'refused'; problem: Problem }
+)
+
+/** Uploads, one at a time. They go on while other pages are looked at. */
+export class Uploads {
+  items = $state.raw<Upload[]>([])
+  /** Grows when the server has a module that it had not. */
+  made = $state(0)
+  #waiting: { id: number; file: File }[] = []
+  #sending: AbortController | null = null
+  #next = 1
+
+  add(files: Iterable<File>): void {
+    for (const file of files) {
+      const id = this.#next++
+      this.items = [{ id, name: file.name, size: file.size, stage: 'waiting' }, ...this.items]
+      this.#waiting.push({ id, file })
+    }
+    if (!this.#sending) void this.#sendAll()
+  }
+
+  /** Takes one from the list; one that is being sent is given up. */
+  dismiss(id: number): void {
+    const item = this.items.find((each) => each.id === id)
+    if (item?.stage === 'sending') this.#sending?.abort()
+    this.#waiting = this.#waiting.filter((each) => each.id !== id)
+    this.items = this.items.filter((each) => each.id !== id)
+  }
+
+  async #sendAll(): Promise<void> {
+    for (let next = this.#waiting.shift(); next; next = this.#waiting.shift()) {
+      const { id, file } = next
+      this.#sending = new AbortController()
+      this.#set(id, { stage: 'sending', share: 0 })
+      try {
+        await checkSize(file)
+        this.#sending.signal.throwIfAborted()
+        const made = await upload(file, (share) => this.#set(id, { stage: 'sending', share }), this.#sending.signal)
+        this.#set(id, { stage: 'checked', made, ...(made.created ? await comparison(made) : { before: null, changes: [] }) })
+        if (made.created) this.made += 1
+      } catch (thrown) {
+        if (!(thrown instanceof DOMException)) this.#set(id, { stage: 'refused', problem: problemOf(thrown) })
+      }
+      this.#sending = null
+    }
+  }
+
+  #set(id: number, state: object): void {
+    this.items = this.items.map((item) => (item.id === id ? ({ id, name: item.name, size: item.size, ...state } as Upload) : item))
+  }
+}
+
+/** Those of this tab. */
+export const uploads = new Uploads()
+
+/** A server that refuses a large body hangs up in the middle of it, and its reason is lost on the way. */
+async function checkSize(file: File): Promise<void> {
+  const { upload_mib } = (await api.system()).limits
+  if (file.size <= upload_mib * 2 ** 20) return
+  const detail = `The file has ${bytes(file.size)}; this server takes at most ${bytes(upload_mib * 2 ** 20)}.`
+  throw new ApiError({ type: 'about:blank', title: 'Too large', status: 413, detail })
+}
+
+/** What changed against the version before. A module that cannot be asked for any more has nothing to tell. */
+async function comparison(made: ModuleUpload): Promise<{ before: number | null; changes: Change[] }> {
+  if (made.previous === null) return { before: null, changes: [] }
+  try {
+    const { versions } = await registry.module(made.name)
+    const before = versions.find(({ version, report }) => version < made.version && report.digest === made.previous)
+    return before ? { before: before.version, changes: changes(before.report, made.report) } : { before: null, changes: [] }
+  } catch {
+    return { before: null, changes: [] }
+  }
+}

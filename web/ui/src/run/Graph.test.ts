@@ -1,0 +1,54 @@
+import { fireEvent, render, screen } from '@testing-library/svelte'
+import { expect, it, vi } from 'vitest'
+
+import type { Metric, QueueRecord, StageRecord } from '../api/types'
+import Graph from './Graph.svelte'
+import type { Step } from './pipeline'
+
+const queue = (id: string) => ({ id, label: `[${id}]`, capacity: 2 }) as QueueRecord
+const steps: Step[] = [
+  { id: '0:source', name: 'source', kind: 'source', stage: null, queue: queue('0:source_queue') },
+  { id: '1:clean', name: 'clean', kind: 'wasm', stage: { id: '1:clean', concurrency: 4 } as StageRecord, queue: queue('1:clean_queue') },
+]
+
+function show(figures: Record<string, number>, onselect = vi.fn(), selected: string | null = null) {
+  render(Graph, {
+    steps,
+    labels: new Map(steps.map(({ id, name }) => [id, name])),
+    read: (id: string, metric: Metric) => figures[`${id} ${metric}`] ?? null,
+    occupancy: () => null,
+    beat: 0,
+    period: 'the last 10 s',
+    selected,
+    onselect,
+  })
+  return onselect
+}
+
+it('tells a stage and its queue in words', () => {
+  show({ '1:clean ave_time_s': 0.0082, '1:clean busy': 0.5, '1:clean_queue readiness': 0.62 })
+  const name = screen.getByRole('button', { name: /wasm clean/ }).getAttribute('aria-label')
+  expect(name?.replaceAll('\u202f', ' ')).toBe('wasm clean, concurrency 4, task time 8.20 ms, slots busy 50 %, its queue is ready 62 %')
+})
+
+it('says a dash where nothing was measured, not zero', () => {
+  show({})
+  const name = screen.getByRole('button', { name: /wasm clean/ }).getAttribute('aria-label')
+  expect(name).toContain('task time –')
+  expect(name).toContain('ready –')
+  expect(name).not.toContain('busy')
+})
+
+it('chooses a stage', async () => {
+  const choose = show({})
+  await fireEvent.click(screen.getByRole('button', { name: /wasm clean/ }))
+  expect(choose).toHaveBeenCalledWith('1:clean')
+})
+
+it('lets the chosen stage go', async () => {
+  const choose = show({}, vi.fn(), '1:clean')
+  const button = screen.getByRole('button', { name: /wasm clean/ })
+  expect(button.getAttribute('aria-pressed')).toBe('true')
+  await fireEvent.click(button)
+  expect(choose).toHaveBeenCalledWith(null)
+})

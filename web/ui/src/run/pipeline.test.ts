@@ -1,0 +1,42 @@
+import { describe, expect, it } from 'vitest'
+
+import type { LiveSample, RunSnapshot } from '../api/types'
+import { labelsOf, recentMean, stepsOf } from './pipeline'
+
+function snapshot(stages: [string, string, string][], queues: string[]): RunSnapshot {
+  return {
+    stages: stages.map(([id, name, kind]) => ({ id, name, kind })),
+    queues: queues.map((id) => ({ id })),
+  } as unknown as RunSnapshot
+}
+
+describe('stepsOf', () => {
+  it('has one step per queue; source and sink are there without a stage', () => {
+    const steps = stepsOf(snapshot([['1:fetch', 'fetch', 'fetch'], ['2:clean', 'clean', 'wasm']], ['0:source_queue', '1:fetch_queue', '2:clean_queue', '3:sink_queue']))
+    expect(steps.map(({ id, name, kind, stage }) => [id, name, kind, stage !== null])).toEqual([
+      ['0:source', 'source', 'source', false],
+      ['1:fetch', 'fetch', 'fetch', true],
+      ['2:clean', 'clean', 'wasm', true],
+      ['3:sink', 'sink', 'sink', false],
+    ])
+  })
+
+  it('tells stages of one name apart by their place', () => {
+    const steps = stepsOf(snapshot([], ['0:source_queue', '1:aggregate_queue', '2:fetch_queue', '3:aggregate_queue']))
+    expect([...labelsOf(steps).values()]).toEqual(['source', '1:aggregate', 'fetch', '3:aggregate'])
+  })
+})
+
+describe('recentMean', () => {
+  const sample = (t0_s: number, t1_s: number, readiness: number | null): LiveSample =>
+    ({ t0_s, t1_s, values: { q: { readiness } } }) as unknown as LiveSample
+
+  it('weighs samples by their length and leaves out what was not measured', () => {
+    expect(recentMean([sample(0, 1, 1), sample(1, 1.5, 0), sample(1.5, 2, null)], 'q', 'readiness')).toBeCloseTo(2 / 3)
+  })
+
+  it('is null when nothing was measured', () => {
+    expect(recentMean([sample(0, 1, null)], 'q', 'readiness')).toBeNull()
+    expect(recentMean([], 'q', 'readiness')).toBeNull()
+  })
+})

@@ -1,0 +1,131 @@
+import { beforeEach, describe, expect, it, vi } from 'vitest'
+
+import type { LiveSample, Series } from '../api/types'
+import type { Window } from '../charts/window'
+import type { RunFeed } from './feed.svelte'
+import { RunSeries } from './series.svelte'
+
+const server = vi.hoisted(() => ({
+  asked: [] as { from_s: number; to_s: number; points: number; metrics: string[] }[],
+  /** How much wider the server makes buckets than it was asked to. */
+  wider: 1,
+  down: false,
+}))
+
+vi.mock('../api/endpoints', () => ({
+  api: {
+    series: async (_: string, query: (typeof server.asked)[0]): Promise<Series> => {
+      server.asked.push(query)
+      if (server.down) throw new Error('down')
+      const bucket_s = ((query.to_s - query.from_s) / query.points) * server.wider
+      const t_s: number[] = []
+      for (let end = query.from_s + bucket_s; end < query.to_s + bucket_s - 1e-9; end += bucket_s) t_s.push(end)
+      const mean = t_s.map(() => 0.5)
+      const column = { id: '1:a_queue', metric: 'readiness' as const, mean, min: mean, max: mean }
+      return { from_s: query.from_s, to_s: t_s.at(-1) ?? query.from_s, bucket_s, t_s, columns: [column], last: 'e-1' }
+    },
+  },
+}))
+
+/** A run whose length and samples are the test's. */
+class FakeFeed {
+  id = 'run'
+  over = false
+  length_s = 0
+  #hear: (sample: LiveSample) => void = () => {}
+
+  elapsed = () => this.length_s
+  onSample = (hear: (sample: LiveSample) => void) => {
+    this.#hear = hear
+    return () => {}
+  }
+  onRefetch = () => () => {}
+
+  /** A live sample at this time, and everything that follows from it. */
+  async reaches(length_s: number): Promise<void> {
+    this.length_s = length_s
+    this.#hear({ t1_s: length_s } as LiveSample)
+    await new Promise((done) => setTimeout(done, 0))
+  }
+}
+
+const FIVE_MINUTES: Window = { follow: true, span_s: 300 }
+let feed: FakeFeed
+let series: RunSeries
+
+/** Questions for the window's figures; those for the overview ask for readiness alone. */
+const asked = () => server.asked.filter(({ metrics }) => metrics.length > 1).map(({ from_s, to_s, points }) => [from_s, to_s, points])
+
+beforeEach(() => {
+  server.asked = []
+  server.wider = 1
+  server.down = false
+  feed = new FakeFeed()
+  series = new RunSeries(feed as unknown as RunFeed)
+  series.start()
+})
+
+describe('following a run', () => {
+  it('asks for the window once, then only for buckets that are complete and new', async () => {
+    feed.length_s = 400.6
+    await series.load(FIVE_MINUTES)
+    for (const length_s of [400.75, 401.1, 401.35, 401.6, 403.2]) await feed.reaches(length_s)
+    expect(asked()).toEqual([[100, 400, 300], [400, 401, 1], [401, 403, 2]])
+    expect([series.table?.t_s[0], series.table?.t_s.at(-1)]).toEqual([104, 403])
+  })
+
+  it('begins when there is a first whole bucket', async () => {
+    await series.load(FIVE_MINUTES)
+    await feed.reaches(0.5)
+    expect(asked()).toEqual([])
+    await feed.reaches(1.25)
+    expect(asked()).toEqual([[0, 1, 1]])
+    expect(series.table?.t_s).toEqual([1])
+  })
+
+  it('does not fetch the window anew with every sample when the server has another width', async () => {
+    server.wider = 2
+    feed.length_s = 400
+    await series.load(FIVE_MINUTES)
+    for (let quarter = 1; quarter <= 40; quarter++) await feed.reaches(400 + quarter / 4)
+    expect(asked().length).toBeLessThanOrEqual(11)
+  })
+
+  it('fetches wider buckets when the whole run outgrows the old ones', async () => {
+    feed.length_s = 399
+    await series.load({ follow: true, span_s: null })
+    expect(series.table?.bucket_s).toBe(1)
+    await feed.reaches(402.5)
+    expect(series.table?.bucket_s).toBe(2)
+    expect(series.table?.t_s.at(-1)).toBe(402)
+  })
+})
+
+describe('a window that stays', () => {
+  it('is fetched once, however long the run goes on', async () => {
+    feed.length_s = 400
+    await series.load({ follow: false, from_s: 10, to_s: 20 })
+    for (const length_s of [401, 402, 403]) await feed.reaches(length_s)
+    expect(asked()).toEqual([[10, 20, 40]])
+  })
+
+  it('takes in the unfinished last bucket of a run that is over', async () => {
+    feed.over = true
+    feed.length_s = 310.4
+    await series.load({ follow: true, span_s: null })
+    expect(asked()).toEqual([[0, 311, 311]])
+  })
+})
+
+it('keeps what it has when the server does not answer, and says so', async () => {
+  feed.length_s = 400
+  await series.load(FIVE_MINUTES)
+  server.down = true
+  await feed.reaches(401.2)
+  expect(series.problem?.detail).toBe('down')
+  expect(series.table?.t_s.at(-1)).toBe(400)
+  server.down = false
+  await feed.reaches(402.2)
+  expect(series.problem).toBeNull()
+  expect(series.table?.t_s.at(-1)).toBe(402)
+})
