@@ -61,7 +61,9 @@ fn objects(out: &Path) -> BTreeMap<String, Vec<u8>> {
     let Ok(entries) = fs::read_dir(out.join("train")) else { return BTreeMap::new() };
     entries
         .map(|entry| entry.unwrap())
-        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, fs::read(entry.path()).unwrap())))
+        .map(|entry| (entry.file_name().into_string().unwrap(), entry.path()))
+        .filter(|(name, _)| !name.starts_with(".penstock-draft-"))
+        .map(|(name, path)| (name, fs::read(path).unwrap()))
         .collect()
 }
 
@@ -247,6 +249,59 @@ fn a_file_of_other_samples_fails_the_run_and_is_left_alone() {
     shown().bind(|| insta::assert_snapshot!(failed.stderr));
     assert_eq!(failed.snapshot().state, RunState::Failed);
     assert!(objects(&out) == before);
+}
+
+#[test]
+fn a_file_of_other_data_under_the_same_keys_fails_the_run_and_is_left_alone() {
+    let (folder, document) = prepared();
+    run(&folder, &document).exits(0);
+    let out = folder.join("out");
+    fs::remove_file(out.join("train/batch-00000049.safetensors")).unwrap();
+    let mut left = objects(&out);
+    left.remove("penstock-files.json");
+    // As many bytes in every text, but others.
+    let text = fs::read_to_string(folder.join("records.ndjson")).unwrap();
+    folder.write("records.ndjson", text.replace('ä', "ö"));
+    let failed = run(&folder, &document).exits(1).stderr;
+    assert!(
+        failed.contains("of this run: its samples have the same keys, but other data; the source's data"),
+        "{failed}"
+    );
+    let mut after = objects(&out);
+    assert_eq!(manifest(&after)["complete"], Value::Null);
+    after.remove("penstock-files.json");
+    assert!(after == left, "{:?}", after.keys());
+}
+
+#[test]
+fn of_two_runs_at_once_both_end_well_if_they_make_the_same_and_else_one() {
+    let (reference, document) = prepared();
+    run(&reference, &document).exits(0);
+    let reference = objects(&reference.join("out"));
+    for other_seed in [5, 6] {
+        let (folder, document) = prepared();
+        let calls = [call(&folder, &document), call(&folder, &document).set(&format!("/seed={other_seed}"))];
+        let [one, other] = calls.each_ref().map(Call::start);
+        let (one, other) = (calls[0].finished(one), calls[1].finished(other));
+        if other_seed == 5 {
+            let counts = [one.exits(0), other.exits(0)].map(|finished| finished.snapshot().files.unwrap());
+            assert_eq!(counts[0].written + counts[1].written, BATCHES);
+            assert_eq!(counts[0].already_there + counts[1].already_there, BATCHES);
+            assert!(objects(&folder.join("out")) == reference);
+        } else {
+            let codes = [one.code, other.code];
+            assert!(
+                matches!(codes, [Some(0), Some(2)] | [Some(2), Some(0)]),
+                "{}{}",
+                one.stderr,
+                other.stderr
+            );
+            let (ended, refused) = if one.code == Some(0) { (one, other) } else { (other, one) };
+            assert!(refused.stderr.contains("holds the files of another pipeline"), "{}", refused.stderr);
+            assert!(refused.stderr.contains("/document/seed: there "), "{}", refused.stderr);
+            assert_eq!(ended.snapshot().files, Some(FilesRecord { written: BATCHES, already_there: 0 }));
+        }
+    }
 }
 
 #[test]

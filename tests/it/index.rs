@@ -1,7 +1,8 @@
 //! `penstock index create`, and runs over what it makes.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::process::Command;
 
 use penstock_runner::Stores;
 use penstock_tests::{Call, Finished, Folder, photos, shown};
@@ -93,6 +94,36 @@ fn an_index_is_put_into_the_store_and_replaces_the_one_there() {
         assert_eq!(finished.stdout, "");
         assert_eq!(finished.stderr, "6 keys of store `data` were written to its object `lists/index.json`\n");
     }
+}
+
+#[test]
+fn a_link_is_followed_and_what_it_leads_to_is_written_whole() {
+    let folder = store();
+    folder.write("lists/index.json", "before");
+    let link = folder.join("link.json");
+    symlink("lists/index.json", &link).unwrap();
+    let before = fs::metadata(&link).unwrap().ino();
+    create(&folder).argument("-o").argument(&link).finish().exits(0);
+    assert!(link.is_symlink());
+    assert_eq!(keys(&fs::read_to_string(folder.join("lists/index.json")).unwrap()).len(), 6);
+    assert_ne!(fs::metadata(&link).unwrap().ino(), before, "it was written in place");
+    assert_eq!(fs::read_dir(folder.join("lists")).unwrap().count(), 1);
+}
+
+#[test]
+fn an_index_that_cannot_be_written_leaves_nothing_behind() {
+    let folder = store();
+    let before = fs::read_dir(folder.join("data")).unwrap().count();
+    let inner = create(&folder).argument("-o").argument(folder.join("data/index.json")).command();
+    // No file can have a byte, as on a disk that is full.
+    let mut limited = Command::new("bash");
+    limited.args(["-c", r#"trap "" XFSZ; ulimit -f 0; exec "$0" "$@""#]);
+    limited.arg(inner.get_program()).args(inner.get_args());
+    let output = limited.output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("data/index.json`: ") && stderr.contains("File too large"), "{stderr}");
+    assert_eq!(fs::read_dir(folder.join("data")).unwrap().count(), before);
 }
 
 #[test]

@@ -3,9 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
+use penstock_s3_server::{Fault, Server, Settings as ServerSettings, Trouble};
 use penstock_tests::{Call, Folder, lines, repository, shown};
 use penstock_types::run::{Disposition, FailureRecord, RunSnapshot, RunState, Window};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 /// Sleeps of which a fifth fails, the same ones whenever it is run.
@@ -123,6 +127,100 @@ fn a_folder_that_holds_a_run_is_refused_and_left_alone() {
     let refused = Call::run(&document).out(&out).finish().exits(2);
     shown().bind(|| insta::assert_snapshot!(refused.stderr));
     assert_eq!(fs::read_to_string(out.join("snapshot.json")).unwrap(), before);
+}
+
+#[test]
+fn of_two_runs_that_begin_in_a_folder_at_once_one_gets_it() {
+    for _again in 0..5 {
+        let folder = Folder::new();
+        let document = folder.document(&json!({ "source": { "range": { "count": 3 } } }));
+        let call = Call::run(&document).out(&folder.join("out")).argument("--quiet");
+        let children = [call.start(), call.start()];
+        let [one, other] = children.map(|child| call.finished(child));
+        let codes = [one.code, other.code];
+        assert!(matches!(codes, [Some(0), Some(2)] | [Some(2), Some(0)]), "{}{}", one.stderr, other.stderr);
+        let refused = format!("{}{}", one.stderr, other.stderr);
+        assert!(refused.ends_with("already holds a run; choose another folder or remove it\n"), "{refused}");
+        assert_eq!(one.snapshot().ledger.total.delivered, 3);
+    }
+}
+
+/// Five samples that fail and then many that take their time.
+fn failing_first(folder: &Folder) -> Value {
+    let keys: Vec<String> =
+        (0..500).map(|number| format!("{}{number}", if number < 5 { "bad" } else { "good" })).collect();
+    folder.records(keys.iter().map(String::as_str));
+    json!({
+        "threads": 1, "interval_s": 0.1,
+        "source": { "records": { "store": "here", "key": "records.ndjson" } },
+        "stages": [
+            { "wasm": { "module": "guest", "params": { "how": "failed-on-bad" }, "on_error": "dead_letter" } },
+            { "sleep": { "mean_ms": 100 } }
+        ]
+    })
+}
+
+#[test]
+fn what_failed_is_on_the_disk_with_the_next_window_and_outlives_a_kill() {
+    let folder = Folder::new();
+    let document = folder.document(&failing_first(&folder));
+    let out = folder.join("out");
+    let call = Call::run(&document).store("here", folder.path()).module("guest", "guest-misbehaving");
+    let call = call.out(&out).argument("--quiet");
+    let mut child = call.start();
+    let windows = || -> Vec<Window> {
+        let text = fs::read_to_string(out.join("windows.ndjson")).unwrap_or_default();
+        // The last line may be half of one.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let failed =
+        |windows: &[Window]| windows.iter().map(|window| window.stages[0].task.failed_samples).sum::<u64>();
+    // One more than the one that counts them, for a failure is counted before it is written.
+    while failed(windows().split_last().map_or(&[], |(_, before)| before)) < 5 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+        sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    call.finished(child);
+    let letters: Vec<Value> = lines(&out.join("dead_letters.ndjson"));
+    let errors: Vec<FailureRecord> = lines(&out.join("errors.ndjson"));
+    assert_eq!((letters.len(), errors.len()), (5, 5));
+}
+
+#[test]
+fn what_failed_outlives_a_second_ctrl_c() {
+    let server = Server::start(ServerSettings::default()).unwrap();
+    server.inject(Fault::on("safetensors", Trouble::Hang));
+    let folder = Folder::new();
+    let mut document = failing_first(&folder);
+    // No window comes before the end; the stop waits for a batch that is never written.
+    document["interval_s"] = json!(600);
+    document["stages"][0]["wasm"]["order"] = json!("input");
+    document["stages"][1] = json!({ "aggregate": { "size": 1 } });
+    document["stages"].as_array_mut().unwrap().push(json!({ "collate": {} }));
+    document["consumer"] = json!({ "files": { "store": "out", "prefix": "train" } });
+    let document = folder.document(&document);
+    let bucket = json!({
+        "aws_access_key_id": "penstock-test", "aws_secret_access_key": "penstock-test-secret",
+        "bucket_name": "data", "endpoint_url": server.endpoint()
+    });
+    let bucket = folder.write("bucket.json", bucket.to_string());
+    let out = folder.join("out");
+    let call = Call::run(&document).store("here", folder.path()).store("out", &bucket).out(&out);
+    let call = call.module("guest", "guest-misbehaving").argument("--quiet");
+    let child = call.start();
+    while !server.seen().iter().any(|seen| seen.key.ends_with("batch-00000000.safetensors")) {
+        sleep(Duration::from_millis(5));
+    }
+    for _twice in 0..2 {
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        sleep(Duration::from_millis(200));
+    }
+    call.finished(child).exits(130);
+    assert!(!out.join("snapshot.json").exists(), "it ended in good order");
+    let letters: Vec<Value> = lines(&out.join("dead_letters.ndjson"));
+    assert_eq!(letters.len(), 5);
 }
 
 #[test]

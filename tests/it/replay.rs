@@ -145,6 +145,72 @@ fn a_module_that_takes_batches_gets_batches_of_the_size_it_had() {
 }
 
 #[test]
+fn letters_that_do_not_fill_a_batch_are_tried_although_the_pipeline_drops_such_batches() {
+    let folder = Folder::new();
+    let stages = json!([
+        { "aggregate": { "size": 3, "drop_last": true } },
+        { "wasm": { "module": "guest", "on_error": "dead_letter" } }
+    ]);
+    let run = guest_run(&folder, &stages, "guest-batch", &["a", "trap", "b", "c"]);
+    let path = run.join("dead_letters.ndjson");
+    let text = fs::read_to_string(&path).unwrap();
+    for (key, still_failing) in [("a", 0), ("trap", 1)] {
+        let only: Vec<&str> =
+            text.lines().filter(|line| line.contains(&format!(r#""key":"{key}""#))).collect();
+        fs::write(&path, only.join("\n")).unwrap();
+        let finished = replay(&run).module("guest", "guest-batch").json().finish().exits(0);
+        let stage = &report(&finished)["stages"][0];
+        assert_eq!((&stage["letters"], &stage["left"]), (&json!(1), &json!(0)));
+        assert_eq!(stage["still_failing"], json!(still_failing), "{key}");
+        assert_eq!(stage["mended"], json!(1 - still_failing), "{key}");
+        assert_eq!(stage["snapshot"]["stages"][1]["task"]["num_tasks"], json!(1));
+    }
+}
+
+#[test]
+fn samples_that_fail_before_their_stage_are_not_counted_to_it() {
+    let folder = Folder::new();
+    let stages = json!([
+        { "aggregate": { "size": 2 } },
+        { "collate": { "on_error": "fail" } },
+        { "sleep": { "mean_ms": 0, "name": "unlucky", "fail_rate": 1.0, "on_error": "dead_letter" } }
+    ]);
+    let run = guest_run(&folder, &stages, "guest-batch", &["a", "b", "c", "d"]);
+    let path = run.join("dead_letters.ndjson");
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(text.lines().count(), 4);
+    // The collate of the replay takes only one of two that differ.
+    let mut two = text.lines().take(2);
+    let (first, second) = (two.next().unwrap(), two.next().unwrap());
+    let second = second.replace(r#""fields":[]"#, r#""fields":[{"name":"y","value":{"int":1}}]"#);
+    fs::write(&path, [first, &second].join("\n")).unwrap();
+    let finished = replay(&run).json().finish().exits(0);
+    let stage = &report(&finished)["stages"][0];
+    assert_eq!((&stage["letters"], &stage["still_failing"]), (&json!(2), &json!(1)));
+    assert_eq!((&stage["mended"], &stage["left"]), (&json!(0), &json!(1)));
+}
+
+#[test]
+fn letters_of_a_collate_are_told_and_not_mended_by_being_alone() {
+    let folder = Folder::new();
+    folder.write("records.ndjson", "{\"x\": 1}\n{\"x\": 2}\n{\"x\": \"three\"}\n");
+    let document = folder.document(&json!({
+        "source": { "records": { "store": "here", "key": "records.ndjson" } },
+        "stages": [{ "aggregate": { "size": 3 } }, { "collate": { "on_error": "dead_letter" } }]
+    }));
+    let run = folder.join("run");
+    Call::run(&document).store("here", folder.path()).out(&run).argument("--quiet").finish().exits(0);
+    let finished = replay(&run).finish().exits(1);
+    shown().bind(|| {
+        insta::assert_snapshot!(finished.stderr, @r"
+        1 line of the dead letters cannot be replayed:
+          line 1 failed in `2:collate` for being unlike the rest of its batch, which cannot be tried without the rest; mend a stage before it and run the pipeline again
+        ");
+        insta::assert_snapshot!(finished.stdout, @"nothing to replay");
+    });
+}
+
+#[test]
 fn lines_that_are_no_letters_are_told_and_the_rest_is_replayed() {
     let folder = Folder::new();
     let stages = json!([

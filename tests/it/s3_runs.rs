@@ -1,14 +1,18 @@
 //! Runs over buckets: the same samples, and the same bytes, as over the folder they were copied from.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use penstock_runner::Stores;
 use penstock_s3_server::{Fault, Rclone, Server, Settings, Trouble};
 use penstock_tests::{Call, Folder, lines, photos};
 use penstock_types::config::DatasetConfig;
-use penstock_types::run::FailureRecord;
+use penstock_types::run::{FailureRecord, RunSnapshot};
 use serde_json::{Value, json};
 
 use crate::photos::{batches_of, in_input_order};
@@ -40,7 +44,7 @@ fn files(folder: &Path, prefix: &str) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// The file of seed 004, for a server of ours.
+/// The configuration of a data set, for a server of ours.
 fn dataset(server: &Server) -> Value {
     json!({
         "aws_access_key_id": "penstock-test",
@@ -214,4 +218,53 @@ fn a_wrong_secret_is_told_and_shown_nowhere() {
     let mut shown = vec![finished.stdout, finished.stderr];
     shown.extend(fs::read_dir(&out).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap()));
     assert!(shown.iter().all(|text| !text.contains("CanaryOfTheSecretKey")));
+}
+
+/// Says that there is nothing to whoever asks, and counts them.
+fn metadata_service() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    std::thread::Builder::new()
+        .name("metadata service".to_owned())
+        .spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                count.fetch_add(1, Ordering::Relaxed);
+                stream.read(&mut [0; 4096]).unwrap_or_default();
+                stream
+                    .write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    .unwrap_or_default();
+            }
+        })
+        .unwrap();
+    (address, asked)
+}
+
+#[test]
+fn a_region_that_cannot_be_found_is_looked_for_once() {
+    let asked_for = |samples: usize| {
+        let folder = Folder::new();
+        let keys: Vec<String> = (0..samples).map(|number| format!("{number}.txt")).collect();
+        folder.records(keys.iter().map(String::as_str));
+        let document = folder.document(&json!({
+            "source": { "records": { "store": "here", "key": "records.ndjson" } },
+            "stages": [{ "fetch": { "store": "far", "concurrency": 4 } }]
+        }));
+        let (service, asked) = metadata_service();
+        let call = Call::run(&document).store("here", folder.path());
+        let mut command = call.argument("--store").argument("far=s3://far").argument("--json").command();
+        command.env_clear().env("HOME", folder.path());
+        let output = command.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", service).output().unwrap();
+        let snapshot: RunSnapshot = serde_json::from_slice(&output.stdout).unwrap();
+        let group = &snapshot.failures[0];
+        assert_eq!((snapshot.failures.len(), group.count), (1, samples as u64));
+        let expected = "failed: no region is known; name it in the store's settings or in AWS_REGION";
+        assert!(group.message.ends_with(expected), "{}", group.message);
+        asked.load(Ordering::Relaxed)
+    };
+    let once = asked_for(1);
+    assert!(once > 0);
+    assert_eq!(asked_for(6), once);
 }

@@ -1,40 +1,59 @@
 use std::io;
 use std::process;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use penstock_engine::running::{RunHandle, StopReason};
+use penstock_runner::{OutputFolder, Run};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::STOPPED;
+
+/// How long the second Ctrl-C waits for what failed so far to be written down: the disk may be what hangs.
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// Ctrl-C: the first one stops the run and any that follows, the second one ends the process, whatever it waits for.
 pub(crate) struct Interrupts {
     run: Sender<RunHandle>,
+    /// Of the run, and of all that follow.
+    output: Arc<OnceLock<Arc<OutputFolder>>>,
 }
 
 impl Interrupts {
     /// Listens from now on; an interrupt that comes before the run is kept for it.
     pub(crate) fn listen(runtime: &Runtime) -> io::Result<Self> {
         let (run, runs) = mpsc::channel::<RunHandle>();
+        let output: Arc<OnceLock<Arc<OutputFolder>>> = Arc::default();
+        let begun = output.clone();
         let _context = runtime.enter();
         let mut interrupts = signal(SignalKind::interrupt())?;
         runtime.spawn(async move {
             interrupts.recv().await;
-            let stopped = tokio::task::spawn_blocking(move || {
+            let stopped = spawn_blocking(move || {
                 runs.into_iter().for_each(|run| run.stop(StopReason::Asked));
             });
             interrupts.recv().await;
             drop(stopped);
+            if let Some(output) = begun.get().cloned() {
+                // In time or not, the process ends.
+                timeout(FLUSH, spawn_blocking(move || output.flush())).await.ok();
+            }
             end();
         });
-        Ok(Self { run })
+        Ok(Self { run, output })
     }
 
-    /// Lets an interrupt stop this run, too; the runs before it are over.
-    pub(crate) fn stop(&self, run: RunHandle) {
+    /// Lets an interrupt stop this run, too; the runs before it are over, and had the same output.
+    pub(crate) fn stop(&self, run: &Run) {
+        if let Some(output) = run.output() {
+            self.output.get_or_init(|| output);
+        }
         // Nobody listens any more only when the process is about to end.
-        self.run.send(run).unwrap_or_default();
+        self.run.send(run.handle()).unwrap_or_default();
     }
 }
 

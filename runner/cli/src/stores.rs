@@ -65,7 +65,7 @@ pub(crate) fn open(args: &StoreArgs, config: &Config) -> Result<Stores> {
             Meant::Store(store) => stores.add(name, &store),
             Meant::Dataset(dataset) => stores.add_dataset(name, &dataset),
         };
-        opened.map_err(|fault| wrong(fault.to_string()))?;
+        opened.map_err(|fault| wrong(with_cause(&fault)))?;
     }
     Ok(stores)
 }

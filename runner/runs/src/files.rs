@@ -3,8 +3,11 @@
 //! Beside the batches lies a manifest, `PREFIX/penstock-files.json`: what made them (the document less what cannot change
 //! a byte, with modules by digest) and, once a run has come to its end, how many there are: `complete`. A second run with the same
 //! manifest and a fixed order goes through all of its data again, but writes only the batches that are missing; of those that are there
-//! it reads the header and compares it with what it would have written. Anything else in the folder is refused before the
-//! run, and nothing is ever overwritten.
+//! it reads the header, which has a digest of the data, and compares it with what it would have written. Anything else in the
+//! folder is refused before the run.
+//!
+//! No batch is ever overwritten: each is put as a new object, and one that has come meanwhile is compared as if it had been
+//! there before. Of two runs that begin at once, both end well if they make the same, and else at most one.
 
 mod batch;
 mod consumer;
@@ -103,33 +106,41 @@ impl Place {
 
     /// Looks at what is there, refuses what must not be, and writes the manifest if it is not there yet.
     pub(crate) async fn open(self, plan: &FilesPlan) -> Result<Opened, FilesError> {
-        let (there, has_manifest) = self.look().await?;
-        let mut manifest = Manifest::of(plan);
-        if has_manifest {
-            let found = self.read_manifest().await?;
-            let differences = differences(found.recipe(), manifest.recipe());
-            if differences.is_empty() {
-                manifest = found;
-            } else if !there.is_empty() {
-                return Err(FilesError::Another { place: self.to_string(), differences });
+        let own = Manifest::of(plan);
+        let (mut there, mut has_manifest) = self.look().await?;
+        let is_free = !has_manifest && there.is_empty();
+        if is_free {
+            if self.store.put_new(self.key(Manifest::NAME), own.bytes()).await? {
+                return Ok(Opened { place: self, manifest: own, there });
             }
-        } else if let Some(first) = there.first() {
+            // Another run came first and is at work: what it makes counts, although no batch may be there yet.
+            (there, has_manifest) = self.look().await?;
+        }
+        if let Some(first) = there.first().filter(|_| !has_manifest) {
             let what = format!(
                 "but no `{}` that would tell what made it; perhaps something else has written it",
                 Manifest::NAME
             );
             return Err(FilesError::Foreign { place: self.to_string(), name: batch_name(*first), what });
         }
+        let found = self.read_manifest().await?;
+        let differences = differences(found.recipe(), own.recipe());
+        let is_another = !differences.is_empty();
+        if is_another && (is_free || !there.is_empty()) {
+            return Err(FilesError::Another { place: self.to_string(), differences });
+        }
         if !there.is_empty() && !plan.unordered.is_empty() {
             let unordered = plan.unordered.clone();
             return Err(FilesError::Unordered { place: self.to_string(), files: there.len(), unordered });
         }
+        let mut manifest = if is_another { own } else { found };
         // Readers trust the mark, so that it goes while batches that it counts are missing.
-        let is_marked = manifest.complete().is_some();
-        if is_marked && manifest.complete().map(|complete| complete.batches) != Some(there.len() as u64) {
+        let is_marked_wrongly =
+            manifest.complete().is_some_and(|complete| complete.batches != there.len() as u64);
+        if is_marked_wrongly {
             manifest.set_complete(None);
         }
-        if !has_manifest || is_marked != manifest.complete().is_some() || there.is_empty() {
+        if is_another || is_marked_wrongly {
             self.store.put(self.key(Manifest::NAME), manifest.bytes()).await?;
         }
         Ok(Opened { place: self, manifest, there })

@@ -27,7 +27,7 @@ pub struct OutputFolder {
     /// `None` where failures are kept elsewhere.
     errors: Option<Lines>,
     dead_letters: Lines,
-    /// Whether the folder could be made, where that waits for the first dead letter.
+    /// Whether the folder could be made, once that was tried; where only dead letters are kept, that waits for the first one.
     made: OnceLock<Result<(), OutputError>>,
     /// The first thing that could not be written.
     broken: OnceLock<OutputError>,
@@ -94,9 +94,10 @@ impl OutputFolder {
         Ok(Self { windows: None, errors: None, ..Self::at(folder, document)? })
     }
 
-    /// Makes the folder and writes the document into it.
+    /// Makes the folder and writes the document into it, once for all runs of a replay. Of several that begin there at once,
+    /// one gets it.
     pub(crate) fn begin(&self) -> Result<(), OutputError> {
-        if self.is_for_letters() {
+        if self.windows.is_none() && self.errors.is_none() {
             return Ok(());
         }
         self.make()?;
@@ -104,15 +105,26 @@ impl OutputFolder {
     }
 
     fn make(&self) -> Result<(), OutputError> {
+        self.made.get_or_init(|| self.write_spec()).clone()
+    }
+
+    fn write_spec(&self) -> Result<(), OutputError> {
         fs::create_dir_all(&self.folder).map_err(|error| write_error(&self.folder, error))?;
-        self.write_whole(SPEC, &self.document)
+        let path = self.folder.join(SPEC);
+        let mut file = File::create_new(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => OutputError::Taken(self.folder.clone()),
+            _ => write_error(&path, error),
+        })?;
+        pretty(&self.document).and_then(|text| file.write_all(&text)).map_err(|error| {
+            // Nobody has it, then.
+            fs::remove_file(&path).ok();
+            write_error(&path, error)
+        })
     }
 
-    fn is_for_letters(&self) -> bool {
-        self.windows.is_none() && self.errors.is_none()
-    }
-
+    /// Writes a window, and before it all failures so far: they would be lost with a process that is killed.
     pub(crate) fn write_window(&self, window: &Window) {
+        self.flush();
         if let Some(windows) = &self.windows {
             // Somebody may follow the file, and there are few of them.
             self.note(windows.write(window).and_then(|()| windows.flush()));
@@ -124,10 +136,8 @@ impl OutputFolder {
             self.note(errors.write(&failure.record));
         }
         if let (Some(sample), Some(stage)) = (failure.dead_letter(), stage) {
-            let is_made =
-                || if self.is_for_letters() { self.made.get_or_init(|| self.make()).clone() } else { Ok(()) };
             let letter = DeadLetter::new(&failure.record, stage, sample);
-            self.note(is_made().and_then(|()| self.dead_letters.write(&letter)));
+            self.note(self.make().and_then(|()| self.dead_letters.write(&letter)));
         }
     }
 
@@ -136,10 +146,15 @@ impl OutputFolder {
         if self.windows.is_some() {
             self.note(self.write_whole(SNAPSHOT, snapshot));
         }
+        self.flush();
+        self.broken.get().cloned().map_or(Ok(()), Err)
+    }
+
+    /// Writes everything still in buffers.
+    pub fn flush(&self) {
         for lines in self.windows.iter().chain(&self.errors).chain([&self.dead_letters]) {
             self.note(lines.flush());
         }
-        self.broken.get().cloned().map_or(Ok(()), Err)
     }
 
     /// Writes what a replay came to.
@@ -161,13 +176,23 @@ impl OutputFolder {
     fn write_whole(&self, name: &str, content: &impl Serialize) -> Result<(), OutputError> {
         let (path, part) = (self.folder.join(name), self.folder.join(format!("{name}.part")));
         let write = || -> io::Result<()> {
-            let mut text = serde_json::to_vec_pretty(content)?;
-            text.push(b'\n');
-            fs::write(&part, text)?;
+            let mut file = File::create(&part)?;
+            file.write_all(&pretty(content)?)?;
+            file.sync_all()?;
             fs::rename(&part, &path)
         };
-        write().map_err(|error| write_error(&path, error))
+        write().map_err(|error| {
+            // What made the write fail is what the caller has to hear.
+            fs::remove_file(&part).ok();
+            write_error(&path, error)
+        })
     }
+}
+
+fn pretty(content: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(content)?;
+    text.push(b'\n');
+    Ok(text)
 }
 
 impl Lines {

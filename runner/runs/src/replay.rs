@@ -66,14 +66,17 @@ enum Input {
 impl StageReplay {
     /// What a run over `letters` came to.
     pub fn of(letters: &StageLetters, snapshot: RunSnapshot) -> Self {
-        let book = &snapshot.ledger.total;
+        let stage = letters.id.to_string();
+        // What fails before the stage, where its batches are made, has not been tried.
+        let book = snapshot.ledger.stages.iter().find(|book| book.id == stage).cloned().unwrap_or_default();
         let still_failing = book.skipped + book.dead_lettered;
         // Fan-outs make samples of their own, so that what came out says nothing of how many went in.
-        let tried = snapshot.ledger.stages.first().map_or(0, |source| source.out);
-        let is_whole = book.left == 0 && snapshot.error.is_none();
-        let mended = if is_whole { tried.saturating_sub(still_failing) } else { book.delivered.min(tried) };
+        let is_whole = snapshot.ledger.total.left == 0 && snapshot.error.is_none();
+        let tried =
+            if is_whole { book.taken } else { book.taken.min(still_failing + book.out + book.dropped) };
+        let mended = tried.saturating_sub(still_failing);
         Self {
-            stage: letters.id.to_string(),
+            stage,
             letters: letters.count,
             mended,
             still_failing,
@@ -141,8 +144,14 @@ fn alone(
     let stages = chain.iter().map(|place| {
         let mut stage = document["stages"][*place].clone();
         let kind = spec.stages[*place].kind();
-        if let Some(members) = stage[kind].as_object_mut().filter(|_| *place == letters.place()) {
-            let on_error = if has_output { "dead_letter" } else { "skip" };
+        let is_replayed = *place == letters.place();
+        if let Some(members) = stage[kind].as_object_mut() {
+            if matches!(spec.stages[*place], Stage::Aggregate(_)) {
+                // The last letters are tried, too, however many there are.
+                members.insert("drop_last".to_owned(), false.into());
+                return stage;
+            }
+            let on_error = if is_replayed && has_output { "dead_letter" } else { "skip" };
             members.insert("on_error".to_owned(), on_error.into());
             members.shift_remove("max_failures");
             // The store that it read from was the source's, which is another one now.

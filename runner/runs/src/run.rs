@@ -75,6 +75,11 @@ impl Run {
         self.handle.clone()
     }
 
+    /// Where it is written down, if it is.
+    pub fn output(&self) -> Option<Arc<OutputFolder>> {
+        self.watcher.output.clone()
+    }
+
     /// Waits until it is over, but not longer than `most`. Says whether it is over.
     pub fn wait_for(&self, most: Duration) -> bool {
         self.handle.wait_for(most)

@@ -51,9 +51,13 @@ pub(crate) struct Ends {
 }
 
 impl StartError {
-    /// Whether the folder that batches are to be written to holds something else, which has to be changed by hand.
+    /// Whether the folder that is to be written to holds something else, which has to be changed by hand.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Assemble(AssembleError::Files(error)) if error.is_refusal())
+        match self {
+            Self::Assemble(AssembleError::Files(error)) => error.is_refusal(),
+            Self::Output(error) => matches!(error, OutputError::Taken(_)),
+            Self::Assemble(_) | Self::Thread(_) => false,
+        }
     }
 }
 

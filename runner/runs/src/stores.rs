@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use penstock_storage::{
-    BoundedStore, DEFAULT_READS, FolderStore, OpenFault, S3Credentials, S3Fault, S3Settings, S3Store, Secret,
-    Store, check_key,
+    BoundedStore, DEFAULT_READS, FolderStore, OpenFault, S3Credentials, S3Fault, S3Settings, S3Store, Store,
+    check_key,
 };
-use penstock_types::config::{DatasetConfig, FolderConfig, S3Config, SecretText, StoreConfig};
+use penstock_types::config::{DatasetConfig, FolderConfig, S3Config, StoreConfig};
 use penstock_types::plan::StoreFacts;
 use penstock_types::spec::{ObjectKey, Reads};
 
@@ -123,6 +123,7 @@ impl Stores {
 }
 
 fn bounded(store: impl Store + 'static, reads: Option<Reads>) -> BoundedStore {
+    tracing::debug!(store = store.describe(), "opened");
     let reads = reads.and_then(|reads| NonZeroUsize::new(reads.get() as usize)).unwrap_or(DEFAULT_READS);
     BoundedStore::new(Arc::new(store), reads)
 }
@@ -151,12 +152,11 @@ fn s3_settings(config: &S3Config) -> S3Settings {
 }
 
 fn dataset_settings(config: &DatasetConfig) -> S3Settings {
-    let secret = |text: &SecretText| Secret::new(text.expose());
     let credentials = match (&config.aws_access_key_id, &config.aws_secret_access_key) {
         (Some(id), Some(key)) => S3Credentials::Static {
             access_key_id: id.expose().to_owned(),
-            secret_access_key: secret(key),
-            session_token: config.aws_session_token.as_ref().map(secret),
+            secret_access_key: key.clone(),
+            session_token: config.aws_session_token.clone(),
         },
         _ => S3Credentials::Chain,
     };

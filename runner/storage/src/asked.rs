@@ -22,6 +22,8 @@ pub(crate) struct Asked {
 pub(crate) const NOT_REGULAR: &str = "it names a pipe, a socket or a device; only regular files are objects";
 const LEADS_OUTSIDE: &str =
     "it leads out of the store's folder (through a link: inside, links must be relative and stay inside)";
+/// An object must not be read half from one version and half from another.
+pub(crate) const CHANGED: &str = "the object changed while it was read";
 const LINK_CIRCLE: &str = "it leads through links that go in a circle";
 
 impl Asked {

@@ -13,9 +13,9 @@ use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 use crate::clock::now;
 use crate::error::StoreError;
 use crate::keys::Keys;
-use crate::store::Store;
+use crate::store::{Store, Version};
 
-/// Reads in flight at a time, unless the operator says otherwise.
+/// Reads and writes in flight at a time, unless the operator says otherwise.
 pub const DEFAULT_READS: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
 
 /// A store as sources and stages hold it. All clones share one bound on the reads and writes in flight, whichever stage
@@ -36,7 +36,7 @@ pub struct ReadTime {
 }
 
 impl BoundedStore {
-    /// Lets at most `reads` reads and writes of `store` be in flight.
+    /// Lets at most `reads` reads and writes of `store` be in flight, together.
     pub fn new(store: Arc<dyn Store>, reads: NonZeroUsize) -> Self {
         let reads = reads.get().min(Semaphore::MAX_PERMITS);
         Self { store, reads: Arc::new(Semaphore::new(reads)) }
@@ -45,11 +45,6 @@ impl BoundedStore {
     /// The name by which pipelines know it.
     pub fn name(&self) -> &Arc<str> {
         self.store.name()
-    }
-
-    /// What it is, for the operator's logs.
-    pub fn describe(&self) -> String {
-        self.store.describe()
     }
 
     /// [`Store::list`]; a listing takes no place among the reads.
@@ -71,6 +66,23 @@ impl BoundedStore {
         self.store.get_range(key, range).await
     }
 
+    /// [`Store::get_range_of`], once there is a free place.
+    pub async fn get_range_of(
+        &self,
+        key: Arc<str>,
+        version: Version,
+        range: Range<u64>,
+    ) -> Result<Bytes, StoreError> {
+        let _place = self.place().await;
+        self.store.get_range_of(key, version, range).await
+    }
+
+    /// [`Store::version`], once there is a free place.
+    pub async fn version(&self, key: Arc<str>) -> Result<Version, StoreError> {
+        let _place = self.place().await;
+        self.store.version(key).await
+    }
+
     /// [`Store::size`], once there is a free place.
     pub async fn size(&self, key: Arc<str>) -> Result<u64, StoreError> {
         let _place = self.place().await;
@@ -81,6 +93,12 @@ impl BoundedStore {
     pub async fn put(&self, key: Arc<str>, bytes: Bytes) -> Result<(), StoreError> {
         let _place = self.place().await;
         self.store.put(key, bytes).await
+    }
+
+    /// [`Store::put_new`], once there is a free place.
+    pub async fn put_new(&self, key: Arc<str>, bytes: Bytes) -> Result<bool, StoreError> {
+        let _place = self.place().await;
+        self.store.put_new(key, bytes).await
     }
 
     async fn place(&self) -> Result<SemaphorePermit<'_>, AcquireError> {

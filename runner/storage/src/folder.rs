@@ -17,11 +17,11 @@ use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::{pread, retry_on_intr};
 use tokio::task::spawn_blocking;
 
-use crate::asked::{Asked, NOT_REGULAR};
+use crate::asked::{Asked, CHANGED, NOT_REGULAR};
 use crate::error::{Access, OpenFault, StoreError};
 use crate::key::{check_key, check_prefix};
 use crate::keys::Keys;
-use crate::store::{MAX_GET_BYTES, Store};
+use crate::store::{IfThere, MAX_GET_BYTES, Store, Version};
 use crate::walk::Walk;
 use crate::write::write;
 
@@ -39,8 +39,8 @@ use crate::write::write;
 /// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES), links that lead nowhere and special files are left out, and a warning
 /// counts them. It is made while it is read, and holds the names of one folder per level of depth.
 ///
-/// A write makes the folders it needs, and replaces a link by the object itself. Until it is whole, the object has a
-/// name that is no UTF-8, so that no key can name it and no listing shows it; a process that dies may leave one behind.
+/// A write makes the folders it needs, and replaces a link by the object itself. Until it is whole, the object has the
+/// name `.penstock-draft-` with 16 hex digits, which is no key and in no listing; a process that dies may leave one behind.
 ///
 /// Reads and writes run on tokio's blocking threads, one hop for the whole of open, read and close.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub struct FolderStore {
 /// A file that was opened and found to be a regular one.
 struct Object {
     file: File,
-    size: u64,
+    version: Version,
 }
 
 impl FolderStore {
@@ -137,13 +137,33 @@ impl Store for FolderStore {
         self.with_object(key, move |asked, object| object.read_range(asked, range))
     }
 
-    fn size(&self, key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>> {
-        self.with_object(key, |_, object| Ok(object.size))
+    fn get_range_of(
+        &self,
+        key: Arc<str>,
+        version: Version,
+        range: Range<u64>,
+    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        self.with_object(key, move |asked, object| {
+            // One that has become too short is told as such.
+            let read = object.read_range(asked, range)?;
+            if object.version == version { Ok(read) } else { Err(asked.failed(CHANGED)) }
+        })
+    }
+
+    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+        self.with_object(key, |_, object| Ok(object.version))
     }
 
     fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
         let asked = Asked { store: self.name.clone(), key, access: Access::Writing };
-        self.on_blocking_thread(asked, move |root, asked| write(root, asked, &bytes))
+        self.on_blocking_thread(asked, move |root, asked| {
+            write(root, asked, &bytes, IfThere::Replace).map(|_| ())
+        })
+    }
+
+    fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
+        let asked = Asked { store: self.name.clone(), key, access: Access::Writing };
+        self.on_blocking_thread(asked, move |root, asked| write(root, asked, &bytes, IfThere::Leave))
     }
 }
 
@@ -156,7 +176,12 @@ impl Object {
         let file = root.open_with(&*asked.key, &options).map_err(|error| asked.not_opened(error))?;
         let stat = fstat(file.as_fd()).map_err(|error| asked.failed(io::Error::from(error)))?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok(Self { file, size: stat.st_size.cast_unsigned() }),
+            FileType::RegularFile => {
+                // A file that takes another's place has another number; one that is written to, another time.
+                let tag = format!("{}-{}-{}", stat.st_ino, stat.st_mtime, stat.st_mtime_nsec);
+                let size = stat.st_size.cast_unsigned();
+                Ok(Self { file, version: Version { size, tag: Some(tag.into()) } })
+            }
             FileType::Directory => Err(asked.not_found()),
             _ => Err(asked.refused(NOT_REGULAR)),
         }
@@ -164,7 +189,7 @@ impl Object {
 
     /// As many bytes as the file had when it was opened.
     fn read_all(&self, asked: &Asked) -> Result<Bytes, StoreError> {
-        self.read_range(asked, 0..self.size)
+        self.read_range(asked, 0..self.version.size)
     }
 
     fn read_range(&self, asked: &Asked, range: Range<u64>) -> Result<Bytes, StoreError> {
@@ -172,8 +197,8 @@ impl Object {
         if length == 0 {
             return Ok(Bytes::new());
         }
-        if range.end > self.size {
-            return Err(asked.out_of_range(range, self.size));
+        if range.end > self.version.size {
+            return Err(asked.out_of_range(range, self.version.size));
         }
         if length > MAX_GET_BYTES {
             return Err(asked.too_large(length));

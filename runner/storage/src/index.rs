@@ -66,15 +66,15 @@ impl IndexSource {
 
     async fn read(&self) -> Result<Keys, SourceFault> {
         let object = RangedObject::open(self.store.clone(), self.index.clone(), BLOCK_BYTES).await?;
-        if object.size > MAX_INDEX_BYTES {
+        if object.size() > MAX_INDEX_BYTES {
             let reason =
-                format!("has {} bytes, at most {MAX_INDEX_BYTES} are read; split it up", object.size);
+                format!("has {} bytes, at most {MAX_INDEX_BYTES} are read; split it up", object.size());
             return Err(self.fault(&reason));
         }
         let mut parser = Parser::default();
         let mut start = 0;
-        while start < object.size {
-            let end = object.size.min(start + BLOCK_BYTES);
+        while start < object.size() {
+            let end = object.size().min(start + BLOCK_BYTES);
             let block = object.read(start..end).await?;
             // On a blocking thread: some MiB of JSON take milliseconds.
             let parsing = spawn_blocking(move || parser.read(&block).map(|()| parser));

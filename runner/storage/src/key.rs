@@ -3,10 +3,15 @@
 /// Most bytes of a key, as in S3.
 pub const MAX_KEY_BYTES: usize = 1024;
 
+/// How the names of files begin that a folder's store has not written to their end; 16 hex digits follow. Plain ASCII:
+/// some file systems take no name that is not UTF-8.
+const DRAFT: &str = ".penstock-draft-";
+
 /// Whether `key` may name an object; else what is wrong with it.
 ///
 /// A key is relative and `/`-separated; it has no NUL and no segment that is empty, `.` or `..`, for those mean
-/// something else to a file system than to a bucket. Everything else is a plain character, `\` and `%` included.
+/// something else to a file system than to a bucket, nor one that is the name of an unfinished write. Everything else is
+/// a plain character, `\` and `%` included.
 pub fn check_key(key: &str) -> Result<(), &'static str> {
     if key.is_empty() {
         return Err("it is empty");
@@ -40,8 +45,20 @@ fn check_segment(segment: &str) -> Result<(), &'static str> {
     match segment {
         "" => Err("it has an empty segment: `//`, or `/` at its end"),
         "." | ".." => Err("it has a segment `.` or `..`; keys name objects directly"),
+        draft if is_draft(draft) => Err("it has the name of an unfinished write, which is no object"),
         _ => Ok(()),
     }
+}
+
+/// The name of an unfinished write.
+pub(crate) fn draft_name(number: u64) -> String {
+    format!("{DRAFT}{number:016x}")
+}
+
+/// Whether a file of this name is an unfinished write.
+pub(crate) fn is_draft(name: &str) -> bool {
+    let number = name.strip_prefix(DRAFT).and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    number.is_some_and(|number| draft_name(number) == name)
 }
 
 #[cfg(test)]
@@ -54,6 +71,16 @@ mod tests {
             assert!(check_key(bad).is_err(), "{bad:?}");
         }
         assert!(check_key(&"k".repeat(1025)).is_err());
+    }
+
+    #[test]
+    fn an_unfinished_write_has_a_name_that_is_no_key() {
+        let draft = draft_name(7);
+        assert!(is_draft(&draft) && check_key(&draft).is_err());
+        assert!(check_key(&format!("a/{draft}")).is_err() && check_prefix(&format!("{draft}/a")).is_err());
+        for plain in [".penstock-draft-", ".penstock-draft-7", &draft.to_uppercase(), &format!("{draft}0")] {
+            assert!(!is_draft(plain) && check_key(plain) == Ok(()), "{plain}");
+        }
     }
 
     #[test]

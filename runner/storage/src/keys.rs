@@ -19,6 +19,11 @@ impl Keys {
         self.ends.is_empty()
     }
 
+    /// Bytes of all of them together.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.text.len() as u64
+    }
+
     /// Adds one at the end.
     pub fn push(&mut self, key: &str) {
         self.text.push_str(key);

@@ -9,6 +9,7 @@ use penstock_engine::ports::SourceFault;
 
 use crate::bounded::BoundedStore;
 use crate::error::{StoreError, shown};
+use crate::store::Version;
 
 /// Longest line that is read, in bytes.
 pub const MAX_LINE_BYTES: usize = 64 << 20;
@@ -16,18 +17,17 @@ pub const MAX_LINE_BYTES: usize = 64 << 20;
 /// Bytes read at a time: large enough for a bucket's latency not to matter much, small beside everything else.
 const BLOCK_BYTES: u64 = 1 << 20;
 
-/// Some editors begin a file with it; it is no part of the first line.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// Some editors begin a file with it; it is no part of what the file holds.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// An object that is read in ranges, and whose size was asked once.
+/// An object that is read in ranges, all of the version that it had at first.
 #[derive(Clone, Debug)]
 pub(crate) struct RangedObject {
     pub(crate) store: BoundedStore,
     pub(crate) key: Arc<str>,
-    /// In bytes.
-    pub(crate) size: u64,
+    version: Version,
     /// All of it, when it is small enough to be kept.
-    pub(crate) held: Option<Bytes>,
+    held: Option<Bytes>,
 }
 
 /// The lines of an object that are not blank, in order.
@@ -56,12 +56,17 @@ pub(crate) struct Line {
 impl RangedObject {
     /// The object `key`, found to be there. Kept whole when it has at most `hold` bytes.
     pub(crate) async fn open(store: BoundedStore, key: Arc<str>, hold: u64) -> Result<Self, StoreError> {
-        let size = store.size(key.clone()).await?;
-        let held = match size <= hold {
-            true => Some(store.get_range(key.clone(), 0..size).await?),
+        let version = store.version(key.clone()).await?;
+        let held = match version.size <= hold {
+            true => Some(store.get_range_of(key.clone(), version.clone(), 0..version.size).await?),
             false => None,
         };
-        Ok(Self { store, key, size, held })
+        Ok(Self { store, key, version, held })
+    }
+
+    /// In bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.version.size
     }
 
     /// Exactly the bytes `range`, which lies within the object.
@@ -72,7 +77,7 @@ impl RangedObject {
         });
         match slice {
             Some(slice) => Ok(slice),
-            None => self.store.get_range(self.key.clone(), range).await,
+            None => self.store.get_range_of(self.key.clone(), self.version.clone(), range).await,
         }
     }
 
@@ -91,10 +96,10 @@ impl Lines {
     /// The lines that end in the next block; `None` at the end. May be empty within a long line or among blank ones.
     pub(crate) async fn next_block(&mut self) -> Result<Option<Vec<Line>>, SourceFault> {
         let start = self.read_to;
-        if start == self.object.size {
+        if start == self.object.size() {
             return Ok(self.last_line());
         }
-        let end = self.object.size.min(start + BLOCK_BYTES);
+        let end = self.object.size().min(start + BLOCK_BYTES);
         let mut block = self.object.read(start..end).await?;
         self.read_to = end;
         let mut position = start - self.begun.len() as u64;
@@ -127,7 +132,7 @@ impl Lines {
         if text.is_empty() {
             return None;
         }
-        let position = self.object.size - text.len() as u64;
+        let position = self.object.size() - text.len() as u64;
         Some(self.end_line(position, text).into_iter().collect())
     }
 

@@ -7,6 +7,7 @@ use penstock_types::traversal::TraversalSettings;
 
 use crate::bounded::BoundedStore;
 use crate::error::shown;
+use crate::index::MAX_INDEX_BYTES;
 use crate::keys::Keys;
 use crate::visits::Visits;
 
@@ -69,42 +70,126 @@ pub struct Wanted {
     pub except: Option<String>,
 }
 
+/// What was listed, wanted or not.
+#[derive(Default)]
+struct Seen {
+    count: u64,
+    /// Those that end with the suffix.
+    with_suffix: u64,
+}
+
 impl Wanted {
-    /// These keys of `store`, sorted by their bytes. `on_page` is told how many were found so far. Finding none is a fault
-    /// that says what was looked for.
-    pub async fn list(
+    /// These keys of `store`, sorted by their bytes; at most [`MAX_INDEX_BYTES`] of them, for all are held in memory.
+    /// `on_page` is told how many were found so far. Finding none, or more, is a fault that says what was looked for.
+    pub async fn list(&self, store: &BoundedStore, on_page: impl FnMut(usize)) -> Result<Keys, SourceFault> {
+        self.list_at_most(MAX_INDEX_BYTES, store, on_page).await
+    }
+
+    async fn list_at_most(
         &self,
+        most_bytes: u64,
         store: &BoundedStore,
         mut on_page: impl FnMut(usize),
     ) -> Result<Keys, SourceFault> {
         let mut keys = Keys::default();
-        let mut seen: u64 = 0;
+        let mut seen = Seen::default();
         let mut pages = store.list(&self.prefix);
         while let Some(page) = pages.next().await {
             let page = page?;
-            seen += page.len() as u64;
-            page.iter().filter(|key| self.has(key)).for_each(|key| keys.push(key));
+            seen.count += page.len() as u64;
+            for key in page.iter().filter(|key| key.ends_with(&self.suffix)) {
+                seen.with_suffix += 1;
+                if self.except.as_deref() != Some(key) {
+                    keys.push(key);
+                }
+            }
+            if keys.bytes() > most_bytes {
+                return Err(SourceFault::new(self.too_many(store.name(), keys.len(), most_bytes), None));
+            }
             on_page(keys.len());
         }
-        if keys.is_empty() { Err(self.nothing_found(store.name(), seen)) } else { Ok(keys) }
+        if keys.is_empty() {
+            Err(SourceFault::new(self.nothing_found(store.name(), &seen), None))
+        } else {
+            Ok(keys)
+        }
     }
 
-    /// Whether a key that starts with the prefix is wanted.
-    fn has(&self, key: &str) -> bool {
-        key.ends_with(&self.suffix) && self.except.as_deref() != Some(key)
-    }
-
-    fn nothing_found(&self, store: &str, seen: u64) -> SourceFault {
-        let (prefix, suffix) = (shown(&self.prefix), shown(&self.suffix));
-        let message = match (self.prefix.is_empty(), self.suffix.is_empty(), seen) {
-            (true, _, 0) => format!("store `{store}` holds no objects at all"),
-            (false, _, 0) => format!("store `{store}` holds no object whose key starts with {prefix}"),
-            (_, true, _) => format!("store `{store}` holds nothing but the index"),
-            (true, ..) => format!("none of the {seen} objects of store `{store}` ends with {suffix}"),
-            (false, ..) => format!(
-                "none of the {seen} objects of store `{store}` that start with {prefix} ends with {suffix}"
-            ),
+    fn nothing_found(&self, store: &str, seen: &Seen) -> String {
+        let (whose, that) = match self.prefix.as_str() {
+            "" => (String::new(), String::new()),
+            prefix => {
+                let prefix = shown(prefix);
+                (format!(" whose key starts with {prefix}"), format!(" that start with {prefix}"))
+            }
         };
-        SourceFault::new(message, None)
+        // No key is listed twice: what ends with the suffix and is not wanted is the one that is left out.
+        let but = match &self.except {
+            Some(index) if seen.with_suffix > 0 => format!(" but the index {}", shown(index)),
+            _ => String::new(),
+        };
+        match (seen.count, self.suffix.as_str()) {
+            (0, _) if self.prefix.is_empty() => format!("store `{store}` holds no objects at all"),
+            (0, _) | (_, "") => format!("store `{store}` holds no object{whose}{but}"),
+            (count, suffix) => {
+                let suffix = shown(suffix);
+                format!("none of the {count} objects of store `{store}`{that} ends with {suffix}{but}")
+            }
+        }
+    }
+
+    fn too_many(&self, store: &str, found: usize, most_bytes: u64) -> String {
+        let longer = if self.prefix.is_empty() { "a prefix" } else { "a longer prefix" };
+        format!(
+            "the first {found} keys of store `{store}` have more than the {most_bytes} bytes that are held in memory; list a part of \
+             it, by {longer}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::bounded::DEFAULT_READS;
+    use crate::folder::FolderStore;
+
+    #[test]
+    fn what_was_left_out_is_named_where_there_is_nothing_else() {
+        let told = |prefix: &str, suffix: &str, count, with_suffix| {
+            let (prefix, suffix) = (prefix.to_owned(), suffix.to_owned());
+            let wanted = Wanted { prefix, suffix, except: Some("a/index.json".to_owned()) };
+            wanted.nothing_found("data", &Seen { count, with_suffix })
+        };
+        assert_eq!(told("", "", 1, 1), "store `data` holds no object but the index `a/index.json`");
+        assert_eq!(
+            told("a/", "", 1, 1),
+            "store `data` holds no object whose key starts with `a/` but the index `a/index.json`"
+        );
+        assert_eq!(
+            told("", ".json", 7, 1),
+            "none of the 7 objects of store `data` ends with `.json` but the index `a/index.json`"
+        );
+        assert_eq!(
+            told("a/", ".jpg", 7, 0),
+            "none of the 7 objects of store `data` that start with `a/` ends with `.jpg`"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_listing_that_would_fill_the_memory_proposes_a_prefix() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..10 {
+            std::fs::write(folder.path().join(format!("key-{number}")), b"").unwrap();
+        }
+        let store = FolderStore::open("data", folder.path()).unwrap();
+        let store = BoundedStore::new(Arc::new(store), DEFAULT_READS);
+        let wanted = Wanted::default();
+        assert_eq!(wanted.list_at_most(50, &store, |_| {}).await.unwrap().len(), 10);
+        assert_eq!(
+            wanted.list_at_most(49, &store, |_| {}).await.unwrap_err().to_string(),
+            "the first 10 keys of store `data` have more than the 49 bytes that are held in memory; list a part of it, by a prefix"
+        );
     }
 }

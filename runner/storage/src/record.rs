@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use penstock_engine::item::{Field, Origin, Sample, Value};
+use penstock_types::text::without_place;
 use serde_json::{Map, Number, Value as Json};
 
 /// The member that becomes the sample's key.
@@ -64,9 +65,7 @@ fn number_of(name: &str, number: &Number) -> Result<Value, String> {
 }
 
 fn not_json(error: &serde_json::Error) -> String {
-    // serde_json ends its messages with a line and a column of the text it was given, which is one line.
-    let text = error.to_string();
-    let reason = text.split(" at line ").next().unwrap_or(&text);
+    let reason = without_place(error);
     match error.column() {
         0 => format!("is not a JSON object: {reason}"),
         column => format!("is not a JSON object: {reason}, at column {column}"),

@@ -255,7 +255,7 @@ impl Shuffled {
             }
         }
         let count = starts.len() as u64;
-        starts.push(object.size);
+        starts.push(object.size());
         starts.shrink_to_fit();
         let traversal =
             Traversal::new(count, settings).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
@@ -303,7 +303,7 @@ impl Shuffled {
         usize::try_from(index)
             .ok()
             .and_then(|index| self.starts.get(index).copied())
-            .unwrap_or(self.object.size)
+            .unwrap_or(self.object.size())
     }
 
     fn size_of(&self, index: u64) -> u64 {

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
@@ -25,8 +26,8 @@ use crate::keys::Keys;
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::Failure;
 use crate::s3::list::Listing;
-use crate::s3::read::{read_range, read_whole, size};
-use crate::store::Store;
+use crate::s3::read::{read_range, read_whole, version};
+use crate::store::{IfThere, Store, Version};
 
 pub use crate::s3::settings::{S3Credentials, S3Fault, S3Retries, S3Settings, S3Timeouts};
 
@@ -36,9 +37,13 @@ pub use crate::s3::settings::{S3Credentials, S3Fault, S3Retries, S3Settings, S3T
 /// kind "slow down" or "internal error", bodies that are too short or too long or do not have the checksum that came with
 /// them. Attempts, waits and all times are bounded, so that nothing hangs; see [`S3Retries`] and [`S3Timeouts`].
 ///
-/// An object of at most 16 MiB is read in one request. A larger one is read in parts of 8 MiB, four at a time, all of the
-/// same version: one that is replaced meanwhile is an error. A [`BoundedStore`](crate::BoundedStore) counts it as one
-/// read. A write is one request, of at most 5 GiB.
+/// An object of at most 16 MiB is read in one request, with its checksum. A larger one is read in parts of 8 MiB, four at a
+/// time, all of the same version: one that is replaced meanwhile is an error; of the checksums of a whole the CRC-32 is
+/// checked, which this store's own writes have. A range has none. A [`BoundedStore`](crate::BoundedStore) counts each of
+/// them as one read. A write is one request, of at most 5 GiB.
+///
+/// Writing what must be new asks the server to see to that (`If-None-Match: *`). Where the server says that it cannot, the
+/// object is looked for first; a server that overhears the condition makes of it a plain write.
 ///
 /// A listing leaves out what no pipeline can name, and the empty objects ending in `/` that consoles make of folders.
 /// Nothing that is secret is ever logged or part of an error; what the SDK logs is dropped.
@@ -128,32 +133,72 @@ impl Store for S3Store {
         if range.is_empty() && check_key(&key).is_ok() {
             return std::future::ready(Ok(Bytes::new())).boxed();
         }
-        self.with_bucket(
-            key,
-            Access::Reading,
-            |bucket, key| async move { read_range(&bucket, &key, range).await },
-        )
+        self.with_bucket(key, Access::Reading, |bucket, key| async move {
+            read_range(&bucket, &key, range, None).await
+        })
     }
 
-    fn size(&self, key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>> {
-        self.with_bucket(key, Access::Reading, |bucket, key| async move { size(&bucket, &key).await })
+    fn get_range_of(
+        &self,
+        key: Arc<str>,
+        of: Version,
+        range: Range<u64>,
+    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        if range.is_empty() && check_key(&key).is_ok() {
+            return std::future::ready(Ok(Bytes::new())).boxed();
+        }
+        self.with_bucket(key, Access::Reading, |bucket, key| async move {
+            read_range(&bucket, &key, range, Some(&of)).await
+        })
+    }
+
+    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+        self.with_bucket(key, Access::Reading, |bucket, key| async move { version(&bucket, &key).await })
     }
 
     fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.with_bucket(key, Access::Writing, |bucket, key| async move { write(&bucket, &key, bytes).await })
+        self.with_bucket(key, Access::Writing, |bucket, key| async move {
+            write(&bucket, &key, bytes, IfThere::Replace).await.map(|_| ())
+        })
+    }
+
+    fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
+        self.with_bucket(
+            key,
+            Access::Writing,
+            |bucket, key| async move { write_new(&bucket, &key, bytes).await },
+        )
     }
 }
 
-/// One request: S3 shows an object when all of it has come.
-async fn write(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<(), Failure> {
+/// One request: S3 shows an object when all of it has come. Says whether it was written.
+async fn write(bucket: &Bucket, key: &str, bytes: Bytes, if_there: IfThere) -> Result<bool, Failure> {
     let allowance = Duration::from_secs(bytes.len() as u64 >> 20);
-    let put = || async {
-        let request = bucket.client().await?.put_object().bucket(bucket.name()).key(bucket.full(key));
-        let sending = request.body(ByteStream::from(bytes.clone())).send();
+    let put = |client: &Client| {
+        let request = client.put_object().bucket(bucket.name()).key(bucket.full(key));
+        let request = request.body(ByteStream::from(bytes.clone()));
+        let request = if if_there == IfThere::Leave { request.if_none_match("*") } else { request };
         // The answer begins when the last byte has been sent: the attempt's time bounds it.
-        sending.await.map_err(|error| Failure::of_request(&error))
+        async { request.send().await.map_err(|error| Failure::of_request(&error)) }
     };
-    bucket.attempts(allowance, put).await.map(|_| ())
+    match bucket.attempts(allowance, put).await {
+        Ok(_) => Ok(true),
+        Err(Failure::Unmet) if if_there == IfThere::Leave => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Writes an object that is not there. Says whether it did.
+async fn write_new(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<bool, Failure> {
+    match write(bucket, key, bytes.clone(), IfThere::Leave).await {
+        // A server that knows no such condition, and says so: look first, which is as close as it gets.
+        Err(Failure::NotImplemented(_)) => match version(bucket, key).await {
+            Ok(_) => Ok(false),
+            Err(Failure::NotFound) => write(bucket, key, bytes, IfThere::Replace).await,
+            Err(failure) => Err(failure),
+        },
+        written => written,
+    }
 }
 
 impl fmt::Debug for S3Store {

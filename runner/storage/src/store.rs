@@ -13,6 +13,22 @@ use crate::keys::Keys;
 /// Most bytes one [`Store::get`] reads; larger objects are read in ranges.
 pub const MAX_GET_BYTES: u64 = 2 << 30;
 
+/// Which of the versions of an object this is; it has another one as soon as it changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Of the object, in bytes.
+    pub size: u64,
+    /// What tells it from other versions of the same size; `None` where the store does not say.
+    pub tag: Option<Arc<str>>,
+}
+
+/// What a write does about an object that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfThere {
+    Replace,
+    Leave,
+}
+
 /// A flat space of objects, each named by a key: relative, `/`-separated UTF-8 of at most
 /// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES).
 ///
@@ -36,11 +52,30 @@ pub trait Store: Send + Sync {
     /// and need not look at the object.
     fn get_range(&self, key: Arc<str>, range: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>>;
 
+    /// As [`Self::get_range`], of this version of the object; an error when it has another one by now.
+    fn get_range_of(
+        &self,
+        key: Arc<str>,
+        version: Version,
+        range: Range<u64>,
+    ) -> BoxFuture<'static, Result<Bytes, StoreError>>;
+
+    /// The object's version, and with it its size.
+    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>>;
+
     /// The object's size in bytes.
-    fn size(&self, key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>>;
+    fn size(&self, key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>> {
+        let version = self.version(key);
+        Box::pin(async move { Ok(version.await?.size) })
+    }
 
     /// Writes the object whole or not at all; replaces one that is there. Who reads or lists meanwhile sees the old
     /// object or the new one, never a part. Once this has returned, the object outlives this machine's failure as far
     /// as the store can promise. Giving the future up may still write the object, whole.
     fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>>;
+
+    /// As [`Self::put`], but leaves an object that is there as it is. Says whether it was written: of several at once that
+    /// write the same key, one is. `false` may also mean that an attempt whose answer was lost had written it, so that
+    /// whoever cares looks at what is there.
+    fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>>;
 }

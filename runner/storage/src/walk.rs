@@ -9,9 +9,8 @@ use tracing::warn;
 
 use crate::asked::Asked;
 use crate::error::StoreError;
-use crate::key::MAX_KEY_BYTES;
+use crate::key::{MAX_KEY_BYTES, is_draft};
 use crate::keys::Keys;
-use crate::write::is_draft;
 
 /// Keys of one page: a page is what one visit to a blocking thread gives.
 const PAGE: usize = 1000;
@@ -96,8 +95,8 @@ impl Walk {
         for entry in listed {
             let entry = entry?;
             let mut name = match entry.file_name().into_string() {
+                Ok(name) if is_draft(&name) => continue,
                 Ok(name) => name,
-                Err(name) if is_draft(&name) => continue,
                 Err(name) => {
                     if name.to_string_lossy().starts_with(name_prefix) {
                         self.leave_out(format!("{path}{}", name.display()));

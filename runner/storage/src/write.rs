@@ -1,20 +1,17 @@
 //! Writes a file of a folder whole or not at all.
 
-use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use cap_std::fs::{Dir, File, OpenOptions};
-use rustix::fs::{Mode, OFlags, fsync, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, fsync, linkat, openat, renameat_with};
 use rustix::io::Errno;
 
 use crate::asked::{Asked, NOT_REGULAR};
 use crate::error::StoreError;
-
-/// How the names of files begin that are not whole yet. A key is UTF-8, which this is not.
-const DRAFT: &[u8] = b".penstock-draft-\xff";
+use crate::key::draft_name;
+use crate::store::IfThere;
 
 const FOLDER_IS_THERE: &str = "a folder of that name is there; only files are objects";
 const FILE_IN_THE_WAY: &str = "a part of it before a `/` names a file, which can hold no objects";
@@ -24,29 +21,32 @@ const NAME_TOO_LONG: &str = "a part of it is longer than the folder's file syste
 /// A file that is being written, gone again unless it is kept.
 struct Draft<'a> {
     folder: &'a Dir,
-    name: OsString,
+    name: String,
     file: File,
     is_kept: bool,
 }
 
-/// Whether a file of this name is one that is not whole yet.
-pub(crate) fn is_draft(name: &OsStr) -> bool {
-    name.as_bytes().starts_with(DRAFT)
-}
-
-/// Writes the asked object below `root`, durably. Makes the folders it needs.
-pub(crate) fn write(root: &Dir, asked: &Asked, bytes: &[u8]) -> Result<(), StoreError> {
+/// Writes the asked object below `root`, durably. Makes the folders it needs. Says whether it was written: `false` when
+/// there is one that is to be left.
+pub(crate) fn write(root: &Dir, asked: &Asked, bytes: &[u8], if_there: IfThere) -> Result<bool, StoreError> {
     let (folder, name) = asked.key.rsplit_once('/').unwrap_or((".", &asked.key));
     let folder = folder_at(root, folder).map_err(|error| asked.not_written(error))?;
-    if let Ok(found) = folder.symlink_metadata(name)
-        && !(found.is_file() || found.is_symlink())
-    {
-        return Err(asked.refused(if found.is_dir() { FOLDER_IS_THERE } else { NOT_REGULAR }));
+    if let Ok(found) = folder.symlink_metadata(name) {
+        if !(found.is_file() || found.is_symlink()) {
+            return Err(asked.refused(if found.is_dir() { FOLDER_IS_THERE } else { NOT_REGULAR }));
+        }
+        // Spares the writing; whether there is one is settled when the draft gets its name.
+        if if_there == IfThere::Leave {
+            return Ok(false);
+        }
     }
     let written = Draft::create(&folder).and_then(|mut draft| {
         draft.file.write_all(bytes)?;
         draft.file.sync_all()?;
-        draft.keep_as(name)
+        match if_there {
+            IfThere::Replace => draft.keep_as(name).map(|()| true),
+            IfThere::Leave => draft.keep_as_new(name),
+        }
     });
     written.map_err(|error| asked.not_written(error))
 }
@@ -83,10 +83,8 @@ fn sync(folder: &Dir) -> io::Result<()> {
 
 impl<'a> Draft<'a> {
     fn create(folder: &'a Dir) -> io::Result<Self> {
-        let mut name = DRAFT.to_vec();
         // Every hasher of a new state answers differently, in every process.
-        name.extend(format!("{:016x}", RandomState::new().build_hasher().finish()).bytes());
-        let name = OsString::from_vec(name);
+        let name = draft_name(RandomState::new().build_hasher().finish());
         let file = folder.open_with(&name, OpenOptions::new().write(true).create_new(true))?;
         Ok(Self { folder, name, file, is_kept: false })
     }
@@ -95,6 +93,24 @@ impl<'a> Draft<'a> {
         self.folder.rename(&self.name, self.folder, name)?;
         self.is_kept = true;
         sync(self.folder)
+    }
+
+    /// Gives it its name if no file has it, and says whether it did. Of several at once, one does.
+    fn keep_as_new(&mut self, name: &str) -> io::Result<bool> {
+        let folder = self.folder.as_fd();
+        let linked = match linkat(folder, &self.name, folder, name, AtFlags::empty()) {
+            // A file system without links; one that knows neither gives no promise that could be kept.
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
+                renameat_with(folder, &self.name, folder, name, RenameFlags::NOREPLACE)
+                    .inspect(|()| self.is_kept = true)
+            }
+            linked => linked,
+        };
+        match linked {
+            Ok(()) => sync(self.folder).map(|()| true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

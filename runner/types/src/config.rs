@@ -66,7 +66,7 @@ pub struct FolderConfig {
     /// Key of the index that the source `index` reads when the document names none.
     #[serde(default)]
     pub index: Option<ObjectKey>,
-    /// Reads in flight at a time; 64 when missing.
+    /// Reads and writes in flight at a time, together; 64 when missing.
     #[serde(default)]
     pub reads: Option<Reads>,
 }
@@ -99,7 +99,7 @@ pub struct S3Config {
     /// Key of the index, below the prefix, that the source `index` reads when the document names none.
     #[serde(default)]
     pub index: Option<ObjectKey>,
-    /// Reads in flight at a time; 64 when missing.
+    /// Reads and writes in flight at a time, together; 64 when missing.
     #[serde(default)]
     pub reads: Option<Reads>,
 }

@@ -30,6 +30,13 @@ pub fn printable(text: &str, limit: usize) -> String {
     shown
 }
 
+/// What is wrong with a JSON text, without the line and column that the message ends with: of a text that is itself a
+/// part of a file they would mislead.
+pub fn without_place(error: &serde_json::Error) -> String {
+    let told = error.to_string();
+    told.split(" at line ").next().unwrap_or(&told).to_owned()
+}
+
 /// Whether the character changes the direction of what follows, or hides it.
 fn reorders(character: char) -> bool {
     matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

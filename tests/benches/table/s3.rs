@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use penstock_storage::{S3Credentials, S3Settings, S3Store, Secret, Store};
+use penstock_storage::{S3Credentials, S3Settings, S3Store, Store};
+use penstock_types::config::SecretText;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -110,7 +111,7 @@ impl Server {
             region: Some("us-east-1".to_owned()),
             credentials: S3Credentials::Static {
                 access_key_id: "penstock-test".to_owned(),
-                secret_access_key: Secret::new("penstock-test-secret"),
+                secret_access_key: SecretText::new("penstock-test-secret").expect("it can stand in a header"),
                 session_token: None,
             },
             ..S3Settings::default()

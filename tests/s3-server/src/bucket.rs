@@ -24,10 +24,23 @@ use s3s::{Body, S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_er
 /// The most keys of one page of a listing, as on S3.
 const PAGE: usize = 1000;
 
+/// What becomes of `If-Match` and `If-None-Match`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Conditions {
+    /// They are kept, as by S3.
+    #[default]
+    Kept,
+    /// They are overheard, as by servers from before there were any.
+    Ignored,
+    /// A write with one is answered `501 NotImplemented`; of reads they are kept.
+    Refused,
+}
+
 /// A bucket of objects by key.
 #[derive(Clone)]
 pub(crate) struct Bucket {
     name: Arc<str>,
+    conditions: Conditions,
     objects: Arc<Mutex<BTreeMap<String, Object>>>,
     versions: Arc<AtomicU64>,
 }
@@ -47,13 +60,13 @@ enum Content {
 }
 
 impl Bucket {
-    pub(crate) fn new(name: &str) -> Self {
-        Self { name: Arc::from(name), objects: Arc::default(), versions: Arc::default() }
+    pub(crate) fn new(name: &str, conditions: Conditions) -> Self {
+        Self { name: Arc::from(name), conditions, objects: Arc::default(), versions: Arc::default() }
     }
 
     /// The files below `root`, as they are now.
-    pub(crate) fn over_folder(name: &str, root: &Path) -> io::Result<Self> {
-        let bucket = Self::new(name);
+    pub(crate) fn over_folder(name: &str, conditions: Conditions, root: &Path) -> io::Result<Self> {
+        let bucket = Self::new(name, conditions);
         let mut folders = vec![(root.to_owned(), String::new())];
         while let Some((folder, prefix)) = folders.pop() {
             for entry in std::fs::read_dir(&folder)? {
@@ -72,14 +85,17 @@ impl Bucket {
         Ok(bucket)
     }
 
-    pub(crate) fn put(&self, key: &str, bytes: Bytes) -> String {
-        let etag = self.next_etag();
+    pub(crate) fn put(&self, key: &str, bytes: Bytes) {
+        let object = self.made(bytes);
+        self.objects().insert(key.to_owned(), object);
+    }
+
+    /// The object that these bytes are.
+    fn made(&self, bytes: Bytes) -> Object {
         let crc32 = BASE64_STANDARD.encode(crc32fast::hash(&bytes).to_be_bytes());
         let size = bytes.len() as u64;
         let content = Content::Held { bytes, crc32 };
-        let object = Object { content, size, etag: etag.clone(), modified: SystemTime::now() };
-        self.objects().insert(key.to_owned(), object);
-        etag
+        Object { content, size, etag: self.next_etag(), modified: SystemTime::now() }
     }
 
     pub(crate) fn keys(&self) -> Vec<String> {
@@ -116,10 +132,11 @@ impl Bucket {
         let found = self.objects().get(key).cloned();
         let object = found.ok_or_else(|| s3_error!(NoSuchKey, "The specified key does not exist."))?;
         match if_match {
-            Some(ETagCondition::ETag(wanted)) if !wanted.strong_cmp(&object.etag()) => Err(s3_error!(
-                PreconditionFailed,
-                "At least one of the pre-conditions you specified did not hold"
-            )),
+            Some(ETagCondition::ETag(wanted))
+                if self.conditions != Conditions::Ignored && !wanted.strong_cmp(&object.etag()) =>
+            {
+                Err(unmet())
+            }
             _ => Ok(object),
         }
     }
@@ -209,8 +226,24 @@ impl S3 for Bucket {
         if input.checksum_crc32.is_some_and(|said| said != found) {
             return Err(s3_error!(BadDigest, "The checksum you specified did not match what we received."));
         }
-        let etag = self.put(&input.key, bytes.freeze());
-        Ok(S3Response::new(PutObjectOutput { e_tag: Some(ETag::Strong(etag)), ..PutObjectOutput::default() }))
+        let must_be_new = match (input.if_none_match, self.conditions) {
+            (Some(_), Conditions::Refused) => {
+                return Err(s3_error!(
+                    NotImplemented,
+                    "A header you provided implies what is not implemented"
+                ));
+            }
+            (Some(ETagCondition::Any), Conditions::Kept) => true,
+            _ => false,
+        };
+        let object = self.made(bytes.freeze());
+        let etag = object.etag();
+        let mut objects = self.objects();
+        if must_be_new && objects.contains_key(&input.key) {
+            return Err(unmet());
+        }
+        objects.insert(input.key, object);
+        Ok(S3Response::new(PutObjectOutput { e_tag: Some(etag), ..PutObjectOutput::default() }))
     }
 
     async fn list_objects_v2(
@@ -259,6 +292,10 @@ impl S3 for Bucket {
         };
         Ok(S3Response::new(output))
     }
+}
+
+fn unmet() -> S3Error {
+    s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold")
 }
 
 fn length(size: u64) -> S3Result<i64> {

@@ -49,7 +49,7 @@ async fn answer(
     socket: Arc<OwnedFd>,
 ) -> Result<Answer, Failure> {
     let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let trouble = shared.note(Seen {
+    let (trouble, latency) = shared.note(Seen {
         method: request.method().to_string(),
         key: shared.key(request.uri().path()),
         range: header(RANGE),
@@ -57,7 +57,6 @@ async fn answer(
         port: peer.port(),
         trouble: None,
     });
-    let latency = shared.latency();
     let begins = shared.timer.sleep(latency);
     let answer = match trouble {
         None => answer_well(request, &shared).await,
@@ -92,6 +91,7 @@ async fn answer_badly(
             let page = Bytes::from_static(b"<html><body><h1>Bad gateway</h1></body></html>");
             return Ok(Response::builder().status(*status).body(whole(page))?);
         }
+        Trouble::EmptyPages => return empty_page(request.uri().query().unwrap_or_default()),
         Trouble::Reset => {
             reset(socket)?;
             return Err("reset".into());
@@ -158,6 +158,16 @@ fn error(status: u16, code: &str) -> Result<Answer, Failure> {
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>Made to fail.</Message></Error>"
     );
     Ok(Response::builder().status(status).body(whole(Bytes::from(text)))?)
+}
+
+/// A page of a listing without keys that says that it goes on, behind one of two places by turns.
+fn empty_page(query: &str) -> Result<Answer, Failure> {
+    let next = if query.contains("continuation-token=one") { "two" } else { "one" };
+    let text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult><IsTruncated>true</IsTruncated>\
+         <NextContinuationToken>{next}</NextContinuationToken></ListBucketResult>"
+    );
+    Ok(Response::builder().status(200).body(whole(Bytes::from(text)))?)
 }
 
 fn whole(bytes: Bytes) -> UnsyncBoxBody<Bytes, Failure> {

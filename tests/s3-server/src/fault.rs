@@ -34,6 +34,8 @@ pub enum Trouble {
     HangInBody(usize),
     /// The bytes asked for are ignored: the whole object comes, with status 200.
     RangeIgnored,
+    /// A listing that never ends: pages without keys, each of which says that more follow.
+    EmptyPages,
     /// The whole object's CRC-32 stands on an answer that is only a part of it.
     ChecksumOfWholeOnPart,
 }

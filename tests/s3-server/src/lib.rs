@@ -14,6 +14,7 @@ mod fault;
 mod rclone;
 mod server;
 
+pub use bucket::Conditions;
 pub use fault::{Fault, Trouble};
 pub use rclone::Rclone;
 pub use server::{Latency, Seen, Server, Settings};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
-use penstock_s3_server::{Latency, Server, Settings};
+use penstock_s3_server::{Conditions, Latency, Server, Settings};
 
 /// Serve a folder, or an empty bucket, as S3 on 127.0.0.1. Prints its address and serves until it is killed.
 #[derive(Parser)]
@@ -42,7 +42,17 @@ fn main() -> anyhow::Result<()> {
     let Call { root, bucket, port, latency, tail, tail_every, access_key_id, secret_access_key } =
         Call::parse();
     let latency = Latency { usual: latency, tail, tail_every };
-    let settings = Settings { bucket, root, port, access_key_id, secret_access_key, latency };
+    let settings = Settings {
+        bucket,
+        root,
+        port,
+        access_key_id,
+        secret_access_key,
+        latency,
+        conditions: Conditions::Kept,
+        // It may serve for days.
+        remembers: false,
+    };
     let server = Server::start(settings).context("cannot start; is the folder there, and the port free?")?;
     println!("{}", server.endpoint());
     server.wait();

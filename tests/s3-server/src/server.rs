@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Conditions};
 use crate::connection::serve;
 use crate::fault::{Fault, Trouble};
 
@@ -36,6 +37,10 @@ pub struct Settings {
     pub secret_access_key: String,
     /// How long each answer takes to begin.
     pub latency: Latency,
+    /// What becomes of conditions.
+    pub conditions: Conditions,
+    /// Whether requests are remembered, for [`Server::seen`]; otherwise they are only counted.
+    pub remembers: bool,
 }
 
 /// How long each answer takes to begin, counted from the request's arrival: the server's own work is part of it.
@@ -82,7 +87,10 @@ pub(crate) struct Shared {
     bucket: Bucket,
     bucket_name: String,
     faults: Mutex<Vec<Fault>>,
-    seen: Mutex<Vec<Seen>>,
+    /// `None` when requests are not remembered.
+    seen: Option<Mutex<Vec<Seen>>>,
+    /// Requests so far.
+    count: AtomicU64,
 }
 
 impl Default for Settings {
@@ -95,6 +103,8 @@ impl Default for Settings {
             access_key_id: "penstock-test".to_owned(),
             secret_access_key: "penstock-test-secret".to_owned(),
             latency: Latency::default(),
+            conditions: Conditions::default(),
+            remembers: true,
         }
     }
 }
@@ -103,8 +113,8 @@ impl Server {
     /// Starts one. It answers when this has returned.
     pub fn start(settings: Settings) -> io::Result<Self> {
         let bucket = match &settings.root {
-            Some(root) => Bucket::over_folder(&settings.bucket, root)?,
-            None => Bucket::new(&settings.bucket),
+            Some(root) => Bucket::over_folder(&settings.bucket, settings.conditions, root)?,
+            None => Bucket::new(&settings.bucket, settings.conditions),
         };
         let mut service = S3ServiceBuilder::new(bucket.clone());
         service.set_auth(SimpleAuth::from_single(settings.access_key_id, settings.secret_access_key));
@@ -115,7 +125,8 @@ impl Server {
             bucket,
             bucket_name: settings.bucket,
             faults: Mutex::default(),
-            seen: Mutex::default(),
+            seen: settings.remembers.then(Mutex::default),
+            count: AtomicU64::new(0),
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = std::net::TcpListener::bind(("127.0.0.1", settings.port))?;
@@ -154,9 +165,9 @@ impl Server {
         lock(&self.shared.faults).push(fault);
     }
 
-    /// The requests so far, in the order of their arrival.
+    /// The requests so far, in the order of their arrival; none of a server that does not remember them.
     pub fn seen(&self) -> Vec<Seen> {
-        lock(&self.shared.seen).clone()
+        self.shared.seen.as_ref().map_or_else(Vec::new, |seen| lock(seen).clone())
     }
 
     /// Waits for ever: until the process ends.
@@ -195,24 +206,21 @@ impl Shared {
         self.bucket.held(key)
     }
 
-    /// Remembers a request and gives it the trouble it is to meet.
-    pub(crate) fn note(&self, mut seen: Seen) -> Option<Trouble> {
+    /// Counts a request, and gives the trouble it is to meet and the time in which its answer may begin, from its arrival.
+    pub(crate) fn note(&self, mut seen: Seen) -> (Option<Trouble>, Duration) {
         let trouble = lock(&self.faults)
             .iter_mut()
             .find_map(|fault| fault.meets(&seen.method, &seen.key).then(|| fault.trouble.clone()));
         seen.trouble = trouble.clone();
-        lock(&self.seen).push(seen);
-        trouble
-    }
-
-    /// When the answer to the request that was noted last may begin, counted from its arrival.
-    pub(crate) fn latency(&self) -> Duration {
-        match self.latency.tail {
-            Some(tail) if (lock(&self.seen).len() as u64).is_multiple_of(self.latency.tail_every.max(1)) => {
-                tail
-            }
-            _ => self.latency.usual,
+        if let Some(all) = &self.seen {
+            lock(all).push(seen);
         }
+        let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let latency = match self.latency.tail {
+            Some(tail) if number.is_multiple_of(self.latency.tail_every.max(1)) => tail,
+            _ => self.latency.usual,
+        };
+        (trouble, latency)
     }
 }
 

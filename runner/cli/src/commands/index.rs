@@ -1,13 +1,16 @@
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use penstock_runner::Stores;
-use penstock_storage::{BoundedStore, Keys, MAX_INDEX_BYTES, Wanted, check_key, check_prefix, write_index};
+use penstock_storage::{
+    BoundedStore, FolderStore, Keys, MAX_INDEX_BYTES, Store, Wanted, check_key, check_prefix, write_index,
+};
 use tokio::runtime::Runtime;
 
 use crate::COMPLETED;
@@ -90,40 +93,41 @@ async fn list(store: &BoundedStore, wanted: &Wanted) -> Result<Keys> {
 
 /// Writes the index where it is wanted, and gives the words for that place.
 fn write(runtime: &Runtime, store: &BoundedStore, keys: &Keys, args: &IndexCreateArgs) -> Result<String> {
+    let mut index = Vec::new();
+    write_index(keys, &mut index)?;
+    if index.len() as u64 > MAX_INDEX_BYTES {
+        anyhow::bail!(
+            "the index would have {} bytes, more than the {MAX_INDEX_BYTES} that are read; make several, with `--prefix`",
+            index.len()
+        );
+    }
     if let Some(key) = &args.upload {
-        let mut document = Vec::new();
-        write_index(keys, &mut document)?;
-        if document.len() as u64 > MAX_INDEX_BYTES {
-            anyhow::bail!(
-                "the index would have {} bytes, more than the {MAX_INDEX_BYTES} that are read; make several, with `--prefix`",
-                document.len()
-            );
-        }
-        runtime.block_on(store.put(Arc::from(key.as_str()), document.into()))?;
+        runtime.block_on(store.put(Arc::from(key.as_str()), index.into()))?;
         return Ok(format!("its object `{key}`"));
     }
     match &args.output {
         Some(path) => {
-            write_file(keys, path).with_context(|| format!("cannot write `{}`", path.display()))?;
+            write_file(runtime, index, path).with_context(|| format!("cannot write `{}`", path.display()))?;
             Ok(format!("`{}`", path.display()))
         }
         None => {
-            let mut out = BufWriter::new(io::stdout().lock());
-            write_index(keys, &mut out)?;
+            let mut out = io::stdout().lock();
+            out.write_all(&index)?;
             out.flush()?;
             Ok("standard output".to_owned())
         }
     }
 }
 
-/// Writes a file whole or not at all. What is no file, such as a pipe, is written as it is.
-fn write_file(keys: &Keys, path: &Path) -> io::Result<()> {
-    let is_replaced = path.symlink_metadata().map_or(true, |found| found.is_file());
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let written = if is_replaced { PathBuf::from(part) } else { path.to_owned() };
-    let mut file = BufWriter::new(File::create(&written)?);
-    write_index(keys, &mut file)?;
-    file.into_inner()?.sync_all().or_else(|error| if is_replaced { Err(error) } else { Ok(()) })?;
-    if is_replaced { fs::rename(&written, path) } else { Ok(()) }
+/// Writes a file whole or not at all; where a link leads to one, that one. What is no file, such as a pipe, is written as
+/// it is.
+fn write_file(runtime: &Runtime, index: Vec<u8>, path: &Path) -> Result<()> {
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        return Ok(File::options().write(true).open(path)?.write_all(&index)?);
+    }
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().and_then(OsStr::to_str).context("its name is no text in UTF-8")?;
+    let folder = FolderStore::open("its folder", folder).map_err(|fault| fault.source)?;
+    Ok(runtime.block_on(folder.put(Arc::from(name), index.into()))?)
 }

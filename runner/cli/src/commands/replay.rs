@@ -46,14 +46,19 @@ fn replay_on(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
         if args.json {
             say(&serde_json::to_string_pretty(&report)?)?;
         } else {
-            say(&format!("nothing to replay: `{}` holds no dead letters", args.run.display()))?;
+            // What it holds besides has been told.
+            let why = match report.unreadable.count {
+                0 => format!(": `{}` holds no dead letters", args.run.display()),
+                _ => String::new(),
+            };
+            say(&format!("nothing to replay{why}"))?;
         }
         return Ok(code(&report));
     }
     let interrupts = Interrupts::listen(runtime)?;
     for (runner, stage, plan) in &plans {
         let run = runtime.block_on(runner.start_replay(plan, &letters, stage, output.clone()))?;
-        interrupts.stop(run.handle());
+        interrupts.stop(&run);
         let Ended { snapshot, output, .. } = watch(run, args);
         output.context("the output of the replay is not whole")?;
         let replay = StageReplay::of(stage, snapshot);

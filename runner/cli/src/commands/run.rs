@@ -46,7 +46,7 @@ fn run_on(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
         true => bad(error.to_string()),
         false => error.into(),
     })?;
-    interrupts.stop(run.handle());
+    interrupts.stop(&run);
     let Ended { snapshot, logs, output } = watch(run, args);
     if args.json {
         say(&serde_json::to_string_pretty(&snapshot)?)?;

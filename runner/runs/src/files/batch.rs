@@ -7,8 +7,9 @@
 //!
 //! The header's `__metadata__` has one member, `penstock`, whose text is JSON: `format`, the `batch`'s number, and of every
 //! sample its key (`keys`), pass over the source (`epochs`) and position in the unshuffled source (`indexes`); `paths`, hashes of
-//! fan-outs, only where there were any; `fields`, in the batch's order, with `tensor`, `text` or `blob` for each. One member, because
-//! the format does not order them, and equal batches have to be equal bytes.
+//! fan-outs, only where there were any; `fields`, in the batch's order, with `tensor`, `text` or `blob` for each; `data`, the SHA-256
+//! of all bytes behind the header, so that equal headers are equal files. One member, because the format does not order them, and
+//! equal batches have to be equal bytes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use penstock_types::text::{MAX_SHOWN_KEY, printable};
 use safetensors::tensor::{Dtype as FileDtype, Metadata, TensorInfo};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 /// The member of `__metadata__` that is ours.
 const METADATA: &str = "penstock";
@@ -36,7 +38,7 @@ pub(super) const MAX_HEADER_BYTES: usize = 100_000_000;
 #[derive(Debug)]
 pub(super) struct File {
     /// Length and header: everything before the data.
-    head: Vec<u8>,
+    head: Bytes,
     parts: Vec<Part>,
     data_bytes: usize,
 }
@@ -52,6 +54,8 @@ pub(super) struct Told {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     paths: Option<Vec<u64>>,
     fields: Map<String, Value>,
+    /// In hex.
+    pub(super) data: String,
 }
 
 /// One tensor of the file.
@@ -66,14 +70,14 @@ struct Part {
 #[derive(Debug)]
 enum PartData {
     Whole(Bytes),
-    Texts(Arc<[String]>),
-    Blobs(Arc<[Bytes]>),
+    Texts(Vec<String>),
+    Blobs(Vec<Bytes>),
 }
 
 impl File {
     /// The file of a batch; else why there can be none.
     pub(super) fn of(batch: Collated, number: u64) -> Result<Self, String> {
-        let told = Told::of(&batch, number);
+        let mut told = Told::of(&batch, number);
         let mut parts: Vec<Part> =
             batch.fields.into_iter().flat_map(|column| parts_of(&column.name, column.values)).collect();
         check_names(&parts)?;
@@ -87,6 +91,7 @@ impl File {
             (part.name.clone(), TensorInfo { dtype: part.dtype, shape: part.shape.clone(), data_offsets })
         });
         let infos: Vec<_> = infos.collect();
+        told.data = digest(&parts);
         let told = serde_json::to_string(&told).expect("keys and numbers are JSON");
         let metadata = Metadata::new(Some(HashMap::from([(METADATA.to_owned(), told)])), infos)
             .map_err(|error| format!("it does not fit the format: {error}"))?;
@@ -101,7 +106,7 @@ impl File {
         }
         let mut head = (header.len() as u64).to_le_bytes().to_vec();
         head.append(&mut header);
-        Ok(Self { head, parts, data_bytes })
+        Ok(Self { head: head.into(), parts, data_bytes })
     }
 
     /// Bytes of the whole file.
@@ -110,17 +115,24 @@ impl File {
     }
 
     /// What the file begins with: everything but the data.
-    pub(super) fn into_head(self) -> Bytes {
-        self.head.into()
+    pub(super) fn head(&self) -> Bytes {
+        self.head.clone()
     }
 
     /// The whole file.
     pub(super) fn into_bytes(self) -> Bytes {
-        let mut bytes = self.head;
-        bytes.reserve_exact(self.data_bytes);
-        self.parts.iter().for_each(|part| part.data.append_to(&mut bytes));
+        let mut bytes = Vec::with_capacity(self.head.len() + self.data_bytes);
+        bytes.extend_from_slice(&self.head);
+        self.parts.iter().for_each(|part| part.data.each(|piece| bytes.extend_from_slice(piece)));
         bytes.into()
     }
+}
+
+/// Of all data, in the order in which it is written.
+fn digest(parts: &[Part]) -> String {
+    let mut digest = Sha256::new();
+    parts.iter().for_each(|part| part.data.each(|piece| digest.update(piece)));
+    format!("{:x}", digest.finalize())
 }
 
 impl Told {
@@ -144,6 +156,7 @@ impl Told {
                 .iter()
                 .map(|column| (column.name.to_string(), kind(&column.values).into()))
                 .collect(),
+            data: String::new(),
         }
     }
 
@@ -168,11 +181,12 @@ impl PartData {
         }
     }
 
-    fn append_to(&self, file: &mut Vec<u8>) {
+    /// Hands all of it over, piece by piece.
+    fn each(&self, mut piece: impl FnMut(&[u8])) {
         match self {
-            Self::Whole(bytes) => file.extend_from_slice(bytes),
-            Self::Texts(texts) => texts.iter().for_each(|text| file.extend_from_slice(text.as_bytes())),
-            Self::Blobs(blobs) => blobs.iter().for_each(|blob| file.extend_from_slice(blob)),
+            Self::Whole(bytes) => piece(bytes),
+            Self::Texts(texts) => texts.iter().for_each(|text| piece(text.as_bytes())),
+            Self::Blobs(blobs) => blobs.iter().for_each(|blob| piece(blob)),
         }
     }
 }
@@ -187,19 +201,21 @@ fn parts_of(name: &str, values: Stacked) -> Vec<Part> {
             data: PartData::Whole(data),
         }],
         Stacked::Texts(texts) => {
-            parts_with_offsets(name, texts.iter().map(String::len), PartData::Texts(texts.as_slice().into()))
+            let lengths: Vec<usize> = texts.iter().map(String::len).collect();
+            parts_with_offsets(name, &lengths, PartData::Texts(texts))
         }
         Stacked::Blobs(blobs) => {
-            parts_with_offsets(name, blobs.iter().map(Bytes::len), PartData::Blobs(blobs.as_slice().into()))
+            let lengths: Vec<usize> = blobs.iter().map(Bytes::len).collect();
+            parts_with_offsets(name, &lengths, PartData::Blobs(blobs))
         }
     }
 }
 
-fn parts_with_offsets(name: &str, lengths: impl Iterator<Item = usize>, data: PartData) -> Vec<Part> {
+fn parts_with_offsets(name: &str, lengths: &[usize], data: PartData) -> Vec<Part> {
     let mut end = 0;
     let mut offsets = 0_i64.to_le_bytes().to_vec();
     for length in lengths {
-        end += length as i64;
+        end += *length as i64;
         offsets.extend_from_slice(&end.to_le_bytes());
     }
     let count = offsets.len() / size_of::<i64>();
@@ -308,13 +324,16 @@ mod tests {
         assert_eq!(file(fields()), bytes);
         let whole = File::of(batch(fields()), 7).unwrap();
         assert_eq!(whole.size(), bytes.len() as u64);
-        let head = whole.into_head();
+        let head = whole.head();
         assert_eq!(bytes[..head.len()], head);
         assert!(head.len().is_multiple_of(8));
         let told = Told::read(&head[LENGTH_BYTES..]).unwrap();
         assert_eq!(
             serde_json::to_string(&told).unwrap(),
-            r#"{"format":1,"batch":7,"keys":["a","b\n"],"epochs":[1,1],"indexes":[5,3],"fields":{"x":"tensor","a":"text"}}"#
+            format!(
+                r#"{{"format":2,"batch":7,"keys":["a","b\n"],"epochs":[1,1],"indexes":[5,3],"fields":{{"x":"tensor","a":"text"}},"data":"{:x}"}}"#,
+                Sha256::digest(&bytes[head.len()..])
+            )
         );
     }
 

@@ -80,29 +80,27 @@ impl FilesConsumer {
     }
 
     fn begin(&mut self, file: File, number: u64, samples: u64) {
-        let key = self.place.key(&batch_name(number));
         let (place, count) = (self.place.clone(), self.count.clone());
-        if self.there.contains(&number) {
-            let (size, head) = (file.size(), file.into_head());
-            self.under_way.spawn_on(
-                async move {
+        let (size, head) = (file.size(), file.head());
+        let new = (!self.there.contains(&number)).then(|| file.into_bytes());
+        self.under_way.spawn_on(
+            async move {
+                let key = place.key(&batch_name(number));
+                let is_written = match new {
+                    Some(bytes) => place.store.put_new(key.clone(), bytes).await,
+                    None => Ok(false),
+                };
+                if is_written.map_err(|error| error.with_causes())? {
+                    count.written.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    // There before, or meanwhile: another run may be writing the same.
                     compare(&place, key, number, size, head).await?;
                     count.already_there.fetch_add(1, Ordering::Relaxed);
-                    Ok(samples)
-                },
-                &self.runtime,
-            );
-        } else {
-            let bytes = file.into_bytes();
-            self.under_way.spawn_on(
-                async move {
-                    place.store.put(key, bytes).await.map_err(|error| error.with_causes())?;
-                    count.written.fetch_add(1, Ordering::Relaxed);
-                    Ok(samples)
-                },
-                &self.runtime,
-            );
-        }
+                }
+                Ok(samples)
+            },
+            &self.runtime,
+        );
     }
 
     /// Waits until fewer than `most` are under way.
@@ -232,7 +230,8 @@ impl FilesCount {
     }
 }
 
-/// Checks that the batch that is there is the one that would be written, by everything but its data.
+/// Checks that the batch that is there is the one that would be written: its size, and its header, in which the digest of its
+/// data stands.
 async fn compare(place: &Place, key: Arc<str>, number: u64, size: u64, head: Bytes) -> Result<(), String> {
     let told = |error: StoreError| error.with_causes();
     let found_size = place.store.size(key.clone()).await.map_err(told)?;
@@ -284,6 +283,7 @@ fn difference(there: &[u8], here: &[u8]) -> String {
             printable(there, MAX_SHOWN_KEY),
             printable(here, MAX_SHOWN_KEY)
         ),
+        None if there.data != here.data => "its samples have the same keys, but other data".to_owned(),
         None => "its samples are the same, but not where they came from, or their fields".to_owned(),
     }
 }
@@ -293,161 +293,4 @@ fn fault(message: String) -> Fault {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::num::NonZeroUsize;
-    use std::ops::Range;
-    use std::sync::Mutex;
-
-    use futures::FutureExt;
-    use futures::future::BoxFuture;
-    use futures::stream::{self, BoxStream, StreamExt};
-    use penstock_engine::item::{Collated, Column, Origin, Stacked};
-    use penstock_storage::{BoundedStore, Keys, Store};
-    use penstock_types::plan::FilesPlan;
-    use tokio::runtime::Runtime;
-    use tokio::sync::Semaphore;
-
-    use super::*;
-
-    /// A store in memory that writes a batch only when it is let.
-    struct Gated {
-        name: Arc<str>,
-        objects: Mutex<Vec<Arc<str>>>,
-        let_through: Semaphore,
-        waiting: AtomicU64,
-    }
-
-    /// What the consumer holds of it.
-    #[derive(Clone)]
-    struct Entry(Arc<Gated>);
-
-    impl Store for Entry {
-        fn name(&self) -> &Arc<str> {
-            &self.0.name
-        }
-
-        fn describe(&self) -> String {
-            "memory".to_owned()
-        }
-
-        fn list(&self, _: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
-            stream::empty().boxed()
-        }
-
-        fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-            let store = self.0.name.clone();
-            std::future::ready(Err(StoreError::NotFound { store, key })).boxed()
-        }
-
-        fn get_range(&self, key: Arc<str>, _: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-            self.get(key)
-        }
-
-        fn size(&self, key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>> {
-            self.get(key).map(|read| read.map(|_| 0)).boxed()
-        }
-
-        fn put(&self, key: Arc<str>, _: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
-            let this = self.0.clone();
-            async move {
-                if key.ends_with(".json") {
-                    return Ok(());
-                }
-                if key.ends_with("9.safetensors") {
-                    return Err(StoreError::NotFound { store: this.name.clone(), key });
-                }
-                this.waiting.fetch_add(1, Ordering::SeqCst);
-                this.let_through.acquire().await.expect("nobody closes it").forget();
-                this.waiting.fetch_sub(1, Ordering::SeqCst);
-                this.objects.lock().unwrap().push(key);
-                Ok(())
-            }
-            .boxed()
-        }
-    }
-
-    /// A consumer whose writes wait for the store.
-    fn consumer(runtime: &Runtime) -> (Arc<Gated>, FilesConsumer) {
-        let store = Arc::new(Gated {
-            name: "gated".into(),
-            objects: Mutex::default(),
-            let_through: Semaphore::new(0),
-            waiting: AtomicU64::new(0),
-        });
-        let plan = FilesPlan {
-            store: "gated".to_owned(),
-            prefix: "p".to_owned(),
-            recipe: serde_json::json!({}),
-            unordered: Vec::new(),
-        };
-        let bounded = BoundedStore::new(Arc::new(Entry(store.clone())), NonZeroUsize::new(64).unwrap());
-        let opened = runtime.block_on(Place::new(bounded, &plan).open(&plan)).unwrap();
-        (store, FilesConsumer::new(opened, runtime.handle().clone()))
-    }
-
-    fn batch() -> Item {
-        Item::Collated(Collated {
-            keys: vec!["a".into(), "b".into()],
-            origins: vec![Origin::default(); 2],
-            fields: vec![Column { name: "t".into(), values: Stacked::Texts(vec![String::new(); 2]) }],
-        })
-    }
-
-    fn wait_until(is_so: impl Fn() -> bool) {
-        while !is_so() {
-            std::thread::yield_now();
-        }
-    }
-
-    #[test]
-    fn four_batches_are_written_at_a_time_and_no_more() {
-        let runtime = Runtime::new().unwrap();
-        let (store, mut consumer) = consumer(&runtime);
-        let stop = StopFlag::default();
-        for _ in 0..IN_FLIGHT {
-            consumer.consume(batch(), &stop).unwrap();
-        }
-        // None is done, and nobody had to wait.
-        wait_until(|| store.waiting.load(Ordering::SeqCst) == IN_FLIGHT as u64);
-        let fifth = std::thread::scope(|scope| {
-            let fifth = scope.spawn(|| consumer.consume(batch(), &stop));
-            std::thread::sleep(2 * LOOK);
-            assert!(!fifth.is_finished() && store.waiting.load(Ordering::SeqCst) == IN_FLIGHT as u64);
-            store.let_through.add_permits(1);
-            fifth.join().unwrap()
-        });
-        assert_eq!(fifth, Ok(()));
-        store.let_through.add_permits(4);
-        assert_eq!(consumer.finish(Ending::Whole, &stop), Ok(()));
-        assert_eq!(consumer.unfinished(), 0);
-        assert_eq!(store.objects.lock().unwrap().len(), 5);
-        assert_eq!(consumer.manifest.complete(), Some(Complete { batches: 5, samples: 10 }));
-    }
-
-    #[test]
-    fn a_stop_gives_up_what_is_not_written_in_time_and_counts_it_as_unfinished() {
-        let runtime = Runtime::new().unwrap();
-        let (store, mut consumer) = consumer(&runtime);
-        let stop = StopFlag::default();
-        (0..3).for_each(|_| consumer.consume(batch(), &stop).unwrap());
-        store.let_through.add_permits(1);
-        stop.set();
-        assert_eq!(consumer.finish(Ending::Early, &stop), Ok(()));
-        assert_eq!(consumer.unfinished(), 4);
-        assert_eq!(consumer.count().record(), FilesRecord { written: 1, already_there: 0 });
-        assert_eq!(consumer.manifest.complete(), None);
-    }
-
-    #[test]
-    fn a_write_that_fails_is_told_with_its_key_and_the_batch_is_unfinished() {
-        let runtime = Runtime::new().unwrap();
-        let (store, mut consumer) = consumer(&runtime);
-        store.let_through.add_permits(100);
-        let stop = StopFlag::default();
-        (0..10).for_each(|_| consumer.consume(batch(), &stop).unwrap());
-        let fault = consumer.finish(Ending::Whole, &stop).unwrap_err();
-        assert_eq!(&*fault.message, "store `gated` has no object `p/batch-00000009.safetensors`");
-        assert_eq!(consumer.unfinished(), 2);
-        assert_eq!(consumer.manifest.complete(), None);
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Version of the files' form: names, metadata, and how fields become tensors.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// Most characters of a value that a difference shows.
 const MAX_SHOWN_VALUE: usize = 80;

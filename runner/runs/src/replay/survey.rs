@@ -7,7 +7,7 @@ use std::sync::Arc;
 use penstock_types::fault::SpecFault;
 use penstock_types::plan::StageId;
 use penstock_types::spec::{MAX_DOCUMENT_BYTES, Spec, Stage};
-use penstock_types::text::{MAX_SHOWN_KEY, printable};
+use penstock_types::text::{MAX_SHOWN_KEY, printable, without_place};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -183,9 +183,7 @@ pub(super) fn letter(line: &Line<'_>) -> Result<Option<ReadLetter>, String> {
         return Ok(None);
     }
     serde_json::from_slice(text).map(Some).map_err(|error| {
-        // serde_json tells the place within the text it was given, which is one line.
-        let told = error.to_string();
-        let reason = told.split(" at line ").next().unwrap_or(&told);
+        let reason = without_place(&error);
         match line.has_end {
             true => format!("is no dead letter: {reason}, at column {}", error.column()),
             false => "is cut off: the run ended while it was written".to_owned(),
@@ -201,10 +199,11 @@ fn stage_of(spec: &Spec, written: &str) -> Result<StageId, String> {
         spec.stages.get(place).filter(|stage| may_be_called(stage, id.name()))
     });
     match (id, stage) {
-        (
-            Some(id),
-            Some(Stage::Fetch(_) | Stage::Wasm(_) | Stage::Collate(_) | Stage::Transfer(_) | Stage::Sleep(_)),
-        ) => Ok(id),
+        (Some(id), Some(Stage::Fetch(_) | Stage::Wasm(_) | Stage::Transfer(_) | Stage::Sleep(_))) => Ok(id),
+        (_, Some(Stage::Collate(_))) => Err(format!(
+            "failed in `{written}` for being unlike the rest of its batch, which cannot be tried without the rest; mend a stage \
+             before it and run the pipeline again"
+        )),
         (_, Some(Stage::Aggregate(_) | Stage::Disaggregate(_))) => {
             Err(format!("names the stage `{written}`, in which nothing can fail"))
         }

@@ -6,16 +6,15 @@ mod tests;
 use std::borrow::Cow;
 
 use memchr::memchr2;
+use penstock_types::text::without_place;
 
 use crate::error::shown;
 use crate::key::{MAX_KEY_BYTES, check_key};
 use crate::keys::Keys;
+use crate::lines::BYTE_ORDER_MARK;
 
 /// Most bytes of one element as written: every byte of the longest key escaped as `\u0041`, and the quotes.
 const MAX_ELEMENT_BYTES: usize = 6 * MAX_KEY_BYTES + 2;
-
-/// Some editors begin a file with it; it is no part of the array.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads the array, block by block. Faults are the end of a sentence that begins with the index: what was found, where,
 /// and what would do. Elements count from 1, bytes from 0.
@@ -186,11 +185,8 @@ fn text(written: &[u8]) -> Result<Cow<'_, str>, String> {
     } else {
         serde_json::from_slice(written).map(Cow::Borrowed)
     };
-    read.map_err(|error| {
-        let reason = error.to_string();
-        // Its line and column count from the element's start.
-        reason.split(" at line ").next().unwrap_or_default().to_owned()
-    })
+    // Its line and column would count from the element's start.
+    read.map_err(|error| without_place(&error))
 }
 
 /// What a byte that should not be there begins.

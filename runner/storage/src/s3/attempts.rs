@@ -10,7 +10,8 @@ use crate::clock::now;
 use crate::s3::failure::{Cause, Failure};
 use crate::s3::settings::{S3Retries, S3Timeouts};
 
-/// Does `attempt` until it succeeds, or fails for good, or has failed too often, or for too long.
+/// Does `attempt` until it succeeds, or fails for good, or has failed too often, or for too long. Each attempt, and all of
+/// them together, may take `allowance` longer than the timeouts say.
 ///
 /// What the SDK logs meanwhile is dropped: it logs requests with all that is in them.
 pub(crate) async fn attempts<T, A: Future<Output = Result<T, Failure>>>(
@@ -20,10 +21,10 @@ pub(crate) async fn attempts<T, A: Future<Output = Result<T, Failure>>>(
     mut attempt: impl FnMut() -> A,
 ) -> Result<T, Failure> {
     let start = now();
-    let most = timeouts.attempt + allowance;
+    let (most, operation) = (timeouts.attempt + allowance, timeouts.operation + allowance);
     let mut made = 0;
     loop {
-        let left = timeouts.operation.saturating_sub(start.elapsed());
+        let left = operation.saturating_sub(start.elapsed());
         let tried = timeout(most.min(left), attempt().with_subscriber(Dispatch::none())).await;
         made += 1;
         let ended = match tried {
@@ -36,7 +37,7 @@ pub(crate) async fn attempts<T, A: Future<Output = Result<T, Failure>>>(
         if made >= retries.attempts.get() {
             return Err(gave_up(made, "", &cause));
         }
-        if start.elapsed() + wait >= timeouts.operation {
+        if start.elapsed() + wait >= operation {
             return Err(gave_up(made, &format!(" and {:.1?}", start.elapsed()), &cause));
         }
         debug!(attempt = made, %cause, ?wait, "will try again");
@@ -111,6 +112,20 @@ mod tests {
         let Err(Failure::Lasting(cause)) = result.await else { panic!("it cannot succeed") };
         assert_eq!(cause.to_string(), "gave up after 3 attempts, the last: no end within 5ms");
         assert_eq!(made.into_inner(), 3);
+    }
+
+    #[tokio::test]
+    async fn what_is_large_has_more_time_in_each_attempt_and_in_all() {
+        let timeouts =
+            S3Timeouts { attempt: Duration::ZERO, operation: Duration::ZERO, ..S3Timeouts::default() };
+        let with = |allowance| {
+            attempts(quick(1), timeouts, allowance, || async {
+                sleep(Duration::from_millis(1)).await;
+                Ok(())
+            })
+        };
+        assert!(with(Duration::from_secs(60)).await.is_ok());
+        assert!(with(Duration::ZERO).await.is_err());
     }
 
     #[test]

@@ -8,17 +8,20 @@ use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
+use tracing::Dispatch;
+use tracing::instrument::WithSubscriber;
 
 use crate::s3::attempts::attempts;
 use crate::s3::client::connect;
-use crate::s3::failure::Failure;
+use crate::s3::failure::{Cause, Failure};
 use crate::s3::settings::{S3Settings, S3Timeouts};
 
 /// A bucket, and the client for it once somebody has asked for something.
 pub(crate) struct Bucket {
     store: Arc<str>,
     settings: S3Settings,
-    client: OnceCell<Client>,
+    /// Or why there is none: looking for a region may take seconds, and would end the same for every sample.
+    client: OnceCell<Result<Client, Cause>>,
 }
 
 impl Bucket {
@@ -49,18 +52,28 @@ impl Bucket {
     }
 
     /// The client, made at the first call.
-    pub(crate) async fn client(&self) -> Result<&Client, Failure> {
-        let client = self.client.get_or_try_init(|| connect(&self.settings)).await;
-        client.map_err(|fault| Failure::lasting(fault.to_string()))
+    async fn client(&self) -> Result<&Client, Failure> {
+        let most = self.settings.timeouts.attempt;
+        let connect = || async {
+            match timeout(most, connect(&self.settings).with_subscriber(Dispatch::none())).await {
+                Ok(client) => client.map_err(|fault| Cause::new(fault.to_string())),
+                Err(_) => Err(Cause::new(format!(
+                    "no region was found within {most:?}; name it in the store's settings"
+                ))),
+            }
+        };
+        self.client.get_or_init(connect).await.as_ref().map_err(|cause| Failure::Lasting(cause.clone()))
     }
 
-    /// Does `attempt` as often as the settings allow; each may take `allowance` longer than they say.
-    pub(crate) async fn attempts<T, A: Future<Output = Result<T, Failure>>>(
-        &self,
+    /// Does `attempt` as often as the settings allow; each, and all together, may take `allowance` longer than they say.
+    pub(crate) async fn attempts<'a, T, A: Future<Output = Result<T, Failure>>>(
+        &'a self,
         allowance: Duration,
-        attempt: impl FnMut() -> A,
+        mut attempt: impl FnMut(&'a Client) -> A,
     ) -> Result<T, Failure> {
-        attempts(self.settings.retries, self.settings.timeouts, allowance, attempt).await
+        // Before the first attempt's time begins, which is for the request alone.
+        let client = self.client().await?;
+        attempts(self.settings.retries, self.settings.timeouts, allowance, || attempt(client)).await
     }
 
     /// The answer to a request, once it has begun.

@@ -96,8 +96,8 @@ async fn with_credentials(config: Builder, settings: &S3Settings, provider: Prov
     match &settings.credentials {
         S3Credentials::Anonymous => config.allow_no_auth(),
         S3Credentials::Static { access_key_id, secret_access_key, session_token } => {
-            let token = session_token.as_ref().map(|token| token.reveal().to_owned());
-            let (id, secret) = (access_key_id.clone(), secret_access_key.reveal().to_owned());
+            let token = session_token.as_ref().map(|token| token.expose().to_owned());
+            let (id, secret) = (access_key_id.clone(), secret_access_key.expose().to_owned());
             config.credentials_provider(Credentials::new(id, secret, token, None, "settings"))
         }
         S3Credentials::File(path) => {

@@ -8,12 +8,16 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ConnectorError, ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::primitives::ByteStreamError;
+use penstock_types::text::printable;
 
-use crate::asked::Asked;
+use crate::asked::{Asked, CHANGED};
 use crate::error::StoreError;
 
-/// Most of a service's message that is passed on, in characters.
+/// Most of a service's message that is passed on, in bytes.
 const MOST_MESSAGE: usize = 300;
+
+/// How the TLS library begins a message that goes on with names of hosts.
+const OTHER_NAME: &str = "invalid peer certificate: certificate not valid for name";
 
 /// Why an attempt failed.
 #[derive(Debug)]
@@ -32,6 +36,10 @@ pub(crate) enum Failure {
     OutOfRange { range: Range<u64>, size: u64 },
     /// It has more bytes than are read at once.
     TooLarge { size: u64 },
+    /// The object is not what the request had as a condition: this version of it, or not there.
+    Unmet,
+    /// The service does not know what was asked for.
+    NotImplemented(Cause),
 }
 
 /// What is said about a failure: codes and messages, never headers, addresses or signatures.
@@ -64,7 +72,10 @@ impl Failure {
             Self::NothingThere => {
                 asked.failed(Cause::new("the service says that the object has no such bytes"))
             }
-            Self::Passing { cause, .. } | Self::Lasting(cause) => asked.failed(cause),
+            Self::Unmet => asked.failed(CHANGED),
+            Self::Passing { cause, .. } | Self::Lasting(cause) | Self::NotImplemented(cause) => {
+                asked.failed(cause)
+            }
         }
     }
 
@@ -112,6 +123,7 @@ impl Failure {
 
     fn of_answer(answer: &HttpResponse, code: Option<&str>, message: Option<&str>) -> Self {
         let status = answer.status().as_u16();
+        let bounded = |text| printable(text, MOST_MESSAGE);
         let cause = Cause::new(match (code, message) {
             (Some(code), Some(message)) => {
                 format!("{}: {} (status {status})", bounded(code), bounded(message))
@@ -133,12 +145,14 @@ impl Failure {
                 | "RequestThrottled"
                 | "TooManyRequests"
                 | "RequestLimitExceeded"
-                | "OperationAborted",
+                | "OperationAborted"
+                | "ConditionalRequestConflict",
             ) => Self::Passing { cause, after: retry_after(answer) },
             (_, "NoSuchKey") => Self::NotFound,
             (404, "NotFound" | "") => Self::NotFound,
             (416, _) => Self::NothingThere,
-            (412, _) => Self::lasting("the object changed while it was read"),
+            (412, _) => Self::Unmet,
+            (501, _) => Self::NotImplemented(cause),
             (401 | 403, _) => Self::Denied(cause),
             _ => Self::Lasting(cause),
         }
@@ -166,20 +180,28 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
     while let Some(source) = innermost.source() {
         innermost = source;
     }
-    bounded(&innermost.to_string())
+    let said = innermost.to_string();
+    match said.starts_with(OTHER_NAME) {
+        true => "the server's certificate is not for the name by which it was asked".to_owned(),
+        false => printable(&said, MOST_MESSAGE),
+    }
 }
 
-/// A stranger's text: control characters escaped, and cut when it is long.
-fn bounded(text: &str) -> String {
-    let mut shown = String::new();
-    for character in text.chars().take(MOST_MESSAGE) {
-        match character.is_control() {
-            true => shown.extend(character.escape_default()),
-            false => shown.push(character),
-        }
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn what_strangers_say_moves_no_cursor_and_names_no_host() {
+        let shown = |said: &str| innermost(&io::Error::other(said.to_owned()));
+        assert_eq!(shown("reset\u{202e}\u{1b}[2J"), "reset\\u{202e}\\u{1b}[2J");
+        assert_eq!(
+            shown(&format!("{OTHER_NAME} \"inside.example\"; certificate is only valid for DnsName(\"a\")")),
+            "the server's certificate is not for the name by which it was asked"
+        );
+        let unknown = "invalid peer certificate: UnknownIssuer";
+        assert_eq!(shown(unknown), unknown);
     }
-    if text.chars().nth(MOST_MESSAGE).is_some() {
-        shown.push_str("...");
-    }
-    shown
 }

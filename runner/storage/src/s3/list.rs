@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use aws_sdk_s3::Client;
 use aws_sdk_s3::types::EncodingType;
 use tracing::warn;
 
@@ -10,6 +11,10 @@ use crate::keys::Keys;
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::Failure;
 
+/// Answers without a key that follow each other, at most. A service may give some while it passes over what was deleted;
+/// one that never ends would give nothing else.
+const MOST_EMPTY: u32 = 1000;
+
 /// A listing under way.
 pub(crate) struct Listing {
     /// What the keys start with, the store's own prefix included.
@@ -17,6 +22,8 @@ pub(crate) struct Listing {
     next: Next,
     /// The last key seen, to notice a service that does not sort.
     last: String,
+    /// Answers without a key since the last one that had any.
+    empty: u32,
     left_out: u64,
     /// The first key left out, for the warning.
     first_left_out: Option<String>,
@@ -33,7 +40,7 @@ impl Listing {
     /// A listing of all keys that start with `prefix`.
     pub(crate) fn new(bucket: &Bucket, prefix: &str) -> Self {
         let prefix = bucket.full(prefix);
-        Self { prefix, next: Next::First, last: String::new(), left_out: 0, first_left_out: None }
+        Self { prefix, next: Next::First, last: String::new(), empty: 0, left_out: 0, first_left_out: None }
     }
 
     /// The next keys in order, which may be none for a page; `None` at the end.
@@ -43,12 +50,11 @@ impl Listing {
             Next::After(token) => Some(token.clone()),
             Next::None => return Ok(None),
         };
-        let request = || async {
-            let request = bucket.client().await?.list_objects_v2();
-            let request =
-                request.bucket(bucket.name()).prefix(&self.prefix).set_continuation_token(token.clone());
+        let request = |client: &Client| {
+            let request = client.list_objects_v2().bucket(bucket.name()).prefix(&self.prefix);
             // A key may hold what XML cannot.
-            bucket.answer(request.encoding_type(EncodingType::Url).send()).await
+            let request = request.set_continuation_token(token.clone()).encoding_type(EncodingType::Url);
+            async { bucket.answer(request.send()).await }
         };
         let answer = bucket.attempts(Duration::ZERO, request).await?;
         self.next = match (answer.is_truncated, answer.next_continuation_token) {
@@ -59,8 +65,15 @@ impl Listing {
             _ => Next::None,
         };
         let is_encoded = answer.encoding_type == Some(EncodingType::Url);
+        let objects = answer.contents.unwrap_or_default();
+        self.empty = if objects.is_empty() { self.empty + 1 } else { 0 };
+        if self.empty == MOST_EMPTY && !matches!(self.next, Next::None) {
+            return Err(Failure::lasting(format!(
+                "the listing goes on, but the last {MOST_EMPTY} answers had no keys"
+            )));
+        }
         let mut page = Keys::default();
-        for object in answer.contents.unwrap_or_default() {
+        for object in objects {
             let key = object.key.unwrap_or_default();
             self.add(bucket, &mut page, if is_encoded { decoded(&key) } else { Some(key) })?;
         }

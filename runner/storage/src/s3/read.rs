@@ -1,17 +1,21 @@
 //! Reads objects: small ones in one request, large ones in parts side by side.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
+use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::ChecksumMode;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::time::timeout;
 
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::Failure;
-use crate::store::MAX_GET_BYTES;
+use crate::store::{MAX_GET_BYTES, Version};
 
 /// Bytes of one request for a part of an object.
 const PART_BYTES: u64 = 8 << 20;
@@ -22,84 +26,100 @@ const SPLIT_BYTES: u64 = 2 * PART_BYTES;
 /// Parts of one object read side by side.
 const PARTS: usize = 4;
 
-/// The beginning of an object, and what is known of the rest.
+/// The beginning of an object, or of a range of it.
 struct Begun {
     bytes: Bytes,
-    /// Of the whole object, in bytes.
-    size: u64,
-    /// Which version of the object this is, if the service says so.
-    etag: Option<String>,
+    version: Version,
+    /// Of the whole object, if the service has it.
+    crc32: Option<u32>,
 }
 
 /// All bytes of the object.
 pub(crate) async fn read_whole(bucket: &Bucket, key: &str) -> Result<Bytes, Failure> {
     // Not a range: the checksum of the whole comes with the whole only, and of an empty object there is no range.
-    let begun = bucket.attempts(Duration::ZERO, || begin(bucket, key)).await?;
-    let size = begun.size;
+    let begun = bucket.attempts(Duration::ZERO, |client| begin(bucket, client, key)).await?;
+    let size = begun.version.size;
     read_rest(bucket, key, 0..size, begun).await
 }
 
-/// Exactly the bytes of `range`, which is not empty.
-pub(crate) async fn read_range(bucket: &Bucket, key: &str, range: Range<u64>) -> Result<Bytes, Failure> {
+/// Exactly the bytes of `range`, which is not empty; of this version of the object, if there is one to be of.
+pub(crate) async fn read_range(
+    bucket: &Bucket,
+    key: &str,
+    range: Range<u64>,
+    of: Option<&Version>,
+) -> Result<Bytes, Failure> {
     let length = range.end - range.start;
     if length > MAX_GET_BYTES {
-        let size = size(bucket, key).await?;
+        let size = version(bucket, key).await?.size;
         return Err(match range.end > size {
             true => Failure::OutOfRange { range, size },
             false => Failure::TooLarge { size: length },
         });
     }
     let first = range.start..if length <= SPLIT_BYTES { range.end } else { range.start + PART_BYTES };
-    let begun = bucket.attempts(Duration::ZERO, || read_part(bucket, key, first.clone(), None)).await;
-    match begun {
-        Ok(Begun { size, .. }) if range.end > size => Err(Failure::OutOfRange { range, size }),
+    let read = |client| read_part(bucket, client, key, first.clone(), of);
+    match bucket.attempts(Duration::ZERO, read).await {
+        Ok(Begun { version: Version { size, .. }, .. }) if range.end > size => {
+            Err(Failure::OutOfRange { range, size })
+        }
         Ok(begun) => read_rest(bucket, key, range, begun).await,
         Err(Failure::NothingThere) => {
-            let size = size(bucket, key).await?;
+            let size = version(bucket, key).await?.size;
             Err(Failure::OutOfRange { range, size })
         }
         Err(failure) => Err(failure),
     }
 }
 
-/// The object's size, in bytes.
-pub(crate) async fn size(bucket: &Bucket, key: &str) -> Result<u64, Failure> {
-    let head = || async {
-        let request = bucket.client().await?.head_object().bucket(bucket.name()).key(bucket.full(key));
-        length(bucket.answer(request.send()).await?.content_length())
+/// The object's version.
+pub(crate) async fn version(bucket: &Bucket, key: &str) -> Result<Version, Failure> {
+    let head = |client: &Client| {
+        let request = client.head_object().bucket(bucket.name()).key(bucket.full(key));
+        async {
+            let answer = bucket.answer(request.send()).await?;
+            Ok(Version { size: length(answer.content_length)?, tag: answer.e_tag.map(Arc::from) })
+        }
     };
     bucket.attempts(Duration::ZERO, head).await
 }
 
 /// One request for all of it, read up to the end, or to the end of the first part if it is large.
-async fn begin(bucket: &Bucket, key: &str) -> Result<Begun, Failure> {
-    let request = bucket.client().await?.get_object().bucket(bucket.name()).key(bucket.full(key));
+async fn begin(bucket: &Bucket, client: &Client, key: &str) -> Result<Begun, Failure> {
+    let request = client.get_object().bucket(bucket.name()).key(bucket.full(key));
     let answer = bucket.answer(request.checksum_mode(ChecksumMode::Enabled).send()).await?;
-    let size = length(answer.content_length)?;
+    let version = Version { size: length(answer.content_length)?, tag: answer.e_tag.map(Arc::from) };
+    let size = version.size;
     if size > MAX_GET_BYTES {
         return Err(Failure::TooLarge { size });
     }
+    let crc32 = answer.checksum_crc32.as_deref().and_then(parse_crc32);
     // Of a large object the rest of this answer is given up, and its connection with it: one of many requests.
     let most = if size <= SPLIT_BYTES { size } else { PART_BYTES };
     let bytes = body(answer.body, most, most == size, bucket.timeouts().idle).await?;
-    Ok(Begun { bytes, size, etag: answer.e_tag })
+    Ok(Begun { bytes, version, crc32 })
 }
 
-/// One request for the bytes of `range`, of the version `etag` of the object.
+/// One request for the bytes of `range`; of this version of the object, if there is one to be of.
 async fn read_part(
     bucket: &Bucket,
+    client: &Client,
     key: &str,
     range: Range<u64>,
-    etag: Option<&str>,
+    of: Option<&Version>,
 ) -> Result<Begun, Failure> {
-    let request = bucket.client().await?.get_object().bucket(bucket.name()).key(bucket.full(key));
-    let request = request
-        .range(format!("bytes={}-{}", range.start, range.end - 1))
-        .set_if_match(etag.map(str::to_owned));
+    let tag = of.and_then(|version| version.tag.as_deref()).map(str::to_owned);
+    let request = client.get_object().bucket(bucket.name()).key(bucket.full(key)).set_if_match(tag);
+    let request = request.range(format!("bytes={}-{}", range.start, range.end - 1));
     let answer = bucket.answer(request.send()).await?;
     let Some((found, size)) = answer.content_range.as_deref().and_then(parse_content_range) else {
         return Err(Failure::passing("a part was asked for, and the answer does not say which part it is"));
     };
+    let version = Version { size, tag: answer.e_tag.map(Arc::from) };
+    // A server may overhear the condition.
+    if of.is_some_and(|of| of.size != version.size || (of.tag.is_some() && of.tag != version.tag)) {
+        return Err(Failure::Unmet);
+    }
     if found.start != range.start || found.end != range.end.min(size) {
         return Err(Failure::passing(format!(
             "bytes {}..{} were asked for, and {}..{} came",
@@ -112,37 +132,48 @@ async fn read_part(
         return Err(Failure::passing(format!("{expected} bytes were to come, and {said} did")));
     }
     let bytes = body(answer.body, expected, true, bucket.timeouts().idle).await?;
-    Ok(Begun { bytes, size, etag: answer.e_tag })
+    Ok(Begun { bytes, version, crc32: None })
 }
 
 /// What is missing of `range`, in parts side by side; all of the same version of the object.
 async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) -> Result<Bytes, Failure> {
-    let Begun { bytes: first, etag, .. } = begun;
+    let Begun { bytes: first, version, crc32 } = begun;
     let start = range.start + first.len() as u64;
     if start == range.end {
         return Ok(first);
     }
-    let etag = etag.as_deref();
+    let mut found_crc32 = crc32fast::Hasher::new();
     let mut all = room(range.end - range.start)?;
-    all.extend_from_slice(&first);
-    drop(first);
+    let mut add = |bytes: Bytes| {
+        if crc32.is_some() {
+            found_crc32.update(&bytes);
+        }
+        all.extend_from_slice(&bytes);
+    };
+    add(first);
     let starts = (start..range.end).step_by(usize::try_from(PART_BYTES).unwrap_or(usize::MAX));
+    let version = &version;
     let read = |start| {
         let part = start..range.end.min(start + PART_BYTES);
-        bucket.attempts(Duration::ZERO, move || read_part(bucket, key, part.clone(), etag))
+        bucket.attempts(Duration::ZERO, move |client| {
+            read_part(bucket, client, key, part.clone(), Some(version))
+        })
     };
     let parts: Vec<_> = starts.map(read).collect();
     let mut parts = stream::iter(parts).buffered(PARTS);
     let most = bucket.timeouts().operation;
     let read = timeout(most, async {
         while let Some(part) = parts.try_next().await? {
-            all.extend_from_slice(&part.bytes);
+            add(part.bytes);
         }
         Ok(())
     });
     read.await
         .unwrap_or_else(|_| Err(Failure::lasting(format!("its parts were not read within {most:?}"))))?;
     drop(parts);
+    if crc32.is_some_and(|crc32| crc32 != found_crc32.finalize()) {
+        return Err(Failure::lasting("its bytes do not have the checksum that the service has of it"));
+    }
     Ok(Bytes::from(all))
 }
 
@@ -194,9 +225,22 @@ fn parse_content_range(text: &str) -> Option<(Range<u64>, u64)> {
     (first <= last).then_some((first..last.checked_add(1)?, size.trim().parse().ok()?))
 }
 
+/// The CRC-32 of a whole object; that of one made of parts (`AAAAAA==-3`) is a checksum of their checksums, and none of it.
+fn parse_crc32(text: &str) -> Option<u32> {
+    Some(u32::from_be_bytes(STANDARD.decode(text).ok()?.try_into().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_checksum_of_a_whole_is_one() {
+        assert_eq!(parse_crc32("AAAB/w=="), Some(0x1ff));
+        for other in ["AAAB/w==-2", "", "AAA=", "AAAAAAAA"] {
+            assert_eq!(parse_crc32(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn a_content_range_says_which_bytes_of_how_many() {

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use penstock_types::config::SecretText;
 use url::Url;
 
 use crate::key::check_prefix;
-use crate::secret::Secret;
 
 /// Where the environment names the server, the first that is set.
 const ENDPOINT_VARIABLES: [&str; 2] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
@@ -52,9 +52,9 @@ pub enum S3Credentials {
         /// The key's public half.
         access_key_id: String,
         /// Its secret half.
-        secret_access_key: Secret,
+        secret_access_key: SecretText,
         /// What goes with temporary keys.
-        session_token: Option<Secret>,
+        session_token: Option<SecretText>,
     },
     /// Whom this file in the format of `~/.aws/credentials` names: the profile `default`, or that of `AWS_PROFILE`.
     File(PathBuf),
@@ -71,9 +71,10 @@ pub struct S3Timeouts {
     pub first_byte: Duration,
     /// For the next bytes of an answer.
     pub idle: Duration,
-    /// For one request of at most 8 MiB, the whole of its answer included; a write has a second more for each MiB.
+    /// For one request of at most 16 MiB, the whole of its answer included; a write has a second more for each MiB.
     pub attempt: Duration,
-    /// For a request with all its attempts and the waits between; and once more for all parts of a large object.
+    /// For a request with all its attempts and the waits between, the same seconds more for a write; and once more for all
+    /// parts of a large object.
     pub operation: Duration,
 }
 

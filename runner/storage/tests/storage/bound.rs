@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, join_all};
 use futures::stream::{self, BoxStream, StreamExt};
 use penstock_engine::item::{Item, Origin, Sample};
 use penstock_engine::ports::TaskOp;
-use penstock_storage::{BoundedStore, FetchOp, Keys, Store, StoreError};
+use penstock_storage::{BoundedStore, FetchOp, Keys, Store, StoreError, Version};
 
 /// Counts the reads in flight. Every read lets all others go first, several times.
 #[derive(Default)]
@@ -50,12 +50,25 @@ impl Store for Counting {
         self.get(key)
     }
 
-    fn size(&self, _key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>> {
-        std::future::ready(Ok(0)).boxed()
+    fn get_range_of(
+        &self,
+        key: Arc<str>,
+        _version: Version,
+        _range: Range<u64>,
+    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        self.get(key)
+    }
+
+    fn version(&self, _key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+        std::future::ready(Ok(Version { size: 0, tag: None })).boxed()
     }
 
     fn put(&self, key: Arc<str>, _bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
         self.get(key).map(|put| put.map(|_| ())).boxed()
+    }
+
+    fn put_new(&self, key: Arc<str>, _bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
+        self.get(key).map(|put| put.map(|_| true)).boxed()
     }
 }
 

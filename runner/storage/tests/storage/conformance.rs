@@ -29,10 +29,12 @@ pub(crate) const OBJECTS: &[(&str, &[u8])] = &[
 /// Panics where `store` does not do as [`Store`] says.
 pub(crate) async fn check(store: &dyn Store) {
     check_alone(store).await;
+    of_several_that_put_what_is_new_one_does(store).await;
     readers_see_whole_objects_while_others_put(store).await;
 }
 
-/// [`check`] for a server that shows an object while it is being written, as no bucket of Amazon's does.
+/// [`check`] for a server that shows an object while it is being written and knows no conditions on writes, as no bucket
+/// of Amazon's does.
 pub(crate) async fn check_alone(store: &dyn Store) {
     every_object_is_read_whole_and_in_parts(store).await;
     listings_are_in_byte_order_and_prefixes_are_strings(store).await;
@@ -40,6 +42,7 @@ pub(crate) async fn check_alone(store: &dyn Store) {
     what_is_no_key_is_refused(store).await;
     ranges_are_exact_or_errors(store).await;
     what_is_put_is_there(store).await;
+    a_version_is_read_or_nothing(store).await;
 }
 
 async fn listed(store: &dyn Store, prefix: &str) -> Vec<String> {
@@ -95,6 +98,7 @@ async fn what_is_no_key_is_refused(store: &dyn Store) {
             store.get_range(key.clone(), 0..1).await.unwrap_err(),
             store.size(key.clone()).await.unwrap_err(),
             store.put(key.clone(), Bytes::new()).await.unwrap_err(),
+            store.put_new(key.clone(), Bytes::new()).await.unwrap_err(),
         ] {
             assert!(matches!(error, StoreError::Refused { .. }), "{bad:?}: {error:?}");
             assert!(error.to_string().len() < 400, "{} bytes of message", error.to_string().len());
@@ -140,6 +144,37 @@ async fn what_is_put_is_there(store: &dyn Store) {
     expected.sort();
     expected.dedup();
     assert_eq!(listed(store, "").await, expected);
+}
+
+async fn a_version_is_read_or_nothing(store: &dyn Store) {
+    let key: Arc<str> = Arc::from("put/versions");
+    store.put(key.clone(), Bytes::from_static(b"old one")).await.unwrap();
+    let old = store.version(key.clone()).await.unwrap();
+    assert_eq!((old.size, old.clone()), (7, store.version(key.clone()).await.unwrap()));
+    assert_eq!(store.get_range_of(key.clone(), old.clone(), 0..3).await.unwrap(), "old");
+    store.put(key.clone(), Bytes::from_static(b"new one")).await.unwrap();
+    let error = store.get_range_of(key.clone(), old, 0..3).await.unwrap_err().with_causes();
+    let changed = format!(
+        "reading `put/versions` of store `{}` failed: the object changed while it was read",
+        store.name()
+    );
+    assert_eq!(error, changed);
+    let new = store.version(key.clone()).await.unwrap();
+    assert_eq!(store.get_range_of(key, new, 0..7).await.unwrap(), "new one");
+}
+
+async fn of_several_that_put_what_is_new_one_does(store: &dyn Store) {
+    let key: Arc<str> = Arc::from("put/new/er");
+    let version = |byte: u8| Bytes::from(vec![byte; 100_000]);
+    let puts = join_all((0..16).map(|byte| store.put_new(key.clone(), version(byte)))).await;
+    let written: Vec<u8> =
+        (0..16).zip(&puts).filter(|(_, put)| matches!(put, Ok(true))).map(|(byte, _)| byte).collect();
+    assert!(written.len() == 1 && puts.iter().all(Result::is_ok), "{puts:?}");
+    assert!(store.get(key.clone()).await.unwrap() == version(written[0]));
+    assert_eq!(listed(store, "put/new/").await, [&*key]);
+    store.put(key.clone(), version(77)).await.unwrap();
+    assert!(!store.put_new(key.clone(), version(78)).await.unwrap());
+    assert!(store.get(key).await.unwrap() == version(77));
 }
 
 async fn readers_see_whole_objects_while_others_put(store: &dyn Store) {

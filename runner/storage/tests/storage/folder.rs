@@ -153,6 +153,8 @@ async fn nothing_is_written_outside_or_over_what_is_no_object() {
             Err(error @ StoreError::Refused { .. }) => refusals.push(error.to_string()),
             other => panic!("`{key}` gave {other:?}"),
         }
+        let new = store.put_new(Arc::from(key), Bytes::from_static(b"!")).await.unwrap_err().to_string();
+        assert_eq!(Some(&new), refusals.last());
     }
     let reasons: Vec<&str> = refusals.iter().map(|text| text.split_once(": ").unwrap().1).collect();
     let leads_outside =
@@ -195,10 +197,13 @@ async fn a_write_leaves_nothing_but_its_object() {
     let (folder, _) = folder_with(&[]);
     let root = folder.path();
     // What a process leaves that dies while it writes.
-    std::fs::write(root.join(OsStr::from_bytes(b".penstock-draft-\xff0123456789abcdef")), b"half").unwrap();
+    let draft = ".penstock-draft-0123456789abcdef";
+    std::fs::write(root.join(draft), b"half").unwrap();
     let store = open(root);
     assert_eq!(listed(&store, "").await, [""; 0]);
+    assert!(refusal(&store, draft).await.ends_with("the name of an unfinished write, which is no object"));
     store.put(Arc::from("x"), Bytes::from_static(b"whole")).await.unwrap();
+    assert!(!store.put_new(Arc::from("x"), Bytes::from_static(b"other")).await.unwrap());
     // Fails where it would get its name.
     store.put(Arc::from(&*"n".repeat(300)), Bytes::from_static(b"!")).await.unwrap_err();
     assert_eq!(listed(&store, "").await, ["x"]);

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use penstock_engine::item::Value;
 use penstock_engine::ports::{Produced, Source};
@@ -135,6 +136,24 @@ async fn an_object_that_shrinks_while_being_read_is_a_fault() {
     File::options().write(true).open(folder.path().join("lines.ndjson")).unwrap().set_len(5_000).unwrap();
     let rest = drain(source).await;
     assert!(rest.fault().contains("ends at byte 5000"), "{}", rest.fault());
+}
+
+#[tokio::test]
+async fn an_object_that_is_replaced_while_being_read_is_a_fault() {
+    // Too large to be kept in memory.
+    let lines = |letter: &str| format!("{{\"x\":\"{}\"}}\n", letter.repeat(1000)).repeat(40_000);
+    for settings in [TraversalSettings::IN_ORDER, SHUFFLED] {
+        let (_folder, store) = file(lines("y").as_bytes());
+        let mut source = RecordSource::new(store.clone(), "lines.ndjson", settings);
+        assert!(matches!(source.next().await, Ok(Some(Produced::Samples(_)))));
+        store.put(Arc::from("lines.ndjson"), lines("z").into()).await.unwrap();
+        let fault = drain(source).await.fault.unwrap();
+        let cause = std::error::Error::source(&fault).unwrap().to_string();
+        assert_eq!(
+            (fault.to_string().as_str(), cause.as_str()),
+            ("reading `lines.ndjson` of store `data` failed", "the object changed while it was read")
+        );
+    }
 }
 
 proptest! {

@@ -8,8 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::future::join_all;
-use penstock_s3_server::{Fault, Rclone, Server, Settings, Trouble};
-use penstock_storage::{Keys, S3Credentials, S3Settings, S3Store, Secret, Store, StoreError};
+use penstock_s3_server::{Conditions, Fault, Rclone, Server, Settings, Trouble};
+use penstock_storage::{Keys, S3Credentials, S3Settings, S3Store, Store, StoreError};
+use penstock_types::config::SecretText;
 
 use crate::conformance::{self, OBJECTS};
 use crate::{folder_with, put};
@@ -19,7 +20,7 @@ pub(crate) fn server() -> Server {
 }
 
 pub(crate) fn credentials(access_key_id: &str, secret: &str) -> S3Credentials {
-    let (access_key_id, secret_access_key) = (access_key_id.to_owned(), Secret::new(secret));
+    let (access_key_id, secret_access_key) = (access_key_id.to_owned(), SecretText::new(secret).unwrap());
     S3Credentials::Static { access_key_id, secret_access_key, session_token: None }
 }
 
@@ -79,6 +80,10 @@ async fn a_bucket_served_by_rclone_is_the_same_store() {
     let rclone = Rclone::serve(folder.path(), "penstock-test", "penstock-test-secret");
     let store = S3Store::new("data", settings(rclone.endpoint())).unwrap();
     conformance::check_alone(&store).await;
+    // It overhears the condition on a write.
+    let key: Arc<str> = Arc::from("put/twice");
+    assert!(store.put_new(key.clone(), Bytes::from_static(b"one")).await.unwrap());
+    assert!(store.put_new(key, Bytes::from_static(b"two")).await.unwrap());
     let wrong = credentials("penstock-test", "another-secret");
     let wrong =
         S3Store::new("data", S3Settings { credentials: wrong, ..settings(rclone.endpoint()) }).unwrap();
@@ -162,21 +167,56 @@ async fn a_large_object_is_read_in_parts_of_one_version() {
 
 #[tokio::test]
 async fn an_object_that_is_replaced_while_it_is_read_is_an_error() {
+    let (before, after) = (noise(20 << 20, 3), noise(20 << 20, 4));
+    // A server that overhears the condition is noticed by its answer.
+    for conditions in [Conditions::Kept, Conditions::Ignored] {
+        let server = Server::start(Settings { conditions, ..Settings::default() }).unwrap();
+        server.put("large", before.clone());
+        server.inject(Fault::on("large", Trouble::Slow(Duration::from_secs(1))).after(1));
+        let reading = store(&server).get(Arc::from("large"));
+        let replacing = async {
+            while server.seen().len() < 2 {
+                tokio::task::yield_now().await;
+            }
+            server.put("large", after.clone());
+        };
+        let (read, ()) = futures::join!(reading, replacing);
+        assert_eq!(
+            read.unwrap_err().with_causes(),
+            "reading `large` of store `data` failed: the object changed while it was read"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_checksum_of_a_large_object_covers_its_parts() {
     let server = server();
-    server.put("large", noise(20 << 20, 3));
-    server.inject(Fault::on("large", Trouble::Slow(Duration::from_secs(1))).after(1));
-    let reading = store(&server).get(Arc::from("large"));
-    let replacing = async {
-        while server.seen().len() < 2 {
-            tokio::task::yield_now().await;
-        }
-        server.put("large", noise(20 << 20, 4));
-    };
-    let (read, ()) = futures::join!(reading, replacing);
+    server.put("large", noise(20 << 20, 6));
+    let store = store(&server);
+    assert!(store.get(Arc::from("large")).await.unwrap() == noise(20 << 20, 6));
+    // Of a part alone there is no checksum.
+    server.inject(Fault::on("large", Trouble::FlippedBit).after(1).times(1));
     assert_eq!(
-        read.unwrap_err().with_causes(),
-        "reading `large` of store `data` failed: the object changed while it was read"
+        store.get(Arc::from("large")).await.unwrap_err().with_causes(),
+        "reading `large` of store `data` failed: its bytes do not have the checksum that the service has of it"
     );
+}
+
+#[tokio::test]
+async fn a_server_that_knows_no_conditions_is_asked_whether_an_object_is_there() {
+    let started = |conditions| Server::start(Settings { conditions, ..Settings::default() }).unwrap();
+    let put = async |store: &S3Store, bytes: &'static str| {
+        store.put_new(Arc::from("x"), Bytes::from_static(bytes.as_bytes())).await.unwrap()
+    };
+    let refusing = started(Conditions::Refused);
+    let store = store(&refusing);
+    assert!(put(&store, "first").await);
+    assert!(!put(&store, "second").await);
+    assert_eq!(store.get(Arc::from("x")).await.unwrap(), "first");
+    // One that does not say so replaces it: nothing in its answer tells.
+    let ignoring = started(Conditions::Ignored);
+    let store = S3Store::new("data", settings(ignoring.endpoint())).unwrap();
+    assert!(put(&store, "first").await && put(&store, "second").await);
 }
 
 #[tokio::test]

@@ -7,9 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use penstock_s3_server::{Fault, Server, Trouble};
-use penstock_storage::{
-    Keys, S3Credentials, S3Retries, S3Settings, S3Store, S3Timeouts, Secret, Store, StoreError,
-};
+use penstock_storage::{Keys, S3Credentials, S3Retries, S3Settings, S3Store, S3Timeouts, Store, StoreError};
+use penstock_types::config::SecretText;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::s3::{server, settings};
@@ -182,6 +181,18 @@ async fn a_part_of_a_large_object_is_tried_again_alone() {
 }
 
 #[tokio::test]
+async fn a_listing_that_never_ends_is_ended() {
+    let server = server();
+    server.inject(Fault::on("", Trouble::EmptyPages).method("GET"));
+    let listing: Result<Vec<Keys>, StoreError> = store(&server).list("").try_collect().await;
+    assert_eq!(
+        listing.unwrap_err().with_causes(),
+        "listing all keys of store `data` failed: the listing goes on, but the last 1000 answers had no keys"
+    );
+    assert_eq!(server.seen().len(), 1000);
+}
+
+#[tokio::test]
 async fn sizes_listings_and_writes_are_tried_again_too() {
     let server = server();
     let store = store(&server);
@@ -234,8 +245,8 @@ async fn secrets_are_in_no_log_error_or_description() {
     let mut said = String::new();
     let secrets = |id: &str| S3Credentials::Static {
         access_key_id: id.to_owned(),
-        secret_access_key: Secret::new("canary-secret"),
-        session_token: Some(Secret::new("canary-token")),
+        secret_access_key: SecretText::new("canary-secret").unwrap(),
+        session_token: Some(SecretText::new("canary-token").unwrap()),
     };
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, b"[default\naws_secret_access_key canary-file\n").unwrap();

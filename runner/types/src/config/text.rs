@@ -107,6 +107,11 @@ impl FilePath {
 }
 
 impl SecretText {
+    /// The secret, or what is wrong with it.
+    pub fn new(text: &str) -> Result<Self, String> {
+        <Self as Text>::read(text)
+    }
+
     /// The secret itself, for the one place that needs it.
     pub fn expose(&self) -> &str {
         &self.0
