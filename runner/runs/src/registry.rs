@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use penstock_engine::ports::StopFlag;
+use penstock_types::config::RunBounds;
 use penstock_wasm::{Sandbox, SandboxSettings};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -66,8 +67,8 @@ pub struct RunsSettings {
     /// How modules are compiled and how large they may be. Where compiled ones are kept and how many instances there are
     /// follows from the rest.
     pub sandbox: SandboxSettings,
-    /// How many runs may wait.
-    pub runs_queued: usize,
+    /// What a run may ask for, and how many may wait.
+    pub bounds: RunBounds,
 }
 
 /// All runs and modules of a server. Cheap to clone. When the last clone is dropped, all runs are stopped as by
@@ -79,7 +80,7 @@ pub struct Runs(Arc<Parts>);
 struct Parts {
     epoch: String,
     budget: Budget,
-    queued: usize,
+    bounds: RunBounds,
     messages: SyncSender<Message>,
     owner: Mutex<Option<JoinHandle<()>>>,
     view: watch::Receiver<Arc<View>>,
@@ -114,7 +115,7 @@ impl RunsSettings {
             stores,
             budget: Budget::of_this_machine(),
             sandbox: SandboxSettings::default(),
-            runs_queued: 100,
+            bounds: RunBounds::default(),
         }
     }
 }
@@ -122,7 +123,8 @@ impl RunsSettings {
 impl Runs {
     /// Opens the data directory and starts the owner. Reads on storage go to `runtime`, which must live as long as this.
     pub fn open(runtime: &Handle, settings: RunsSettings) -> Result<Self, OpenError> {
-        let RunsSettings { data_dir, stores, budget, sandbox, runs_queued } = settings;
+        let RunsSettings { data_dir, stores, budget, sandbox, bounds } = settings;
+        let runs_queued = bounds.queued.get() as usize;
         let unusable = |path: &PathBuf, source| OpenError::Unusable { path: path.clone(), source };
         fs::DirBuilder::new()
             .recursive(true)
@@ -148,7 +150,7 @@ impl Runs {
         Ok(Self(Arc::new(Parts {
             epoch: uuid::Uuid::now_v7().simple().to_string(),
             budget,
-            queued: runs_queued.max(1),
+            bounds,
             messages,
             owner: Mutex::new(Some(owner)),
             view,

@@ -312,3 +312,28 @@ fn the_sample_that_is_offered_runs() {
         let _ = served.post(&format!("/runs/{id}/stop"), &json!({})).is(200);
     }
 }
+
+#[test]
+fn what_asks_for_more_than_a_run_may_is_refused_at_its_place() {
+    let folder = penstock_tests::Folder::new();
+    let limits = json!({ "limits": { "runs": { "instance_memory_mib": 64, "deadline_ms": 1000 } } });
+    let config = folder.write("penstock.json", limits.to_string());
+    let served = Serving::default()
+        .argument("--config")
+        .argument(&config)
+        .argument("--module")
+        .argument(module("text-filter"))
+        .start();
+    let problem = served.post(
+        "/runs",
+        &json!({ "source": { "range": { "count": 1 } }, "stages": [{ "wasm": { "module": "text-filter", "memory_mib": 65 } }] }),
+    );
+    let errors = problem.is(422).json()["errors"].clone();
+    assert_eq!(
+        errors,
+        json!([
+            { "pointer": "/stages/0/wasm/memory_mib", "detail": "found `65`, this server allows 64 at most (`limits.runs.instance_memory_mib`)" },
+            { "pointer": "/stages/0/wasm/deadline_ms", "detail": "found `5000`, this server allows 1000 at most (`limits.runs.deadline_ms`)" }
+        ])
+    );
+}

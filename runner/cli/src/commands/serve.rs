@@ -47,7 +47,7 @@ async fn serve_on(args: &ServeArgs) -> Result<u8> {
             gate: config.limits.modules.clone(),
             ..SandboxSettings::default()
         },
-        runs_queued: config.limits.runs.queued.get() as usize,
+        bounds: config.limits.runs,
         ..RunsSettings::new(&data_dir, stores::open(&args.stores, &config)?)
     };
     let handle = tokio::runtime::Handle::current();

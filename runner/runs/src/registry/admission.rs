@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use penstock_types::config::RunBounds;
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::{Plan, StageKind};
 use penstock_types::text::printable;
@@ -102,6 +103,30 @@ impl Cost {
             && self.memory_mib <= budget.memory_mib
             && self.instances <= budget.instances
     }
+}
+
+/// What of a plan's stages is more than the operator lets a run ask for.
+pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
+    let mut faults = Vec::new();
+    for (index, stage) in plan.stages.iter().enumerate() {
+        let StageKind::Wasm(wasm) = &stage.kind else { continue };
+        let place = Pointer::ROOT.key("stages").index(index).key("wasm");
+        let mut check = |field: &str, found: u128, most: u32, bound: &str| {
+            if found > u128::from(most) {
+                let message =
+                    format!("found `{found}`, this server allows {most} at most (`limits.runs.{bound}`)");
+                faults.push(SpecFault::new(place.key(field), message));
+            }
+        };
+        check(
+            "memory_mib",
+            u128::from(wasm.memory_bytes >> 20),
+            bounds.instance_memory_mib.get(),
+            "instance_memory_mib",
+        );
+        check("deadline_ms", wasm.deadline.as_millis(), bounds.deadline_ms.get(), "deadline_ms");
+    }
+    faults
 }
 
 /// Why a plan can never run within a budget, with the arithmetic.

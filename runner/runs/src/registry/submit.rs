@@ -152,7 +152,7 @@ impl Runs {
         repeat: Option<Repeat>,
         cloned_from: Option<String>,
     ) -> Result<Submitted, RunsError> {
-        let most = self.0.queued;
+        let most = self.0.bounds.queued.get() as usize;
         let place = self.0.places.clone().try_acquire_owned().map_err(|_| RunsError::QueueFull { most })?;
         let registered = Registered {
             id: uuid::Uuid::now_v7().to_string(),
@@ -217,7 +217,7 @@ impl Runs {
     }
 
     async fn check(&self, bytes: Bytes) -> Result<Checked, RunsError> {
-        let (workshop, budget) = (self.0.workshop.clone(), self.0.budget);
+        let (workshop, budget, bounds) = (self.0.workshop.clone(), self.0.budget, self.0.bounds);
         self.history()
             .read(move |connection| {
                 let document = match parse(&bytes) {
@@ -244,6 +244,7 @@ impl Runs {
                     }
                 };
                 faults.extend(admission::check(&plan, &budget));
+                faults.extend(admission::check_bounds(&plan, &bounds));
                 if !faults.is_empty() {
                     return Ok(Err(faults));
                 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_runner::{Budget, Runs, RunsError, RunsSettings, Stores, Submission, Submitted};
+use penstock_types::config::RunBounds;
 use penstock_types::fault::SpecFault;
 use penstock_types::run::RunDetail;
 use serde_json::Value;
@@ -30,7 +31,7 @@ pub(crate) fn open(data_dir: &Path, stores: Stores) -> Runs {
 pub(crate) fn try_open(data_dir: &Path, stores: Stores) -> Result<Runs, penstock_runner::OpenError> {
     let settings = RunsSettings {
         budget: Budget { threads: 4, memory_mib: 4096, instances: 16 },
-        runs_queued: 4,
+        bounds: RunBounds { queued: 4.try_into().unwrap(), ..RunBounds::default() },
         ..RunsSettings::new(data_dir, stores)
     };
     Runs::open(&tokio::runtime::Handle::current(), settings)
