@@ -118,14 +118,17 @@ mod tests {
     async fn what_is_large_has_more_time_in_each_attempt_and_in_all() {
         let timeouts =
             S3Timeouts { attempt: Duration::ZERO, operation: Duration::ZERO, ..S3Timeouts::default() };
-        let with = |allowance| {
-            attempts(quick(1), timeouts, allowance, || async {
-                sleep(Duration::from_millis(1)).await;
+        let with = |allowance, takes: Option<Duration>| {
+            attempts(quick(1), timeouts, allowance, move || async move {
+                match takes {
+                    Some(time) => sleep(time).await,
+                    None => std::future::pending().await,
+                }
                 Ok(())
             })
         };
-        assert!(with(Duration::from_secs(60)).await.is_ok());
-        assert!(with(Duration::ZERO).await.is_err());
+        assert!(with(Duration::from_secs(60), Some(Duration::from_millis(1))).await.is_ok());
+        assert!(with(Duration::ZERO, None).await.is_err());
     }
 
     #[test]
