@@ -72,6 +72,23 @@ fn ctrl_c_interrupts_a_guest_that_would_loop_for_a_minute() {
 }
 
 #[test]
+fn a_supervisor_stops_a_run_as_ctrl_c_does_and_a_twin_of_the_signal_ends_nothing_more() {
+    for signal in [Signal::TERM, Signal::HUP] {
+        let folder = Folder::new();
+        let call = Call::run(&toy()).set("/interval_s=0.1").set("/source/range/count=100000").json();
+        let call = call.out(&folder.join("out"));
+        let child = going(&call, &folder);
+        for _twin in 0..2 {
+            kill_process(Pid::from_child(&child), signal).unwrap();
+            sleep(Duration::from_millis(2));
+        }
+        let finished = call.finished(child).exits(130);
+        let printed: penstock_types::run::RunSnapshot = serde_json::from_str(&finished.stdout).unwrap();
+        assert_eq!((printed.state, &printed), (RunState::Stopped, &finished.snapshot()));
+    }
+}
+
+#[test]
 fn a_run_for_some_time_ends_as_completed() {
     let call = Call::run(&toy()).set("/source/range/count=100000").argument("--for=500ms").json();
     let snapshot = call.finish().exits(0).snapshot();

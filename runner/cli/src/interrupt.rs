@@ -2,21 +2,53 @@ use std::io;
 use std::process;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use penstock_engine::running::{RunHandle, StopReason};
 use penstock_runner::{OutputFolder, Run};
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::STOPPED;
 
 /// How long the second Ctrl-C waits for what failed so far to be written down: the disk may be what hangs.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// Ctrl-C: the first one stops the run and any that follows, the second one ends the process, whatever it waits for.
+/// How long after the first one another is taken for its twin.
+const TWIN: Duration = Duration::from_millis(300);
+
+/// What asks a process to end: a person, a supervisor, a terminal that goes away.
+struct Signals([Signal; 3]);
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let [interrupt, terminate, hangup] =
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        Ok(Self([interrupt?, terminate?, hangup?]))
+    }
+
+    async fn next(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+
+    /// Forgets those that have come.
+    fn forget(&mut self) {
+        let mut context = Context::from_waker(Waker::noop());
+        for signal in &mut self.0 {
+            while signal.poll_recv(&mut context).is_ready() {}
+        }
+    }
+}
+
+/// Ctrl-C, and what else asks the process to end: the first one stops the run and any that follows, the second one ends the process, whatever it waits for.
 pub(crate) struct Interrupts {
     run: Sender<RunHandle>,
     /// Of the run, and of all that follow.
@@ -30,13 +62,16 @@ impl Interrupts {
         let output: Arc<OnceLock<Arc<OutputFolder>>> = Arc::default();
         let begun = output.clone();
         let _context = runtime.enter();
-        let mut interrupts = signal(SignalKind::interrupt())?;
+        let mut signals = Signals::listen()?;
         runtime.spawn(async move {
-            interrupts.recv().await;
+            signals.next().await;
             let stopped = spawn_blocking(move || {
                 runs.into_iter().for_each(|run| run.stop(StopReason::Asked));
             });
-            interrupts.recv().await;
+            // Some who send one send it twice: to the process, and to its group.
+            sleep(TWIN).await;
+            signals.forget();
+            signals.next().await;
             drop(stopped);
             if let Some(output) = begun.get().cloned() {
                 // In time or not, the process ends.

@@ -3,7 +3,7 @@
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -15,13 +15,13 @@ use penstock_runner::trial::{
 };
 use penstock_types::config::Limits;
 use penstock_types::manifest::Mode;
-use penstock_types::spec::{DeadlineMs, MemoryMib};
+use penstock_types::spec::{DeadlineMs, MAX_DOCUMENT_BYTES, MemoryMib};
 use penstock_wasm::{Module, Sandbox, SandboxSettings};
 use serde_json::{Map, Value};
 
 use crate::args::TestStageArgs;
 use crate::commands::compile_module;
-use crate::input::{bad, cache_folder, module_bytes, once, pair, runtime};
+use crate::input::{bad, bytes, cache_folder, module_bytes, once, pair, runtime};
 use crate::text::{say, warn};
 use crate::{COMPLETED, FAILED};
 
@@ -101,8 +101,12 @@ fn module(args: &TestStageArgs) -> Result<Module> {
 fn params(given: &str) -> Result<Map<String, Value>> {
     let (text, origin) = match given.strip_prefix('@') {
         Some(file) => {
-            let text = fs::read_to_string(file)
-                .map_err(|error| bad(format!("cannot read the params in `{file}`: {error}")))?;
+            // A document's bound, so that what never ends is not read for ever.
+            let text = String::from_utf8(bytes(Path::new(file))?)
+                .map_err(|_| bad(format!("the params in `{file}` are not UTF-8")))?;
+            if text.len() > MAX_DOCUMENT_BYTES {
+                return Err(bad(format!("the params in `{file}` have more than {MAX_DOCUMENT_BYTES} bytes")));
+            }
             (text, format!("in `{file}`"))
         }
         None => (given.to_owned(), "after `-p`".to_owned()),
