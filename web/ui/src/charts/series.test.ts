@@ -12,6 +12,12 @@ function series(from_s: number, bucket_s: number, readiness: (number | null)[]):
 
 const readiness = columnKey('readiness', '1:a_queue')
 
+it('knows that a run may have ended within its last bucket', () => {
+  const table = tableOf(series(0, 1, [1, 1, 0]), 2.5)
+  expect([table.t_s, table.to_s]).toEqual([[1, 2, 2.5], 2.5])
+  expect(summaryOf(table, 'readiness', '1:a_queue', 0, 2.5).mean).toBeCloseTo(0.8)
+})
+
 describe('joined', () => {
   const table = tableOf(series(0, 1, [0.1, 0.2, 0.3]))
 

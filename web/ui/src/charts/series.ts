@@ -38,8 +38,11 @@ export function columnKey(metric: Metric, id: string): string {
   return `${metric} ${id}`
 }
 
-export function tableOf(series: Series): SeriesTable {
-  const { from_s, to_s, bucket_s, t_s } = series
+/** `end_s` is where the run ended, maybe within the last bucket: what was measured in that covers no more. */
+export function tableOf(series: Series, end_s = Infinity): SeriesTable {
+  const { from_s, bucket_s } = series
+  const t_s = series.t_s.map((end) => Math.min(end, end_s))
+  const to_s = Math.min(series.to_s, end_s)
   const columns = new Map(series.columns.map((column) => [columnKey(column.metric, column.id), column]))
   return { from_s, to_s, bucket_s, t_s, columns }
 }

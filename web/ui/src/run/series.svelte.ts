@@ -24,6 +24,8 @@ const METRICS: Metric[] = [
 const POINTS = 400
 /** While following: in less than a second most pipelines finish a handful of items, and rates become noise. */
 const LEAST_FOLLOWED_S = 1
+/** A run that is over and shorter than this is shown as finely as it was measured. */
+const SHORT_S = 30
 /** How much of the run goes by before its overview is fetched again, and how long at least. */
 const OVERVIEW_SHARE = 0.01
 const OVERVIEW_LEAST_S = 2
@@ -67,6 +69,16 @@ export class RunSeries {
     }
   }
 
+  /** Where the run ended, if it did. */
+  #end(elapsed_s: number): number {
+    return this.feed.over ? elapsed_s : Infinity
+  }
+
+  /** Whether the run is over so soon that whole seconds would say little of it. */
+  #isShort(elapsed_s: number): boolean {
+    return this.feed.over && elapsed_s < SHORT_S
+  }
+
   /** Fetches what a window shows. */
   async load(window: Window): Promise<void> {
     this.#window = window
@@ -75,7 +87,7 @@ export class RunSeries {
     this.#loading = loading
     const elapsed_s = this.feed.elapsed()
     const { from_s, to_s } = rangeOf(window, elapsed_s)
-    const bucket_s = bucketFor(to_s - from_s, POINTS, window.follow ? LEAST_FOLLOWED_S : 0)
+    const bucket_s = bucketFor(to_s - from_s, POINTS, window.follow && !this.#isShort(elapsed_s) ? LEAST_FOLLOWED_S : 0)
     // The last bucket of a run that is over may be a part of one.
     const end_s = this.feed.over ? Math.ceil(Math.min(to_s, elapsed_s) / bucket_s - 1e-6) * bucket_s : Math.min(to_s, elapsed_s)
     const wanted = wholeBuckets(from_s, end_s, bucket_s)
@@ -85,7 +97,7 @@ export class RunSeries {
     }
     this.loading = true
     try {
-      this.table = tableOf(await api.series(this.feed.id, { ...wanted, metrics: METRICS }, loading.signal))
+      this.table = tableOf(await api.series(this.feed.id, { ...wanted, metrics: METRICS }, loading.signal), this.#end(elapsed_s))
       this.#asked_s = bucket_s
       this.problem = null
       this.loading = false
@@ -99,11 +111,12 @@ export class RunSeries {
 
   async loadOverview(): Promise<void> {
     const elapsed_s = this.feed.elapsed()
-    const wanted = wholeBuckets(0, elapsed_s, bucketFor(elapsed_s, POINTS, LEAST_FOLLOWED_S))
+    const bucket_s = bucketFor(elapsed_s, POINTS, this.#isShort(elapsed_s) ? 0 : LEAST_FOLLOWED_S)
+    const wanted = wholeBuckets(0, this.feed.over ? Math.ceil(elapsed_s / bucket_s - 1e-6) * bucket_s : elapsed_s, bucket_s)
     if (wanted.points === 0 || this.#overviewLoading) return
     this.#overviewLoading = true
     try {
-      this.overview = tableOf(await api.series(this.feed.id, { ...wanted, metrics: ['readiness'] }))
+      this.overview = tableOf(await api.series(this.feed.id, { ...wanted, metrics: ['readiness'] }), this.#end(elapsed_s))
       this.overviewTick++
     } catch {
       // The window's own fetch tells; this strip keeps what it has until the next time.

@@ -114,6 +114,16 @@ describe('a window that stays', () => {
     feed.length_s = 310.4
     await series.load({ follow: true, span_s: null })
     expect(asked()).toEqual([[0, 311, 311]])
+    expect(series.table?.t_s.slice(-2)).toEqual([310, 310.4])
+  })
+
+  it('is shown as finely as it was measured when the run was short', async () => {
+    feed.over = true
+    feed.length_s = 1.1
+    await series.load({ follow: true, span_s: null })
+    await series.loadOverview()
+    expect(asked()).toEqual([[0, 1.25, 5]])
+    expect(series.overview?.t_s).toEqual([0.25, 0.5, 0.75, 1, 1.1])
   })
 })
 
