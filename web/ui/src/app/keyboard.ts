@@ -12,7 +12,7 @@ export function watchKeys(shortcuts: () => Shortcut[]): () => void {
   let typed: string[] = []
   let since = 0
   const onKey = (event: KeyboardEvent) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return
     if (event.timeStamp - since > NEXT_KEY_MS) typed = []
     since = event.timeStamp
     typed = [...typed, event.key]
