@@ -5,6 +5,9 @@ import type { Metric, QueueRecord, StageRecord } from '../api/types'
 import Graph from './Graph.svelte'
 import type { Step } from './pipeline'
 
+// jsdom lays nothing out, and has nothing that could tell a width.
+vi.stubGlobal('ResizeObserver', class { observe() {} unobserve() {} disconnect() {} })
+
 const queue = (id: string) => ({ id, label: `[${id}]`, capacity: 2 }) as QueueRecord
 const steps: Step[] = [
   { id: '0:source', name: 'source', kind: 'source', stage: null, queue: queue('0:source_queue') },
