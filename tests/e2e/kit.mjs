@@ -68,14 +68,15 @@ export async function browse(url, options = {}) {
     viewport: { width: 1280, height: 900 },
     ...options,
   })
-  context.setDefaultTimeout(30_000)
-  const complaints = []
+  context.setDefaultTimeout(60_000)
+  const [complaints, asked] = [[], []]
   const watch = (page) => {
     page.on('console', (line) => {
       if (['error', 'warning'].includes(line.type())) complaints.push(`console of ${page.url()}: ${line.text()} (${line.location().url})`)
     })
     page.on('pageerror', (error) => complaints.push(`error in ${page.url()}: ${error.message}`))
     page.on('request', (request) => {
+      asked.push(`${request.method()} ${request.url()}`)
       const to = new URL(request.url())
       if (['data:', 'blob:'].includes(to.protocol)) return
       if (to.origin !== new URL(url).origin) complaints.push(`off host: ${request.url()}`)
@@ -87,6 +88,8 @@ export async function browse(url, options = {}) {
   return {
     page,
     complaints,
+    /** Every request so far, as `GET http://…`. */
+    asked,
     async close() {
       await context.close()
       profile.remove()
@@ -108,7 +111,41 @@ export const overflows = (page) =>
 export async function shot(page, name) {
   if (!process.env.SHOTS) return
   mkdirSync(process.env.SHOTS, { recursive: true })
+  // What sticks to the top of the window belongs to the top of the picture.
+  await page.evaluate(() => window.scrollTo(0, 0))
   await page.screenshot({ path: join(process.env.SHOTS, `${name}.png`), fullPage: true })
+}
+
+/** A new page of a server; resolves when it has its heading. */
+export async function open(page, server, path) {
+  await page.goto(server.url + path)
+  await page.getByRole('heading', { level: 1 }).first().waitFor()
+}
+
+/** The run that a document became, once it is over. */
+export async function finished(server, document) {
+  const made = await server.ask('POST', '/runs', document)
+  assert.equal(made.status, 201, JSON.stringify(made.body))
+  for (;;) {
+    const run = (await server.ask('GET', `/runs/${made.body.id}`)).body
+    if (!['queued', 'running', 'draining'].includes(run.state)) return run
+    await new Promise((wait) => setTimeout(wait, 100))
+  }
+}
+
+/** Drops a file on the page, as from a desktop: `bytes`, or as many zeros. */
+export async function drop(page, name, bytes) {
+  const base64 = typeof bytes === 'number' ? null : Buffer.from(bytes).toString('base64')
+  const transfer = await page.evaluateHandle(
+    ([name, base64, size]) => {
+      const transfer = new DataTransfer()
+      const bytes = base64 === null ? new Uint8Array(size) : Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))
+      transfer.items.add(new File([bytes], name, { type: 'application/wasm' }))
+      return transfer
+    },
+    [name, base64, bytes],
+  )
+  for (const event of ['dragenter', 'dragover', 'drop']) await page.dispatchEvent('body', event, { dataTransfer: transfer })
 }
 
 export const sleepy = (count, ms, more = {}) => ({

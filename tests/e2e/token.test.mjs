@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
-import { browse, folder, serve, shot, violations } from './kit.mjs'
+import { browse, folder, open, serve, shot, violations } from './kit.mjs'
 
 const TOKEN = 'a-token-of-some-length-0123456789'
 const data = folder()
@@ -39,4 +39,13 @@ test('a visitor signs in once and stays where he was', async () => {
 test('the token is in no place that a script can read', async () => {
   const kept = await page.evaluate(() => JSON.stringify([document.cookie, { ...localStorage }, { ...sessionStorage }, location.href]))
   assert.ok(!kept.includes(TOKEN) && !kept.includes('penstock_session'), kept)
+})
+
+test('the token was never in an address', async () => {
+  for (const path of ['/runs', '/modules', '/runs/new']) await open(page, server, path)
+  assert.ok(browser.asked.length > 20, 'requests were noted')
+  assert.deepEqual(browser.asked.filter((line) => line.includes(TOKEN)), [])
+  // Nor would it help there.
+  const answers = await Promise.all(['token', 'access_token'].map((name) => fetch(`${server.url}/api/v1/runs?${name}=${TOKEN}`)))
+  for (const { status } of answers) assert.ok([400, 401].includes(status), `${status}`)
 })
