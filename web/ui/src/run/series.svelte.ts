@@ -65,6 +65,7 @@ export class RunSeries {
     ]
     return () => {
       ends.forEach((end) => end())
+      this.#window = null
       this.#loading?.abort()
     }
   }
@@ -96,8 +97,9 @@ export class RunSeries {
       return
     }
     this.loading = true
+    const ended_s = this.#end(elapsed_s)
     try {
-      this.table = tableOf(await api.series(this.feed.id, { ...wanted, metrics: METRICS }, loading.signal), this.#end(elapsed_s))
+      this.table = tableOf(await api.series(this.feed.id, { ...wanted, metrics: METRICS }, loading.signal), ended_s)
       this.#asked_s = bucket_s
       this.problem = null
       this.loading = false
@@ -115,8 +117,9 @@ export class RunSeries {
     const wanted = wholeBuckets(0, this.feed.over ? Math.ceil(elapsed_s / bucket_s - 1e-6) * bucket_s : elapsed_s, bucket_s)
     if (wanted.points === 0 || this.#overviewLoading) return
     this.#overviewLoading = true
+    const ended_s = this.#end(elapsed_s)
     try {
-      this.overview = tableOf(await api.series(this.feed.id, { ...wanted, metrics: ['readiness'] }), this.#end(elapsed_s))
+      this.overview = tableOf(await api.series(this.feed.id, { ...wanted, metrics: ['readiness'] }), ended_s)
       this.overviewTick++
     } catch {
       // The window's own fetch tells; this strip keeps what it has until the next time.
