@@ -1,0 +1,240 @@
+// What the pages of a run let a visitor do.
+import assert from 'node:assert/strict'
+import { mkdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import { browse, drop, finished, folder, modules, open as visit, serve, shot, sleepy, violations, write } from './kit.mjs'
+
+const THREADS = 4
+const LARGEST = 2 << 20
+const data = folder()
+const store = join(data.path, 'texts')
+let server, browser, page
+
+before(async () => {
+  mkdirSync(store)
+  const config = { stores: { texts: { folder: { root: store } } }, limits: { modules: { module_bytes: LARGEST } }, budget: { threads: THREADS } }
+  const file = write(join(data.path, 'penstock.json'), JSON.stringify(config))
+  server = await serve({ data: join(data.path, 'data'), args: ['--config', file, '--module', join(modules, 'guest_misbehaving.wasm')] })
+  browser = await browse(server.url)
+  page = browser.page
+})
+
+after(async () => {
+  await browser?.close()
+  await server?.stop()
+  data.remove()
+})
+
+const open = (path) => visit(page, server, path)
+
+async function submit(document) {
+  const made = await server.ask('POST', '/runs', document)
+  assert.equal(made.status, 201, JSON.stringify(made.body))
+  return made.body
+}
+
+const stateOf = async (run) => (await server.ask('GET', `/runs/${run.id}`)).body.state
+
+/** Presses what saves a file, and gives what is in it. */
+async function saved(press) {
+  const [download] = await Promise.all([page.waitForEvent('download'), press()])
+  return { name: download.suggestedFilename(), bytes: readFileSync(await download.path()) }
+}
+
+test('a zoom stops following, and the way back leads to now', async () => {
+  const run = await submit(sleepy(1_000_000, 5))
+  await open(`/runs/${run.id}`)
+  const chart = page.locator('.chart .u-over').first()
+  const status = page.getByRole('status').filter({ hasText: /buckets of/ })
+  await status.filter({ hasText: 'following now' }).waitFor()
+  // Three seconds of a run are enough to look at one of them.
+  await page.waitForFunction(() => Number(/^(\d+)/.exec(document.querySelector('dl.numbers div:nth-child(3) dd').textContent)?.[1]) >= 4)
+  const box = await chart.boundingBox()
+  await page.mouse.move(box.x + box.width * 0.2, box.y + box.height / 2)
+  await page.mouse.down()
+  await page.mouse.move(box.x + box.width * 0.6, box.y + box.height / 2, { steps: 4 })
+  await page.mouse.up()
+  await page.waitForURL(/from=[\d.]+&to=[\d.]+/)
+  await page.getByRole('button', { name: 'Back to live' }).waitFor()
+  await status.filter({ hasText: 'buckets of 0.25 s' }).waitFor()
+  const [address, words] = [page.url(), (await status.textContent()).replace(/·.*/, '')]
+  assert.match(words, /^0:\d\d\.\d to 0:\d\d\.\d/)
+  const samples = page.locator('dl.numbers dd').first()
+  const counted = await samples.textContent()
+  await page.waitForTimeout(2000)
+  assert.notEqual(await samples.textContent(), counted, 'the run goes on')
+  assert.equal(page.url(), address)
+  assert.equal((await status.textContent()).replace(/·.*/, ''), words)
+  await shot(page, 'run-zoomed')
+  // The link shows the same to somebody else.
+  await page.reload()
+  await status.filter({ hasText: words.trim() }).waitFor()
+  await page.getByRole('button', { name: 'Back to live' }).click()
+  await status.filter({ hasText: 'following now' }).waitFor()
+  assert.equal(new URL(page.url()).search, '')
+})
+
+test('readiness over the whole run can be read as a table', async () => {
+  await page.getByText('As a table').click()
+  const table = page.getByRole('group', { name: 'Readiness of each queue' })
+  assert.deepEqual(await table.getByRole('rowheader').allTextContents(), ['src', 'nap', 'sink'])
+  // The source is never waited for, and what waits 5 ms for a consumer that waits for nothing is empty.
+  const means = (await table.getByRole('row').all()).slice(1).map((row) => row.getByRole('cell').nth(2).textContent())
+  const [source, nap] = (await Promise.all(means)).map((text) => Number.parseFloat(text))
+  assert.ok(source > 80 && nap < 20, `${source} and ${nap}`)
+})
+
+test('the keys go where they say, and a stage is chosen by them', async () => {
+  const at = page.url()
+  const stage = page.locator('ol.graph button.step').first()
+  await stage.focus()
+  await page.keyboard.press('ArrowRight')
+  await page.keyboard.press('Enter')
+  await page.waitForURL(/stage=1%3Anap/)
+  await page.locator('.chart').first().focus()
+  await page.keyboard.press('+')
+  await page.waitForURL(/from=/)
+  await page.keyboard.press('0')
+  await page.getByText('following now').waitFor()
+  await page.keyboard.press('?')
+  const list = page.getByRole('dialog', { name: 'Keys' })
+  await list.getByText('Go to Runs').waitFor()
+  assert.deepEqual(await violations(page), [])
+  await page.keyboard.press('Escape')
+  await list.waitFor({ state: 'hidden' })
+  await page.keyboard.press('g')
+  await page.keyboard.press('r')
+  await page.getByRole('heading', { name: 'Runs', level: 1 }).waitFor()
+  assert.equal(new URL(page.url()).pathname, '/runs')
+  await page.keyboard.press('/')
+  await page.keyboard.type('gr')
+  assert.equal(await page.getByRole('searchbox').inputValue(), 'gr', 'in a field letters are letters')
+  assert.equal(new URL(page.url()).pathname, '/runs')
+  await page.goto(at)
+})
+
+test('a run is stopped only when its dialog is told so', async () => {
+  const id = new URL(page.url()).pathname.split('/').at(-1)
+  const ask = page.getByRole('dialog', { name: /Stop/ })
+  for (const leave of [() => page.keyboard.press('Escape'), () => ask.getByRole('button', { name: 'Let it run' }).click()]) {
+    await page.getByRole('button', { name: 'Stop', exact: true }).click()
+    await ask.waitFor()
+    await leave()
+    await ask.waitFor({ state: 'hidden' })
+    assert.equal(await stateOf({ id }), 'running')
+  }
+  await page.getByRole('button', { name: 'Stop', exact: true }).click()
+  await ask.getByRole('button', { name: 'Stop the run' }).click()
+  await page.getByText(/^\W*stopped$/).first().waitFor()
+  assert.equal(await stateOf({ id }), 'stopped')
+})
+
+test('what is saved has the figures', async () => {
+  const run = await finished(server, sleepy(200, 5))
+  await open(`/runs/${run.id}`)
+  await page.getByText(/buckets of/).waitFor()
+  const tasks = run.snapshot.stages[0].task.num_tasks
+  assert.equal(tasks, 200)
+
+  const series = await saved(() => page.getByRole('button', { name: 'Series as CSV' }).click())
+  assert.match(series.name, /^sleepy.*series\.csv$/)
+  const [head, ...lines] = series.bytes.toString().trim().split('\r\n').map((line) => line.split(','))
+  const [end, rate] = [head.indexOf('t_s'), head.indexOf('1:nap tasks_per_s mean')]
+  const counted = lines.reduce((sum, line, place) => sum + (line[end] - (lines[place - 1]?.[end] ?? 0)) * line[rate], 0)
+  assert.ok(Math.abs(counted - tasks) < 0.5, `${counted} tasks in ${lines.length} lines`)
+
+  const whole = JSON.parse((await saved(() => page.getByRole('button', { name: 'Whole run as JSON' }).click())).bytes)
+  assert.equal(whole.run.snapshot.ledger.total.delivered, 200)
+  assert.deepEqual(whole.spec.document, sleepy(200, 5))
+  assert.ok(whole.series.columns.some(({ id, metric }) => id === '1:nap_queue' && metric === 'readiness'))
+
+  const card = page.getByRole('region', { name: 'Average task time' })
+  const save = (kind) => saved(() => card.getByRole('combobox', { name: /^Save/ }).selectOption(kind))
+  const chart = JSON.parse((await save('json')).bytes)
+  assert.deepEqual(chart.columns.map(({ id, metric }) => `${id} ${metric}`), ['1:nap ave_time_s'])
+  assert.ok(chart.columns[0].mean.every((mean) => mean === null || (mean > 0.005 && mean < 0.05)), JSON.stringify(chart.columns[0].mean))
+  const picture = (await save('png')).bytes
+  assert.equal(picture.subarray(1, 4).toString(), 'PNG')
+  await card.getByRole('button', { name: 'Table' }).click()
+  assert.match(await card.getByRole('row', { name: /^nap/ }).textContent(), /\d\.\d+\u202fms/)
+})
+
+test('the log shows what a guest said, where a link leads to it', async () => {
+  const run = await finished(server, {
+    name: 'talkative',
+    source: { range: { count: 3 } },
+    stages: [{ wasm: { module: 'misbehaving', params: { how: 'log' } } }],
+  })
+  await open(`/runs/${run.id}/logs`)
+  const lines = page.getByRole('list', { name: 'Log' }).getByRole('listitem')
+  await lines.nth(2).waitFor()
+  const text = await lines.first().textContent()
+  assert.match(text, /warn\s+misbehaving\s+two/)
+  assert.match(text, /lines and .*red/s)
+  assert.ok(!text.includes('\u001b'), 'what would colour a terminal is written out')
+  await lines.nth(1).getByRole('link', { name: /^Link to line/ }).click()
+  await page.waitForURL(/line=\d+/)
+  await page.reload()
+  await page.locator('li.marked').waitFor()
+  assert.equal(await page.locator('li.marked').count(), 1)
+  await page.getByRole('searchbox', { name: 'Search the log' }).fill('nothing of the kind')
+  await page.getByText('No line fits these filters.').waitFor()
+  await shot(page, 'logs-none')
+  await page.getByRole('button', { name: 'Clear' }).click()
+  await lines.nth(2).waitFor()
+  await shot(page, 'logs')
+  assert.deepEqual(await violations(page), [])
+})
+
+test('dead letters run again, and what was missing mends them', async () => {
+  write(join(store, 'records.ndjson'), ['here.txt', 'late.txt', 'lost.txt'].map((key) => JSON.stringify({ key })).join('\n'))
+  write(join(store, 'here.txt'), 'I am here')
+  const run = await finished(server, {
+    name: 'fetching',
+    source: { records: { store: 'texts', key: 'records.ndjson' } },
+    stages: [{ fetch: { store: 'texts', on_error: 'dead_letter' } }],
+  })
+  assert.equal(run.snapshot.ledger.total.dead_lettered, 2)
+  await open(`/runs/${run.id}/errors`)
+  const letters = page.getByRole('region', { name: 'Dead letters' })
+  await letters.getByText('2 of 1:fetch').waitFor()
+  write(join(store, 'late.txt'), 'I am late')
+  await letters.getByRole('button', { name: 'Run them again' }).click()
+  const row = letters.getByRole('row', { name: /^1:fetch/ })
+  await row.waitFor()
+  assert.deepEqual((await row.getByRole('cell').allTextContents()).slice(0, 4), ['2', '1', '1', '0'], 'letters, mended, still fail, not tried')
+  await letters.getByText(/lost\.txt/).waitFor()
+  await shot(page, 'dead-letters')
+  assert.deepEqual(await violations(page), [])
+})
+
+test('a run that has no room says what it waits for, and starts when there is', async () => {
+  const first = await submit(sleepy(1_000_000, 5, { name: 'first', threads: 3 }))
+  const second = await submit(sleepy(1_000_000, 5, { name: 'second', threads: 2 }))
+  await open(`/runs/${second.id}`)
+  const waiting = page.getByText('Waiting: it needs 2 threads, and 1 of 4 are free')
+  await waiting.waitFor()
+  await shot(page, 'run-waiting')
+  assert.deepEqual(await violations(page), [])
+  await server.ask('POST', `/runs/${first.id}/stop`)
+  await page.getByText(/live · \d/).waitFor()
+  assert.equal(await waiting.count(), 0)
+  await server.ask('POST', `/runs/${second.id}/stop`)
+})
+
+test('a file larger than the limit is refused before it is sent', async () => {
+  await open('/modules')
+  const uploads = page.getByRole('region', { name: 'Uploads' })
+  await drop(page, 'large.wasm', LARGEST + 1)
+  await uploads.getByText(/this server takes at most 2\.00\u202fMiB/).waitFor()
+  assert.deepEqual(browser.asked.filter((line) => /^POST .*\/modules/.test(line)), [])
+  await drop(page, 'zeros.wasm', LARGEST)
+  await uploads.getByText(/^Refused/).nth(1).waitFor()
+  assert.equal(browser.asked.filter((line) => /^POST .*\/modules$/.test(line)).length, 1)
+})
+
+test('nothing was complained about', () => {
+  assert.deepEqual(browser.complaints.filter((line) => !/status of 422/.test(line)), [])
+})
