@@ -206,6 +206,10 @@ impl Served {
     }
 
     /// Waits until a run is as wanted; gives its detail.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test looks at a server from outside, with a clock of its own"
+    )]
     pub fn until(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let start = Instant::now();
         loop {
@@ -219,6 +223,10 @@ impl Served {
     }
 
     /// Ends it as Ctrl-C does; gives how long that took, and its exit code.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test looks at a server from outside, with a clock of its own"
+    )]
     pub fn end(mut self) -> (Duration, Option<i32>) {
         let start = Instant::now();
         let process = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id")).expect("not zero");
@@ -248,7 +256,6 @@ impl Drop for Served {
 impl Answer {
     /// Checks the status.
     #[track_caller]
-    #[must_use]
     pub fn is(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{}", self.text());
         self

@@ -87,9 +87,9 @@ fn the_same_bytes_are_one_version_and_others_the_next() {
         served.ask("DELETE", &format!("/api/v1/modules/decode-resize/versions/{version}"), None, &[])
     };
     assert!(delete("1").is(409).json()["detail"].as_str().unwrap().contains("stable"));
-    let _ = served.ask("DELETE", "/api/v1/modules/decode-resize/aliases/stable", None, &[]).is(204);
-    let _ = delete("1").is(204);
-    let _ = served.get("/modules/decode-resize/versions/1").is(404);
+    served.ask("DELETE", "/api/v1/modules/decode-resize/aliases/stable", None, &[]).is(204);
+    delete("1").is(204);
+    served.get("/modules/decode-resize/versions/1").is(404);
     // A number is never given twice.
     assert_eq!(served.upload(&first).is(201).json()["version"], 3);
 }
@@ -192,7 +192,7 @@ fn what_does_not_fit_waits_its_turn_and_what_never_can_is_refused() {
     assert_eq!(stopped["snapshot"]["ledger"]["balanced"], true);
     for id in [&waits, &behind] {
         served.until(id, |run| run["state"] == "running");
-        let _ = served.post(&format!("/runs/{id}/stop"), &json!({})).is(200);
+        served.post(&format!("/runs/{id}/stop"), &json!({})).is(200);
     }
     let system = served.get("/system").is(200).json();
     assert_eq!((&system["budget"]["threads_used"], &system["budget"]["runs_alive"]), (&json!(0), &json!(0)));
@@ -309,7 +309,7 @@ fn the_sample_that_is_offered_runs() {
         let offer = served.get("/system").is(200).json()["samples"].clone();
         let id = served.submit(&offer["document"]);
         served.until(&id, |run| run["samples"].as_u64().is_some_and(|samples| samples > 0));
-        let _ = served.post(&format!("/runs/{id}/stop"), &json!({})).is(200);
+        served.post(&format!("/runs/{id}/stop"), &json!({})).is(200);
     }
 }
 

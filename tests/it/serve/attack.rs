@@ -50,7 +50,7 @@ fn requests_for_other_names_and_from_other_pages_do_nothing() {
     );
     assert_eq!(delete.status, 403);
     assert_eq!(served.get("/runs").is(200).json()["items"], json!([]));
-    let _ = served.get("/modules/decode-resize").is(200);
+    served.get("/modules/decode-resize").is(200);
     for path in ["/", "/runs/new", "/api/v1/runs", "/metrics"] {
         assert_eq!(served.ask("GET", path, None, &[("host", "evil.example:80")]).status, 421, "{path}");
     }
@@ -70,7 +70,7 @@ fn a_server_for_others_wants_its_token_and_shows_it_nowhere() {
         assert_eq!(plain("GET", &format!("{path}?token={TOKEN}"), &[]).status, 401);
         assert_eq!(plain("GET", path, &[("authorization", "Bearer wrong-wrong-wrong-wrong")]).status, 401);
     }
-    let _ = plain("GET", "/api/v1/runs", &[("authorization", &bearer)]).is(200);
+    plain("GET", "/api/v1/runs", &[("authorization", &bearer)]).is(200);
     assert_eq!(plain("GET", "/health", &[]).is(200).text(), "ok\n");
     let session = served.get("/session").is(200).json();
     assert_eq!(session, json!({ "token_required": true, "signed_in": false }));
@@ -84,7 +84,7 @@ fn a_server_for_others_wants_its_token_and_shows_it_nowhere() {
         "{cookie}"
     );
     let cookie = cookie.split(';').next().unwrap().to_owned();
-    let _ = plain("GET", "/api/v1/runs", &[("cookie", &cookie)]).is(200);
+    plain("GET", "/api/v1/runs", &[("cookie", &cookie)]).is(200);
     let from_elsewhere = [("cookie", &*cookie), ("origin", "http://evil.example")];
     assert_eq!(plain("GET", "/api/v1/runs", &from_elsewhere).status, 403);
     assert!(!served.post("/session", &json!({ "tokn": TOKEN })).text().contains(TOKEN));
@@ -134,7 +134,7 @@ fn what_is_too_large_is_refused_while_it_comes() {
     assert_eq!(status(&raw(address, format!("GET / HTTP/1.1\r\n{host}{many}\r\n").as_bytes())), "431");
     let long = format!("GET /{} HTTP/1.1\r\n{host}\r\n", "a".repeat(100_000));
     assert!(["400", "414", "431"].contains(&status(&raw(address, long.as_bytes()))));
-    let _ = served.get("/runs").is(200);
+    served.get("/runs").is(200);
 }
 
 #[test]
@@ -198,6 +198,7 @@ fn a_document_sent_by_http_brings_no_place_of_its_own() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "to see that nobody waits for those who are slow")]
 fn slow_and_idle_clients_are_let_go_and_others_served() {
     let served = Serving::default().start();
     let address = served.address();
@@ -215,7 +216,7 @@ fn slow_and_idle_clients_are_let_go_and_others_served() {
         "POST /api/v1/runs HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
     )));
     let start = Instant::now();
-    let _ = served.get("/system").is(200);
+    served.get("/system").is(200);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     for mut stream in held {
         let mut rest = Vec::new();
@@ -233,5 +234,5 @@ fn more_connections_than_there_are_places_are_told_so() {
     assert_eq!(status(&answer), "503", "{answer}");
     drop(held);
     super::pause(200);
-    let _ = served.get("/system").is(200);
+    served.get("/system").is(200);
 }

@@ -109,7 +109,7 @@ fn describe_submit(op: TransformOperation<'_>) -> TransformOperation<'_> {
 /// For the description alone: a submission is answered by one of these.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
-#[expect(dead_code, reason = "it has a schema and no values")]
+#[expect(dead_code, clippy::large_enum_variant, reason = "it has a schema and no values")]
 enum SubmitAnswer {
     Valid(Validation),
     Run(RunDetail),
