@@ -174,7 +174,7 @@ test('every page holds on a phone, in the dark, and to its own host', async () =
     await page.emulateMedia({ colorScheme: scheme })
     for (const path of paths) {
       await open(path)
-      await page.waitForTimeout(700)
+      await page.waitForTimeout(400)
       assert.equal(await overflows(page), false, `${path} is wider than ${size.width} px`)
       assert.deepEqual(await violations(page), [], `${path} ${name}`)
       await shot(page, `${name}-${path.replaceAll(/[0-9a-f]{8}-[^/,]*|[^a-z]+/g, '-')}`)
