@@ -53,7 +53,8 @@ pub(crate) struct Opened {
 pub enum FilesError {
     /// Another pipeline has written there.
     #[error(
-        "{place} holds the files of another pipeline; write to another prefix, or remove them. What differs:{}",
+        "{place} holds the files of another pipeline; write to another prefix, or remove them, `{}` too. What differs:{}",
+        Manifest::NAME,
         listed(differences)
     )]
     Another {
@@ -108,8 +109,7 @@ impl Place {
     pub(crate) async fn open(self, plan: &FilesPlan) -> Result<Opened, FilesError> {
         let own = Manifest::of(plan);
         let (mut there, mut has_manifest) = self.look().await?;
-        let is_free = !has_manifest && there.is_empty();
-        if is_free {
+        if !has_manifest && there.is_empty() {
             if self.store.put_new(self.key(Manifest::NAME), own.bytes()).await? {
                 return Ok(Opened { place: self, manifest: own, there });
             }
@@ -123,24 +123,21 @@ impl Place {
             );
             return Err(FilesError::Foreign { place: self.to_string(), name: batch_name(*first), what });
         }
-        let found = self.read_manifest().await?;
-        let differences = differences(found.recipe(), own.recipe());
-        let is_another = !differences.is_empty();
-        if is_another && (is_free || !there.is_empty()) {
+        let mut manifest = self.read_manifest().await?;
+        let differences = differences(manifest.recipe(), own.recipe());
+        // Without a batch too: its run may be at work on the first.
+        if !differences.is_empty() {
             return Err(FilesError::Another { place: self.to_string(), differences });
         }
         if !there.is_empty() && !plan.unordered.is_empty() {
             let unordered = plan.unordered.clone();
             return Err(FilesError::Unordered { place: self.to_string(), files: there.len(), unordered });
         }
-        let mut manifest = if is_another { own } else { found };
         // Readers trust the mark, so that it goes while batches that it counts are missing.
         let is_marked_wrongly =
             manifest.complete().is_some_and(|complete| complete.batches != there.len() as u64);
         if is_marked_wrongly {
             manifest.set_complete(None);
-        }
-        if is_another || is_marked_wrongly {
             self.store.put(self.key(Manifest::NAME), manifest.bytes()).await?;
         }
         Ok(Opened { place: self, manifest, there })
