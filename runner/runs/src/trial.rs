@@ -50,6 +50,8 @@ pub struct TrialSettings {
     pub batch: usize,
     /// How often each sample is tried. From 2 on, whether it always becomes the same is told too.
     pub repeat: u32,
+    /// Bytes of the tensors that come out whose elements are told too, all together.
+    pub shown_bytes: u64,
 }
 
 /// Why a module cannot be tried.

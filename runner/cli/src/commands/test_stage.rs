@@ -56,6 +56,7 @@ pub(crate) fn test_stage(args: &TestStageArgs) -> Result<u8> {
         seed: args.seed,
         batch: args.batch.unwrap_or(BATCH) as usize,
         repeat: args.repeat,
+        shown_bytes: 0,
     };
     let report = match try_module(&module, samples, &settings) {
         Err(TrialError::Start(fault)) => {

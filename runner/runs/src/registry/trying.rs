@@ -32,6 +32,8 @@ const MAX_MEMORY_MIB: u32 = 1_024;
 const MAX_REPEAT: u32 = 3;
 /// Samples of one call to a module of mode `batch`.
 const BATCH: usize = MAX_SAMPLES;
+/// Bytes of the tensors that come out that a page can show: some twenty pictures of a training set.
+const SHOWN_BYTES: u64 = 4 << 20;
 /// How long a trial waits for its turn.
 const TURN: Duration = Duration::from_secs(10);
 
@@ -109,6 +111,7 @@ fn settings(request: &TryRequest) -> Result<TrialSettings, RunsError> {
         seed: request.seed,
         batch: BATCH,
         repeat: bounded("repeat", request.repeat, 1, MAX_REPEAT)?,
+        shown_bytes: SHOWN_BYTES,
     })
 }
 

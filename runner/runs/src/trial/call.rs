@@ -20,6 +20,8 @@ pub(super) struct Guest {
     start: StartTrial,
     held: u64,
     is_broken: bool,
+    /// Bytes of tensors that may still be shown.
+    shown_bytes: u64,
 }
 
 /// CPU time of this thread and the clock on the wall.
@@ -48,7 +50,7 @@ impl Guest {
             wall_s: took.wall.as_secs_f64(),
             memory_bytes: factory.memory_peak(),
         };
-        Ok(Self { factory, op, stop, start, held: 0, is_broken: false })
+        Ok(Self { factory, op, stop, start, held: 0, is_broken: false, shown_bytes: settings.shown_bytes })
     }
 
     pub(super) fn start_trial(&self) -> StartTrial {
@@ -117,7 +119,7 @@ impl Guest {
     }
 
     /// What became of the sample `key`. Of several failures the first is its own; the others were held.
-    fn trial(&self, key: &str, made: Vec<Sample>, failed: Vec<Failed>, all: &[Sample]) -> SampleTrial {
+    fn trial(&mut self, key: &str, made: Vec<Sample>, failed: Vec<Failed>, all: &[Sample]) -> SampleTrial {
         let made: Vec<MadeSample> = made.iter().map(|sample| self.made(sample, all)).collect();
         let outcome = match (failed.as_slice(), made.as_slice()) {
             ([_, ..], _) => Outcome::Failed,
@@ -142,12 +144,13 @@ impl Guest {
         }
     }
 
-    fn made(&self, sample: &Sample, all: &[Sample]) -> MadeSample {
+    fn made(&mut self, sample: &Sample, all: &[Sample]) -> MadeSample {
         let input = usize::try_from(sample.origin.index).ok().and_then(|index| all.get(index));
         let is_carried = |name: &str| {
             !self.is_wanted(name) && input.and_then(|input| input.field(name)) == sample.field(name)
         };
-        let fields = sample.fields.iter().filter(|field| !is_carried(&field.name)).map(made_field).collect();
+        let own: Vec<_> = sample.fields.iter().filter(|field| !is_carried(&field.name)).collect();
+        let fields = own.into_iter().map(|field| made_field(field, &mut self.shown_bytes)).collect();
         MadeSample { key: sample.key.to_string(), fields }
     }
 

@@ -1,3 +1,5 @@
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use penstock_engine::item::{Dtype, Field, Tensor, Value};
 use penstock_types::text::printable;
 use schemars::JsonSchema;
@@ -60,11 +62,15 @@ pub enum MadeValue {
         mean: Option<f64>,
         /// Elements that are not a number.
         nan: u64,
+        /// All elements in base64, row-major and little-endian, if the trial was to show them and they are not too many.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        data: Option<String>,
     },
 }
 
-/// What there is to tell of a field.
-pub(super) fn made_field(field: &Field) -> MadeField {
+/// What there is to tell of a field. The elements of a tensor come along while they fit into `shown_bytes`, which is what is
+/// left of what may be shown.
+pub(super) fn made_field(field: &Field, shown_bytes: &mut u64) -> MadeField {
     let value = match &field.value {
         Value::Blob(_) => MadeValue::Blob,
         Value::Text(text) => {
@@ -72,13 +78,13 @@ pub(super) fn made_field(field: &Field) -> MadeField {
         }
         Value::Int(value) => MadeValue::Int { value: *value },
         Value::Real(value) => MadeValue::Real { value: *value },
-        Value::Tensor(tensor) => of_tensor(tensor),
+        Value::Tensor(tensor) => of_tensor(tensor, shown_bytes),
     };
     let digest = digest(&field.value);
     MadeField { name: field.name.to_string(), value, bytes: field.value.bytes(), digest }
 }
 
-fn of_tensor(tensor: &Tensor) -> MadeValue {
+fn of_tensor(tensor: &Tensor, shown_bytes: &mut u64) -> MadeValue {
     let (mut min, mut max, mut sum, mut count, mut nan) = (f64::INFINITY, f64::NEG_INFINITY, 0.0, 0_u64, 0);
     for element in tensor.data.chunks_exact(tensor.dtype.size()).map(|bytes| number(tensor.dtype, bytes)) {
         if element.is_nan() {
@@ -89,6 +95,11 @@ fn of_tensor(tensor: &Tensor) -> MadeValue {
             count += 1;
         }
     }
+    let left = shown_bytes.checked_sub(tensor.data.len() as u64);
+    let data = left.map(|left| {
+        *shown_bytes = left;
+        STANDARD.encode(&tensor.data)
+    });
     let some = |figure: f64| (count > 0).then_some(figure);
     MadeValue::Tensor {
         dtype: tensor.dtype.name(),
@@ -97,6 +108,7 @@ fn of_tensor(tensor: &Tensor) -> MadeValue {
         max: some(max),
         mean: some(sum / count as f64),
         nan,
+        data,
     }
 }
 
@@ -157,7 +169,7 @@ mod tests {
     use super::*;
 
     fn field(value: Value) -> MadeField {
-        made_field(&Field { name: "x".into(), value })
+        made_field(&Field { name: "x".into(), value }, &mut 4)
     }
 
     fn tensor(dtype: Dtype, data: Vec<u8>) -> MadeValue {
@@ -194,6 +206,16 @@ mod tests {
         assert_eq!((min, max, mean, nan), (Some(1.0), Some(3.0), Some(2.0), 1));
         let MadeValue::Tensor { min, mean, .. } = tensor(Dtype::Uint8, Vec::new()) else { panic!() };
         assert_eq!((min, mean), (None, None));
+    }
+
+    #[test]
+    fn elements_are_shown_while_they_fit() {
+        let data = |value| match value {
+            MadeValue::Tensor { data, .. } => data,
+            _ => None,
+        };
+        assert_eq!(data(tensor(Dtype::Uint8, vec![1, 2, 3, 4])).unwrap(), "AQIDBA==");
+        assert_eq!(data(tensor(Dtype::Uint8, vec![1, 2, 3, 4, 5])), None);
     }
 
     #[test]

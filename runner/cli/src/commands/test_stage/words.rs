@@ -126,7 +126,7 @@ fn value(field: &MadeField) -> String {
         }
         MadeValue::Int { value } => format!("int {value}"),
         MadeValue::Real { value } => format!("real {value}"),
-        MadeValue::Tensor { dtype, shape, min, max, mean, nan } => {
+        MadeValue::Tensor { dtype, shape, min, max, mean, nan, data: _ } => {
             let mut text = format!("{dtype} {shape:?}");
             if let (Some(min), Some(max), Some(mean)) = (min, max, mean) {
                 text.push_str(&format!(", {} to {}, mean {}", figure(*min), figure(*max), figure(*mean)));
