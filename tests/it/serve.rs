@@ -6,6 +6,7 @@ mod client;
 mod conformance;
 mod events;
 mod life;
+mod trouble;
 
 use std::fs;
 use std::time::Duration;

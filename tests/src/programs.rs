@@ -1,11 +1,14 @@
 //! Where the programs and modules under test lie.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use serde_json::Value;
+
+use crate::files::{Folder, kept};
 
 /// The programs, built once per test process and laid beside each other.
 struct Programs {
@@ -38,6 +41,27 @@ pub fn module(name: &str) -> PathBuf {
     let path = target().join("wasm32-unknown-unknown/guest").join(file);
     assert!(path.is_file(), "`{}` is not there: run `make guests` first", path.display());
     path
+}
+
+/// A library that, preloaded, makes a program's machine troublesome; `tests/troubles/trouble.c` says how.
+pub fn trouble() -> PathBuf {
+    static TROUBLE: OnceLock<PathBuf> = OnceLock::new();
+    let made = TROUBLE.get_or_init(|| {
+        let source = repository().join("tests/troubles/trouble.c");
+        // Another test process may load the one that is there.
+        let (made, draft) = (kept("troubles").join("trouble.so"), Folder::new());
+        let compiled = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .arg(draft.join("trouble.so"))
+            .arg(source)
+            .status();
+        assert!(compiled.expect("there is a C compiler").success());
+        let beside = made.with_extension(format!("{}.so", std::process::id()));
+        fs::copy(draft.join("trouble.so"), &beside).expect("the target folder can be written to");
+        fs::rename(&beside, &made).expect("the target folder can be written to");
+        made
+    });
+    made.clone()
 }
 
 /// What `cargo metadata` says of the packages of this workspace.

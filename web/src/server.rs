@@ -1,7 +1,9 @@
 //! Connections: how many, how slow, and how they end.
 
 use std::convert::Infallible;
+use std::fs::File;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use penstock_runner::Runs;
+use rustix::io::Errno;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -66,6 +69,7 @@ impl Server {
         let limits = self.settings.limits;
         let places = Arc::new(Semaphore::new(limits.connections));
         let open = TaskTracker::new();
+        let mut spare = SpareFile::new();
         let mut end = std::pin::pin!(end);
         loop {
             let accepted = tokio::select! {
@@ -80,6 +84,9 @@ impl Server {
                 Err(error) => {
                     // Out of files or of memory; or a client that was gone before it came.
                     tracing::warn!(%error, "a connection could not be taken");
+                    if is_out_of_files(&error) {
+                        spare.refuse_one(&self.listener).await;
+                    }
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -91,6 +98,29 @@ impl Server {
             tracing::warn!(connections = open.len(), "requests were cut off at the end");
         }
     }
+}
+
+/// A file that is open for nothing but to be closed: when there are no more, one client after the other can still be
+/// told so.
+struct SpareFile(Option<File>);
+
+impl SpareFile {
+    fn new() -> Self {
+        Self(File::open("/dev/null").ok())
+    }
+
+    async fn refuse_one(&mut self, listener: &TcpListener) {
+        self.0 = None;
+        if let Ok(Ok((stream, _))) = tokio::time::timeout(PAUSE, listener.accept()).await {
+            // A new connection has room for so few bytes.
+            drop(stream.try_write(FULL));
+        }
+        *self = Self::new();
+    }
+}
+
+fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 async fn serve(

@@ -40,7 +40,7 @@ pub(super) fn routes() -> ApiRouter<App> {
             op.id("events").tag("live").summary("Live events, as `text/event-stream`").description(
                 "`hello` comes first. Then, for the runs asked for: `sample` four times a second, `log`, `state`, `gap` where events \
                  were lost, `end` when all of a run is stored. `runs` tells of any run that was submitted or changed its state. \
-                 An id is `epoch-number`; with `Last-Event-ID` what was missed in the last minute comes first.",
+                 `ping` comes when there was nothing to tell for 15 s. An id is `epoch-number`; with `Last-Event-ID` what was missed in the last minute comes first.",
             )
         }),
     )
@@ -67,7 +67,8 @@ async fn events(
     }
     let first = stream::iter(first.into_iter().map(Ok::<_, Infallible>));
     let rest = live(events, epoch, place).take_until(app.ending.cancelled_owned());
-    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
+    let keep_alive =
+        KeepAlive::new().interval(KEEP_ALIVE).event(SentEvent::default().event("ping").data("{}"));
     Ok(Sse::new(first.chain(rest)).keep_alive(keep_alive).into_response())
 }
 

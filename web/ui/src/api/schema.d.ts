@@ -451,7 +451,7 @@ export interface paths {
         };
         /**
          * Live events, as `text/event-stream`
-         * @description `hello` comes first. Then, for the runs asked for: `sample` four times a second, `log`, `state`, `gap` where events were lost, `end` when all of a run is stored. `runs` tells of any run that was submitted or changed its state. An id is `epoch-number`; with `Last-Event-ID` what was missed in the last minute comes first.
+         * @description `hello` comes first. Then, for the runs asked for: `sample` four times a second, `log`, `state`, `gap` where events were lost, `end` when all of a run is stored. `runs` tells of any run that was submitted or changed its state. `ping` comes when there was nothing to tell for 15 s. An id is `epoch-number`; with `Last-Event-ID` what was missed in the last minute comes first.
          */
         get: operations["events"];
         put?: never;
@@ -1113,6 +1113,8 @@ export interface components {
              * @description Elements that are not a number.
              */
             nan: number;
+            /** @description All elements in base64, row-major and little-endian, if the trial was to show them and they are not too many. */
+            data?: string | null;
         });
         /** @description A line that the module logged. */
         ModuleLine: {

@@ -1,0 +1,80 @@
+//! A machine in trouble: a clock that jumps, no threads, no files.
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use penstock_tests::{Folder, Served, Serving, module, trouble};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::json;
+
+use super::{pause, sleepy};
+
+fn troubled(variable: &str, value: &str) -> Serving {
+    Serving::default().variable("LD_PRELOAD", trouble().to_str().unwrap()).variable(variable, value)
+}
+
+#[test]
+fn a_clock_that_jumps_by_an_hour_changes_no_time_and_ends_no_guest() {
+    let served =
+        troubled("TROUBLE_CLOCK_S", "3600").argument("--module").argument(module("text-filter")).start();
+    let start = Instant::now();
+    let run = served.over(&served.submit(&sleepy(150, 10.0)));
+    let took_s = start.elapsed().as_secs_f64();
+    assert_eq!((&run["state"], &run["samples"]), (&json!("completed"), &json!(150)), "{run:#}");
+    let elapsed_s = run["elapsed_s"].as_f64().unwrap();
+    assert!((1.5..took_s).contains(&elapsed_s), "{elapsed_s} of {took_s}");
+    let series = served.get(&format!("/runs/{}/series", run["id"].as_str().unwrap())).is(200).json();
+    let times: Vec<f64> =
+        series["t_s"].as_array().unwrap().iter().map(|time| time.as_f64().unwrap()).collect();
+    // Each tells the end of a stretch of 0.25 s.
+    assert!(times.is_sorted() && times.iter().all(|time| *time <= took_s + 0.25), "{times:?} of {took_s}");
+    let tried = json!({ "samples": [{ "key": "a", "text": "b" }], "deadline_ms": 1000, "repeat": 3 });
+    let tried = served.post("/modules/text-filter/versions/1/try", &tried).is(200).json();
+    assert_ne!(tried["calls"][0]["samples"][0]["outcome"], "failed", "{tried:#}");
+}
+
+#[test]
+fn a_machine_without_threads_fails_the_run_that_needs_them_and_recovers() {
+    let folder = Folder::new();
+    let none = folder.join("no-threads");
+    let served = troubled("TROUBLE_THREADS", none.to_str().unwrap()).start();
+    assert_eq!(served.over(&served.submit(&sleepy(3, 1.0)))["state"], "completed");
+    fs::write(&none, "").unwrap();
+    let run = served.over(&served.submit(&sleepy(3, 1.0)));
+    assert_eq!(run["state"], "failed");
+    let error = run["error"].as_str().unwrap();
+    assert!(error.starts_with("the machine gives no thread for the run"), "{error}");
+    served.get("/runs").is(200);
+    fs::remove_file(&none).unwrap();
+    assert_eq!(served.over(&served.submit(&sleepy(3, 1.0)))["state"], "completed");
+}
+
+/// Lets a server have so many more files than it has.
+fn leave_files(served: &Served, more: u64) {
+    let process = served.process();
+    let open = fs::read_dir(format!("/proc/{process}/fd")).unwrap().count() as u64;
+    let limit = Rlimit { current: Some(open + more), maximum: Some(4096) };
+    prlimit(Pid::from_raw(i32::try_from(process).unwrap()), Resource::Nofile, limit).unwrap();
+}
+
+#[test]
+fn a_server_out_of_files_says_so_and_recovers() {
+    let served = Serving::default().variable("PENSTOCK_LOG", "off").start();
+    let run = served.submit(&sleepy(300, 10.0));
+    leave_files(&served, 12);
+    let mut idle: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(served.address()).unwrap()).collect();
+    let told = idle.last_mut().unwrap();
+    told.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut answer = String::new();
+    told.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    drop(idle);
+    // It notices one after the other that they are gone.
+    while served.get("/system").status == 503 {
+        pause(50);
+    }
+    let over = served.over(&run);
+    assert_eq!((&over["state"], &over["samples"]), (&json!("completed"), &json!(300)));
+}
