@@ -1,7 +1,10 @@
-import { fireEvent, render, screen } from '@testing-library/svelte'
-import { expect, it, vi } from 'vitest'
+// @vitest-environment jsdom
+import { cleanup, fireEvent, render, screen } from '@testing-library/svelte'
+import { afterEach, expect, it, vi } from 'vitest'
 
 import StageList from './StageList.svelte'
+
+afterEach(cleanup)
 
 const object = (properties: object, required: string[] = []) => ({ type: 'object', properties, required })
 const schema = object({

@@ -1,6 +1,6 @@
 import { describe as group, expect, it } from 'vitest'
 
-import { base64Of, describe, fieldFor, readParams, recordSamples } from './trial'
+import { describe, fieldFor, readParams, recordSamples } from './trial'
 
 it('puts content into the field that the module wants', () => {
   expect(fieldFor(['audio'], 'file')).toBe('audio')
@@ -36,8 +36,4 @@ it('says what a field is', () => {
   expect(describe({ ...common, type: 'tensor', dtype: 'uint8', shape: [1, 1, 3], min: 1, max: 3, mean: 2, nan: 0 })).toBe('tensor uint8 [1, 1, 3]')
   expect(describe({ ...common, type: 'text', characters: 3, start: 'abc' })).toBe('text, 3 characters')
   expect(describe({ ...common, type: 'blob' })).toBe('bytes')
-})
-
-it('sends a file as it is', async () => {
-  expect(await base64Of(new Blob([Uint8Array.of(0, 255, 128)]))).toBe('AP+A')
 })

@@ -51,13 +51,3 @@ export function describe(field: MadeField): string {
       return field.type
   }
 }
-
-/** The bytes of a file as the API takes them. */
-export async function base64Of(file: Blob): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader()
-    reader.onload = () => resolve(String(reader.result).replace(/^[^,]*,/, ''))
-    reader.onerror = () => reject(reader.error ?? new Error('the file cannot be read'))
-    reader.readAsDataURL(file)
-  })
-}

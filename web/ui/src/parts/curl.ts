@@ -3,7 +3,7 @@ export function curl(method: string, path: string, body?: unknown): string {
   const parts = ['curl -sS']
   if (method !== 'GET') parts.push(`-X ${method}`)
   if (body !== undefined) parts.push(`-H ${quoted('content-type: application/json')}`, `-d ${quoted(JSON.stringify(body))}`)
-  parts.push(quoted(new URL(path, window.location.origin).href))
+  parts.push(quoted(new URL(path, location.origin).href))
   return parts.join(' ')
 }
 

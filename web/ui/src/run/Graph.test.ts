@@ -1,5 +1,6 @@
-import { fireEvent, render, screen } from '@testing-library/svelte'
-import { expect, it, vi } from 'vitest'
+// @vitest-environment jsdom
+import { cleanup, fireEvent, render, screen } from '@testing-library/svelte'
+import { afterEach, expect, it, vi } from 'vitest'
 
 import type { Metric, QueueRecord, StageRecord } from '../api/types'
 import Graph from './Graph.svelte'
@@ -7,6 +8,8 @@ import type { Step } from './pipeline'
 
 // jsdom lays nothing out, and has nothing that could tell a width.
 vi.stubGlobal('ResizeObserver', class { observe() {} unobserve() {} disconnect() {} })
+
+afterEach(cleanup)
 
 const queue = (id: string) => ({ id, label: `[${id}]`, capacity: 2 }) as QueueRecord
 const steps: Step[] = [
