@@ -100,7 +100,15 @@ test('a module is looked at and tried on a photo', async () => {
   await page.getByLabel('Parameters, as JSON').fill('{"size": 32}')
   await page.getByRole('button', { name: 'Try it', exact: true }).click()
   await page.getByText(/kept/i).first().waitFor()
+  const picture = page.getByRole('list', { name: 'image as a picture' }).locator('canvas')
+  assert.deepEqual(await picture.evaluate(({ width, height }) => [width, height]), [32, 32])
+  const colours = await picture.evaluate((canvas) => {
+    const pixels = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, 32, 32).data.buffer)
+    return new Set(pixels).size
+  })
+  assert.ok(colours > 50, `a photo of ${colours} colours`)
   await shot(page, 'module-tried')
+  assert.deepEqual(await violations(page), [])
 })
 
 test('a fault is marked exactly at its value, mended, and the run submitted and watched', async () => {

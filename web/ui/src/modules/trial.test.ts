@@ -33,7 +33,7 @@ it('takes an object as parameters and nothing else', () => {
 
 it('says what a field is', () => {
   const common = { name: 'field', bytes: 3, digest: '' }
-  expect(describe({ ...common, type: 'tensor', dtype: 'uint8', shape: [1, 1, 3], min: 1, max: 3, mean: 2, nan: 0 })).toBe('tensor uint8 [1, 1, 3]')
+  expect(describe({ ...common, type: 'tensor', dtype: 'uint8', shape: [1, 1, 3], min: 1, max: 3, mean: 2, nan: 0, data: null })).toBe('tensor uint8 [1, 1, 3]')
   expect(describe({ ...common, type: 'text', characters: 3, start: 'abc' })).toBe('text, 3 characters')
   expect(describe({ ...common, type: 'blob' })).toBe('bytes')
 })
