@@ -198,6 +198,8 @@ const theme = EditorView.theme({
   '&.cm-focused': { outline: 'none' },
   '.cm-scroller': { fontFamily: 'var(--mono)', lineHeight: '1.55' },
   '.cm-content': { padding: '10px 0', caretColor: 'var(--text)' },
+  // What does not fit goes on further to the right than most lines begin.
+  '.cm-line': { paddingLeft: 'calc(6px + 8ch)', textIndent: '-8ch' },
   '.cm-cursor': { borderLeftColor: 'var(--text)' },
   '.cm-gutters': { backgroundColor: 'var(--sunken)', color: 'var(--text-faint)', border: 'none' },
   '.cm-activeLine, .cm-activeLineGutter': { backgroundColor: 'color-mix(in srgb, var(--accent-wash) 45%, transparent)' },
