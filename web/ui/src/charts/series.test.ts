@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
 import type { Series } from '../api/types'
-import { bucketFor, columnKey, csv, joined, summaryOf, tableOf, wholeBuckets, within } from './series'
+import { bucketFor, columnKey, csv, joined, summaryOf, tableOf, weighed, wholeBuckets, within } from './series'
 
 /** One queue with a readiness per bucket. */
 function series(from_s: number, bucket_s: number, readiness: (number | null)[]): Series {
@@ -16,6 +16,14 @@ it('knows that a run may have ended within its last bucket', () => {
   const table = tableOf(series(0, 1, [1, 1, 0]), 2.5)
   expect([table.t_s, table.to_s]).toEqual([[1, 2, 2.5], 2.5])
   expect(summaryOf(table, 'readiness', '1:a_queue', 0, 2.5).mean).toBeCloseTo(0.8)
+})
+
+it('weighs one metric by id, and leaves out what was not measured', () => {
+  const table = tableOf(series(0, 1, [0.5, null]))
+  expect(weighed(table, 'readiness', new Map([['1:a_queue', 0.5]])).columns.get(readiness)?.mean).toEqual([0.25, null])
+  expect(weighed(table, 'readiness', new Map()).columns.get(readiness)?.max).toEqual([0.5, null])
+  expect(weighed(table, 'qps', new Map()).columns.size).toBe(0)
+  expect(table.columns.get(readiness)?.mean).toEqual([0.5, null])
 })
 
 describe('joined', () => {

@@ -120,6 +120,18 @@ export function summaryOf(table: SeriesTable, metric: Metric, id: string, from_s
   return { current, min, mean: weight > 0 ? weighed / weight : null, max }
 }
 
+/** A table of one metric with its figures multiplied by what `weights` has for each id; by 1 where it has nothing. */
+export function weighed(table: SeriesTable, metric: Metric, weights: Map<string, number>): SeriesTable {
+  const columns = new Map<string, Column>()
+  for (const [key, column] of table.columns) {
+    if (column.metric !== metric) continue
+    const weight = weights.get(column.id) ?? 1
+    const part = (which: 'mean' | 'min' | 'max') => column[which].map((value) => (value === null ? null : value * weight))
+    columns.set(key, { ...column, mean: part('mean'), min: part('min'), max: part('max') })
+  }
+  return { ...table, columns }
+}
+
 /** A table as CSV: a line per bucket, a column per series and figure. */
 export function csv(table: SeriesTable, columns: Column[]): string {
   const names = columns.flatMap(({ id, metric }) => ['mean', 'min', 'max'].map((which) => quoted(`${id} ${metric} ${which}`)))
