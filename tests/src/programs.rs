@@ -81,22 +81,14 @@ impl Programs {
         static PROGRAMS: OnceLock<Programs> = OnceLock::new();
         PROGRAMS.get_or_init(|| {
             let folder = own_profile();
-            let profile = match folder.file_name().and_then(|name| name.to_str()) {
-                Some("debug") | None => "dev",
-                Some(other) => other,
+            // What `make test` and `make bench` build: with a smaller selection of targets cargo would build dependencies
+            // again, with other features.
+            let (profile, targets) = match folder.file_name().and_then(|name| name.to_str()) {
+                Some("debug") | None => ("dev", "--tests"),
+                Some(other) => (other, "--benches"),
             };
             let built = cargo()
-                // As `cargo test --workspace` selects it: with fewer packages cargo would build their dependencies again,
-                // with other features.
-                .args([
-                    "build",
-                    "--quiet",
-                    "--locked",
-                    "--workspace",
-                    "--exclude=guest-*",
-                    "--bins",
-                    "--tests",
-                ])
+                .args(["build", "--quiet", "--locked", "--workspace", "--exclude=guest-*", "--bins", targets])
                 .args(["--profile", profile])
                 .env("CARGO_TARGET_DIR", target())
                 .output()

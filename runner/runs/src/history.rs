@@ -12,6 +12,9 @@ pub(crate) mod runs;
 mod schema;
 mod tape;
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};

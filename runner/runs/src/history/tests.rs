@@ -1,0 +1,146 @@
+#![expect(clippy::disallowed_methods, reason = "to measure what somebody waits for")]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use penstock_engine::running::Stretch;
+use penstock_types::run::RunState;
+use penstock_types::stats::{Histogram, QueueSums, TaskSums, Tick};
+use rusqlite::Connection;
+use serde_json::json;
+
+use super::read::{columns, thinned, times, windows};
+use super::runs::{Entry, Registered, insert, sweep, write};
+use super::tape::LayoutQueue;
+use super::{HeldRows, Layout, LayoutStage, Tape, schema, transact};
+
+const STAGES: usize = 9;
+const QUARTER: u64 = 250_000_000;
+const HOUR: u64 = 3600 * 1_000_000_000;
+
+fn layout() -> Layout {
+    let stages = (1..=STAGES).map(|number| LayoutStage {
+        id: format!("{number}:work"),
+        name: "work".to_owned(),
+        kind: "wasm".to_owned(),
+        label: format!("[{number}:work]"),
+        concurrency: 4,
+    });
+    let queue =
+        |number| LayoutQueue { id: format!("{number}_queue"), label: format!("[{number}]"), capacity: 2 };
+    Layout { stages: stages.collect(), queues: (0..=STAGES).map(queue).collect() }
+}
+
+/// A quarter of a second of a run whose figures are never the same.
+fn stretch(quarter: u64) -> Stretch {
+    let mut noise = quarter;
+    let mut some = |most: u64| {
+        // Knuth's MMIX generator; its high bits are the good ones.
+        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (noise >> 33) % most
+    };
+    let mut task = || {
+        let (tasks, op_time) = (some(40), some(QUARTER));
+        let mut op_times = Histogram::default();
+        (0..tasks.min(4)).for_each(|_| op_times.record(some(QUARTER)));
+        let slot_time = [op_time, some(QUARTER), some(QUARTER), 0, some(QUARTER)];
+        TaskSums { elapsed: QUARTER, tasks, op_time, op_times, slot_time, ..TaskSums::default() }
+    };
+    let stages = (0..STAGES).map(|_| task()).collect();
+    let mut queue = || QueueSums {
+        elapsed: QUARTER,
+        puts: some(40),
+        gets: some(40),
+        put_wait: some(QUARTER),
+        get_wait: some(QUARTER),
+        empty: some(QUARTER),
+        ..QueueSums::default()
+    };
+    let queues = (0..=STAGES).map(|_| queue()).collect();
+    let tick = |quarters: u64| Tick::from_nanos(quarters * QUARTER);
+    Stretch {
+        t0: tick(quarter),
+        t1: tick(quarter + 1),
+        stages,
+        queues,
+        state: RunState::Running,
+        expected: None,
+        delivered: quarter,
+        failed_samples: 0,
+        occupancy: vec![1; STAGES + 1],
+    }
+}
+
+/// A history of one run, of so many hours.
+fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut connection = Connection::open(folder.path().join("history")).unwrap();
+    super::configure(&connection).unwrap();
+    schema::migrate(&mut connection).unwrap();
+    let run = Registered {
+        id: "run".to_owned(),
+        name: "long".to_owned(),
+        submitted_at: super::now(),
+        threads: 4,
+        memory_mib: 1,
+        modules: Vec::new(),
+        digests: BTreeMap::new(),
+        document: json!({}),
+        layout: layout(),
+        for_s: None,
+        cloned_from: None,
+    };
+    transact(&mut connection, |transaction| insert(transaction, &run, None)).unwrap();
+    let tape = Tape::new(&layout());
+    let quarters = hours * HOUR / QUARTER;
+    for quarter in 0..quarters {
+        tape.add(&stretch(quarter));
+        let is_last = quarter + 1 == quarters;
+        if is_last {
+            tape.finish();
+        }
+        // As often as a chunk of the finest rows is full; a run writes more often, and the same.
+        if is_last || quarter % 256 == 255 {
+            let unwritten = tape.unwritten();
+            let entry = Entry::default();
+            transact(&mut connection, |transaction| write(transaction, "run", &entry, &unwritten)).unwrap();
+            tape.on_written(&unwritten);
+        }
+    }
+    assert_eq!(tape.lost(), 0);
+    (folder, connection)
+}
+
+#[test]
+fn four_hours_of_ten_queues_open_within_a_second() {
+    let (_folder, connection) = recorded(4);
+    let held = HeldRows::of(None);
+    let start = Instant::now();
+    let (_, thinned) = thinned(&connection, "run", &held, (0, 4 * HOUR), 600).unwrap();
+    let shown = serde_json::to_vec(&columns(&layout(), &thinned, &[])).unwrap();
+    let took = start.elapsed();
+    println!("{} bytes of {} points took {took:?}", shown.len(), thinned.ends_s().len());
+    assert!((500..=600).contains(&thinned.ends_s().len()), "{}", thinned.ends_s().len());
+    // Of code that is not optimised.
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn the_finest_rows_go_after_a_week_and_coarser_ones_tell_the_same() {
+    let (_folder, mut connection) = recorded(1);
+    let sums = |connection: &Connection, width: u64| {
+        let buckets = penstock_types::series::Buckets::every(0, HOUR, width);
+        let windows = windows(connection, "run", &HeldRows::of(None), &layout(), buckets).unwrap();
+        let tasks: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
+        (windows.len(), tasks)
+    };
+    let tasks = times(&connection, "run", 0, Vec::new()).unwrap().count();
+    let before = sums(&connection, QUARTER);
+    assert_eq!(before.0, 4 * 3600);
+    assert_eq!(transact(&mut connection, sweep).unwrap(), 0);
+    connection.execute("UPDATE chunks SET written_at = written_at - 8 * 24 * 3600", []).unwrap();
+    assert!(transact(&mut connection, sweep).unwrap() > 0);
+    let after = sums(&connection, QUARTER);
+    assert_eq!(after, (900, before.1));
+    assert_eq!(times(&connection, "run", 0, Vec::new()).unwrap().count(), tasks);
+}
