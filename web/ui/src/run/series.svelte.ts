@@ -89,9 +89,9 @@ export class RunSeries {
     const elapsed_s = this.feed.elapsed()
     const { from_s, to_s } = rangeOf(window, elapsed_s)
     const bucket_s = bucketFor(to_s - from_s, POINTS, window.follow && !this.#isShort(elapsed_s) ? LEAST_FOLLOWED_S : 0)
-    // The last bucket of a run that is over may be a part of one.
-    const end_s = this.feed.over ? Math.ceil(Math.min(to_s, elapsed_s) / bucket_s - 1e-6) * bucket_s : Math.min(to_s, elapsed_s)
-    const wanted = wholeBuckets(from_s, end_s, bucket_s)
+    // The last bucket may end behind the window, and behind the end of a run that is over.
+    const last_s = Math.ceil(Math.min(to_s, elapsed_s) / bucket_s - 1e-6) * bucket_s
+    const wanted = wholeBuckets(from_s, this.feed.over ? last_s : Math.min(last_s, elapsed_s), bucket_s)
     if (wanted.points === 0) {
       this.loading = false
       return

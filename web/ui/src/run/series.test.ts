@@ -109,6 +109,13 @@ describe('a window that stays', () => {
     expect(asked()).toEqual([[10, 20, 40]])
   })
 
+  it('is filled to its end', async () => {
+    feed.length_s = 400.1
+    await series.load({ follow: false, from_s: 10.2, to_s: 20.1 })
+    await series.load({ follow: false, from_s: 390.2, to_s: 400.1 })
+    expect(asked()).toEqual([[10, 20.25, 41], [390, 400, 40]])
+  })
+
   it('takes in the unfinished last bucket of a run that is over', async () => {
     feed.over = true
     feed.length_s = 310.4
