@@ -45,6 +45,9 @@ export async function serve({ data, port = 0, args = [], env = {} }) {
       child.kill(signal)
       await ended
     },
+    /** Lets the process stand still, or go on. */
+    hold: () => child.kill('SIGSTOP'),
+    release: () => child.kill('SIGCONT'),
     async ask(method, path, body, headers = {}) {
       const json = body !== undefined && !(body instanceof Uint8Array)
       const kind = json ? 'application/json' : 'application/wasm'

@@ -1,5 +1,6 @@
 // What the pages of a run let a visitor do.
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
@@ -74,6 +75,48 @@ test('a zoom stops following, and the way back leads to now', async () => {
   await page.getByRole('button', { name: 'Back to live' }).click()
   await status.filter({ hasText: 'following now' }).waitFor()
   assert.equal(new URL(page.url()).search, '')
+})
+
+test('all charts follow one cursor, and a stretch of the heatmap becomes theirs', async () => {
+  const [heading, charts] = [page.getByRole('heading', { name: 'Readiness over the whole run' }), page.locator('.chart')]
+  const over = charts.first().locator('.u-over')
+  await over.scrollIntoViewIfNeeded()
+  const box = await over.boundingBox()
+  await page.mouse.move(box.x + box.width * 0.4, box.y + box.height / 2)
+  const cursors = () => charts.locator('.u-cursor-x').evaluateAll((all) => all.map((line) => line.style.transform))
+  await page.waitForFunction(() => [...document.querySelectorAll('.chart .u-cursor-x')].every((line) => /translate\([^0]/.test(line.style.transform)))
+  const places = await cursors()
+  assert.equal(places.length, 6)
+  assert.equal(new Set(places.map((place) => /[\d.]+/.exec(place)[0])).size, 1, `${places}`)
+  assert.match(await charts.first().locator('.tip').textContent(), /^0:\d\d.*nap [\d.]+\u202fms/)
+  await heading.scrollIntoViewIfNeeded()
+  const map = await page.locator('.heat canvas').boundingBox()
+  await page.mouse.move(map.x + map.width * 0.25, map.y + 20)
+  await page.mouse.down()
+  await page.mouse.move(map.x + map.width * 0.75, map.y + 20, { steps: 4 })
+  await page.mouse.up()
+  await page.waitForURL(/from=[\d.]+&to=[\d.]+/)
+  await page.getByRole('button', { name: 'Back to live' }).click()
+  await page.getByText('following now').waitFor()
+})
+
+test('what is copied for a shell gives the series of the window', async () => {
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write'])
+  await page.getByRole('button', { name: 'Copy as curl' }).click()
+  const command = await page.evaluate(() => navigator.clipboard.readText())
+  assert.match(command, /^curl -sS 'http:\/\/127\.0\.0\.1:\d+\/api\/v1\/runs\/[0-9a-f-]{36}\/series\?from_s=\d+&to_s=\d+&points=600'$/)
+  const series = JSON.parse(execFileSync('bash', ['-c', command]))
+  assert.ok(series.columns.some(({ id, metric }) => id === '1:nap' && metric === 'ave_time_s'))
+})
+
+test('a page says how old its figures are when no more come', async () => {
+  server.hold()
+  try {
+    await page.getByText(/last sample [3-9] s ago/).waitFor()
+  } finally {
+    server.release()
+  }
+  await page.getByText(/live · \d/).waitFor()
 })
 
 test('readiness over the whole run can be read as a table', async () => {
@@ -159,6 +202,27 @@ test('what is saved has the figures', async () => {
   assert.equal(picture.subarray(1, 4).toString(), 'PNG')
   await card.getByRole('button', { name: 'Table' }).click()
   assert.match(await card.getByRole('row', { name: /^nap/ }).textContent(), /\d\.\d+\u202fms/)
+})
+
+test('rates before and after an aggregate are the same in batches', async () => {
+  const run = await finished(server, sleepy(400, 5, { stages: [{ sleep: { name: 'nap', mean_ms: 5 } }, { aggregate: { size: 4 } }] }))
+  await open(`/runs/${run.id}`)
+  const card = () => page.getByRole('region', { name: /^Tasks/ })
+  await card().getByRole('button', { name: 'Table' }).click()
+  const rates = async () => {
+    const rows = await Promise.all(['nap', 'aggregate'].map((name) => card().getByRole('row', { name: new RegExp(`^${name}`) }).getByRole('cell').nth(2).textContent()))
+    return rows.map((text) => Number.parseFloat(text))
+  }
+  const [nap, aggregate] = await rates()
+  assert.ok(Math.abs(nap - aggregate) < 0.1 * nap, `${nap} and ${aggregate}: each item that an aggregate takes is a task`)
+  await card().getByRole('button', { name: 'In batches' }).click()
+  await page.getByRole('region', { name: 'Tasks in batches' }).waitFor()
+  const [batches] = await rates()
+  assert.ok(Math.abs(nap / batches - 4) < 0.1, `${nap} and ${batches}`)
+  assert.equal(new URL(page.url()).search, '?rates=batches')
+  assert.deepEqual(await violations(page), [])
+  const file = await saved(() => card().getByRole('combobox', { name: /^Save/ }).selectOption('csv'))
+  assert.match(file.name, /Tasks-in-batches\.csv$/)
 })
 
 test('the log shows what a guest said, where a link leads to it', async () => {
