@@ -29,6 +29,14 @@ export function address(path: string, query: Query = {}): string {
   return BASE + path + (text ? `?${text}` : '')
 }
 
+/**
+ * A key for one submission: it makes a second try of the same one harmless. `crypto.randomUUID` is missing on plain HTTP away
+ * from this machine.
+ */
+export function newKey(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('')
+}
+
 export async function get<T>(path: string, query?: Query, signal?: AbortSignal): Promise<T> {
   return json(await send(address(path, query), { signal: signal ?? null }))
 }

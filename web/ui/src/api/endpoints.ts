@@ -14,7 +14,6 @@ import type {
   RunSpec,
   RunSummary,
   Series,
-  Session,
   System,
   TaskTimes,
 } from './types'
@@ -39,15 +38,9 @@ export interface SeriesQuery {
   metrics?: Metric[]
 }
 
-/** A key for one submission. `randomUUID` is missing in pages that came without TLS. */
-export function newKey(): string {
-  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('')
-}
-
 const run = (id: string) => `/runs/${encodeURIComponent(id)}`
 
 export const api = {
-  session: () => get<Session>('/session'),
   system: (signal?: AbortSignal) => get<System>('/system', {}, signal),
   modules: (query: ListQuery & { q?: string } = {}, signal?: AbortSignal) =>
     get<Page<ModuleSummary>>('/modules', { ...query }, signal),

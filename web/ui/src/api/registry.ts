@@ -4,7 +4,6 @@ import { address, ApiError, get, post, put, readProblem, remove, send } from './
 import type {
   ModuleDetail,
   ModuleUpload,
-  ModuleVersion,
   Problem,
   RunDetail,
   Session,
@@ -21,7 +20,6 @@ const ofAlias = (name: string, alias: string) => `${ofName(name)}/aliases/${enco
 
 export const registry = {
   module: (name: string, signal?: AbortSignal) => get<ModuleDetail>(ofName(name), {}, signal),
-  version: (name: string, version: number | string, signal?: AbortSignal) => get<ModuleVersion>(ofVersion(name, version), {}, signal),
   contentAddress: (name: string, version: number) => address(`${ofVersion(name, version)}/content`),
   deleteVersion: (name: string, version: number) => remove(ofVersion(name, version)),
   setAlias: (name: string, alias: string, version: number) => put<ModuleDetail>(ofAlias(name, alias), { version }),
@@ -50,11 +48,6 @@ export const sessions = {
   /** The token goes in the body and nowhere else; the server answers with a cookie that scripts cannot read. */
   signIn: (token: string) => post<void>('/session', { token }),
   signOut: () => remove('/session'),
-}
-
-/** A key that no other submission has. `crypto.randomUUID` is missing on plain HTTP away from this machine. */
-export function newKey(): string {
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('')
 }
 
 /** Uploads a module. `progress` hears the share that has been sent: `fetch` does not tell it. */

@@ -3,7 +3,8 @@
 import { ApiError, problemOf } from '../api/client'
 import { api } from '../api/endpoints'
 import { live } from '../api/live.svelte'
-import type { LiveSample, LogEntry, Problem, RunDetail, RunState, RunSummary } from '../api/types'
+import type { LiveSample, LogEntry, Problem, RunDetail, RunSummary } from '../api/types'
+import { isOver } from './states'
 
 /** How often the figures since the start are fetched while the run lives. */
 const REFRESH_MS = 2000
@@ -11,10 +12,6 @@ const REFRESH_MS = 2000
 export const RECENT_S = 10
 /** The live samples in that. */
 const RECENT = RECENT_S * 4
-
-export function isOver(state: RunState): boolean {
-  return state === 'completed' || state === 'failed' || state === 'stopped' || state === 'interrupted'
-}
 
 /** The last run seen, so that going from one of its pages to the next does not begin with nothing. */
 let seen: RunDetail | null = null
