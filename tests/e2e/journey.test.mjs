@@ -184,7 +184,7 @@ test('every page holds on a phone, in the dark, and to its own host', async () =
       await open(path)
       // Charts come when they are near.
       if (path === run) {
-        await page.locator('.bar').scrollIntoViewIfNeeded()
+        await page.getByRole('button', { name: 'Series as CSV' }).scrollIntoViewIfNeeded()
         await page.locator('.chart').nth(5).waitFor()
       }
       await page.waitForTimeout(400)
