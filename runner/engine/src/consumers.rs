@@ -28,7 +28,7 @@ impl Simulate {
     }
 
     /// How long the next step takes.
-    fn next_step(&mut self) -> Duration {
+    pub(crate) fn next_step(&mut self) -> Duration {
         let factor = 1.0 + self.jitter * (2.0 * self.random.nth(self.taken).next() - 1.0);
         self.taken += 1;
         self.step.mul_f64(factor)

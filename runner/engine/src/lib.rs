@@ -12,6 +12,7 @@ pub mod graph;
 pub mod item;
 pub mod ops;
 pub mod ports;
+pub mod predict;
 pub mod range;
 mod record;
 pub mod running;

@@ -7,5 +7,6 @@ mod transfer;
 
 pub use collate::{Collate, CollateFactory};
 pub(crate) use random::Random;
+pub(crate) use sleep::origin;
 pub use sleep::{SleepFactory, SleepTask, SleepTimes};
 pub use transfer::HostTransfer;

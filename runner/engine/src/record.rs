@@ -20,9 +20,13 @@ impl Recorder {
             .iter()
             .map(|stage| (stage.node.clone(), stage.kind, stage.work.concurrency().get() as u32))
             .collect();
-        let nodes = graph.stages.iter().map(|stage| &stage.node);
-        let queues =
-            std::iter::once(&graph.source_node).chain(nodes).chain([&graph.sink_node]).cloned().collect();
+        Self::new(&graph.source_node, stages, &graph.sink_node)
+    }
+
+    /// Of stages by kind and concurrency, between source and sink.
+    pub(crate) fn new(source: &Node, stages: Vec<(Node, &'static str, u32)>, sink: &Node) -> Self {
+        let nodes = stages.iter().map(|(node, _, _)| node);
+        let queues = std::iter::once(source).chain(nodes).chain([sink]).cloned().collect();
         Self { stages, queues }
     }
 

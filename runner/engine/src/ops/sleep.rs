@@ -46,7 +46,7 @@ impl SleepTimes {
     }
 
     /// How long the item takes, and whether it fails then.
-    fn of(&self, item: &Item) -> (Duration, bool) {
+    pub(crate) fn of(&self, item: &Item) -> (Duration, bool) {
         let mut random = self.random.at(&origin(item));
         let factor = match self.plan.shape {
             SleepShape::Uniform => 1.0 + self.plan.jitter * (2.0 * random.next() - 1.0),
@@ -94,7 +94,7 @@ impl ThreadOp for SleepThread {
 }
 
 /// Where the item's first sample came from.
-fn origin(item: &Item) -> Origin {
+pub(crate) fn origin(item: &Item) -> Origin {
     let first = match item {
         Item::Sample(sample) => Some(sample.origin),
         Item::Batch(samples) => samples.first().map(|sample| sample.origin),

@@ -1,0 +1,473 @@
+//! What a pipeline would do: the schedule of a run, driven by a clock that jumps from event to event.
+//!
+//! No rule of the pipeline is written down here a second time. A prediction runs the same schedule as a run does, with the
+//! same meters; only the ops, the source and the consumer are replaced by how long they take. Where the document itself says
+//! how long (`sleep`, `simulate`), each sample takes the time it takes in a run of that document.
+//!
+//! Ops that compute share the machine's cores: when more of them run than there are cores, all become slower alike
+//! (processor sharing). Waiting costs no core.
+
+mod cores;
+#[cfg(test)]
+mod tests;
+mod times;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use futures::FutureExt;
+use penstock_types::policy::{Concurrency, Order};
+use penstock_types::run::{FailureClass, Window};
+use penstock_types::stats::Tick;
+
+use self::cores::Cores;
+pub use self::times::{OpTimes, RecordedTimes, StepTimes};
+use crate::graph::Node;
+use crate::item::{Item, Sample};
+use crate::ports::{Failed, Fault, Items, Output, Produced, Source};
+use crate::record::Recorder;
+use crate::schedule::{Delivery, Does, NodeShape, Reading, RunsOn, Schedule, Shape, StageShape, Task, Work};
+
+/// A pipeline by what its parts take.
+pub struct Scenario {
+    /// Makes the samples; those of a range will do, since nobody looks into them.
+    pub source: Box<dyn Source>,
+    /// The source's name and its queue.
+    pub source_node: Node,
+    /// How long the source takes for a sample.
+    pub source_time: Duration,
+    /// Stages between source and sink, first to last.
+    pub stages: Vec<ScenarioStage>,
+    /// The sink's name and its queue.
+    pub sink_node: Node,
+    /// How long the consumer takes for an item.
+    pub consumer: StepTimes,
+    /// Worker threads.
+    pub threads: usize,
+    /// Cores that the ops can have.
+    pub cores: f64,
+}
+
+/// One stage of a scenario.
+#[derive(Debug)]
+pub struct ScenarioStage {
+    /// Its names and its queue.
+    pub node: Node,
+    /// Its kind, as the document spells it.
+    pub kind: &'static str,
+    /// What it does.
+    pub work: ScenarioWork,
+}
+
+/// What a stage of a scenario does with items.
+#[derive(Debug)]
+pub enum ScenarioWork {
+    /// Takes time.
+    Op(ScenarioOp),
+    /// Collects samples into batches.
+    Aggregate {
+        /// Samples in a batch, never 0.
+        size: usize,
+        /// Whether an epoch's last batch is thrown away if it is incomplete.
+        drop_last: bool,
+    },
+    /// Takes batches apart.
+    Disaggregate,
+}
+
+/// An op by how long it takes.
+#[derive(Debug)]
+pub struct ScenarioOp {
+    /// How long.
+    pub times: OpTimes,
+    /// Where it does so.
+    pub place: Place,
+    /// How many tasks may be alive.
+    pub concurrency: Concurrency,
+    /// In which order results are passed on.
+    pub order: Order,
+    /// Samples that come out for one that goes in, on average.
+    pub yields: f64,
+}
+
+/// Where an op takes its time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Place {
+    /// As a future, which needs no thread while it waits.
+    Task,
+    /// On a worker thread.
+    Thread {
+        /// Share of the time in which it needs a core, 0.0 to 1.0.
+        computing: f64,
+        /// Whether there may be only one of it.
+        stateful: bool,
+    },
+}
+
+/// How much is predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// A run from its start, for so long, or until the data ends.
+    For(Duration),
+    /// So many events of a run that has warmed up: its first fifth is left out. A run that ends before is predicted
+    /// whole.
+    Events(usize),
+}
+
+/// What was predicted.
+#[derive(Clone, Debug)]
+pub struct Prediction {
+    /// The figures of the predicted stretch, as a run tells them.
+    pub window: Window,
+    /// Items that the consumer took in it.
+    pub items: u64,
+    /// Samples that the consumer took in it.
+    pub samples: u64,
+}
+
+/// Predicts what `scenario` does.
+pub fn predict(scenario: Scenario, extent: Extent) -> Prediction {
+    Simulation::new(scenario).run(extent)
+}
+
+/// One run in simulated time.
+struct Simulation {
+    schedule: Schedule,
+    recorder: Recorder,
+    source: Feed,
+    ops: Vec<Option<ScenarioOp>>,
+    /// Samples that stages owe, since what they yield is no whole number.
+    owed: Vec<f64>,
+    consumer: StepTimes,
+    consumer_is: ConsumerIs,
+    free_workers: Vec<usize>,
+    now: u64,
+    waiting: BTreeMap<(u64, u64), Event>,
+    cores: Cores<(Running, u64)>,
+    /// Events begun.
+    begun: u64,
+    /// Events that happened.
+    seen: u64,
+}
+
+/// Chunks of the source, handed out at its pace.
+struct Feed {
+    source: Box<dyn Source>,
+    chunk: VecDeque<Produced>,
+    nanos: u64,
+    is_busy: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ConsumerIs {
+    Ready,
+    Waiting,
+    Busy,
+}
+
+enum Event {
+    Op(Running),
+    Step,
+    Produced(Option<Produced>),
+}
+
+/// An op that goes on: what comes of it, and what it takes in all.
+struct Running {
+    task: Task,
+    worker: Option<usize>,
+    output: Output,
+    begin: u64,
+}
+
+impl Simulation {
+    fn new(scenario: Scenario) -> Self {
+        let stages = scenario.stages.iter();
+        let stages = stages.map(|stage| (stage.node.clone(), stage.kind, stage.work.concurrency())).collect();
+        let recorder = Recorder::new(&scenario.source_node, stages, &scenario.sink_node);
+        let threads = scenario.threads.max(1);
+        let shape = Shape {
+            source: shape_of(&scenario.source_node),
+            stages: scenario
+                .stages
+                .iter()
+                .enumerate()
+                .map(|(position, stage)| StageShape {
+                    node: shape_of(&stage.node),
+                    on_error: penstock_types::policy::OnError::Skip,
+                    max_failures: None,
+                    does: stage.work.does(position % threads),
+                })
+                .collect(),
+            sink: shape_of(&scenario.sink_node),
+            // What the samples weigh is not known, so that a budget of bytes limits nothing here.
+            buffer_bytes: u64::MAX,
+            max_failures: None,
+            measured: true,
+        };
+        let ops = scenario.stages.into_iter().map(|stage| match stage.work {
+            ScenarioWork::Op(op) => Some(op),
+            ScenarioWork::Aggregate { .. } | ScenarioWork::Disaggregate => None,
+        });
+        let ops: Vec<_> = ops.collect();
+        Self {
+            schedule: Schedule::new(shape, Tick::ZERO),
+            recorder,
+            source: Feed {
+                source: scenario.source,
+                chunk: VecDeque::new(),
+                nanos: nanos(scenario.source_time),
+                is_busy: false,
+            },
+            owed: vec![0.0; ops.len()],
+            ops,
+            consumer: scenario.consumer,
+            consumer_is: ConsumerIs::Ready,
+            free_workers: (0..threads).rev().collect(),
+            now: 0,
+            waiting: BTreeMap::new(),
+            cores: Cores::new(scenario.cores),
+            begun: 0,
+            seen: 0,
+        }
+    }
+
+    fn run(mut self, extent: Extent) -> Prediction {
+        let (most, warm_up, end) = match extent {
+            Extent::For(span) => (u64::MAX, 0, nanos(span)),
+            Extent::Events(events) => (events as u64, events as u64 / 5, u64::MAX),
+        };
+        let mut base = (self.recorder.nothing(), 0);
+        self.drive();
+        while !self.schedule.is_over() && self.seen < most {
+            let Some(at) = self.next_at().filter(|at| *at <= end) else {
+                self.now = end.min(self.now.max(self.next_at().unwrap_or(self.now)));
+                break;
+            };
+            self.now = at;
+            self.take_event();
+            self.drive();
+            if self.seen == warm_up {
+                base = (self.reading(), self.schedule.delivered());
+            }
+        }
+        if self.seen < most {
+            base = (self.recorder.nothing(), 0);
+        }
+        let (from, delivered) = base;
+        let to = self.reading();
+        let window = self.recorder.window(&from, &to);
+        let items = window.queues.last().map_or(0, |queue| queue.figures.num_items);
+        Prediction { window, items, samples: self.schedule.delivered() - delivered }
+    }
+
+    fn reading(&mut self) -> Reading {
+        self.schedule.read(Tick::from_nanos(self.now))
+    }
+
+    /// When the next thing happens.
+    fn next_at(&self) -> Option<u64> {
+        let waits = self.waiting.first_key_value().map(|((at, _), _)| *at);
+        waits.into_iter().chain(self.cores.next_at(self.now)).min()
+    }
+
+    fn take_event(&mut self) {
+        self.seen += 1;
+        let tick = Tick::from_nanos(self.now);
+        if let Some((running, rest)) = self.cores.take_done(self.now) {
+            // It has computed; what is left of its time it waits.
+            self.after(rest, Event::Op(running));
+            return;
+        }
+        let Some((_, event)) = self.waiting.pop_first() else { return };
+        match event {
+            Event::Op(Running { task, worker, output, begin }) => {
+                self.free_workers.extend(worker);
+                self.schedule.complete(task, Ok(output), self.now - begin, tick);
+            }
+            Event::Step => self.consumer_is = ConsumerIs::Ready,
+            Event::Produced(produced) => {
+                self.source.is_busy = false;
+                self.schedule.offer(Ok(produced), tick);
+            }
+        }
+    }
+
+    fn after(&mut self, nanos: u64, event: Event) {
+        // Of one moment, what was begun first comes first.
+        self.begun += 1;
+        self.waiting.insert((self.now.saturating_add(nanos), self.begun), event);
+    }
+
+    /// Begins everything that can begin now.
+    fn drive(&mut self) {
+        let tick = Tick::from_nanos(self.now);
+        loop {
+            let mut moved = self.feed(tick);
+            for (task, item) in self.schedule.take_starts() {
+                self.begin(task, item, None);
+                moved = true;
+            }
+            for place in (0..self.free_workers.len()).rev() {
+                let worker = self.free_workers[place];
+                let Some(job) = self.schedule.take_job(worker, tick) else { continue };
+                moved = true;
+                match job.work {
+                    Work::Prepare => self.schedule.prepared(job.task.stage, Ok(()), tick),
+                    Work::Apply(item) => {
+                        self.free_workers.remove(place);
+                        self.begin(job.task, item, Some(worker));
+                    }
+                    Work::Finish => self.schedule.complete(job.task, Ok(Output::default()), 0, tick),
+                }
+            }
+            moved |= self.consume(tick);
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    fn feed(&mut self, tick: Tick) -> bool {
+        if self.source.is_busy || !self.schedule.wants_more() {
+            return false;
+        }
+        let produced = self.source.next();
+        if self.source.nanos == 0 {
+            self.schedule.offer(Ok(produced), tick);
+        } else {
+            self.source.is_busy = true;
+            self.after(self.source.nanos, Event::Produced(produced));
+        }
+        true
+    }
+
+    fn consume(&mut self, tick: Tick) -> bool {
+        let is_called = self.schedule.call_consumer();
+        let asks = match self.consumer_is {
+            ConsumerIs::Ready => true,
+            ConsumerIs::Waiting => is_called,
+            ConsumerIs::Busy => false,
+        };
+        if !asks {
+            return false;
+        }
+        match self.schedule.deliver(tick) {
+            Delivery::Item(_) => {
+                self.consumer_is = ConsumerIs::Busy;
+                let step = self.consumer.next();
+                self.after(step, Event::Step);
+            }
+            Delivery::Wait => self.consumer_is = ConsumerIs::Waiting,
+            Delivery::Ended => self.schedule.consumer_done(Ok(()), 0),
+            Delivery::Over => return false,
+        }
+        true
+    }
+
+    fn begin(&mut self, task: Task, item: Item, worker: Option<usize>) {
+        let Some(op) = &self.ops[task.stage] else { return };
+        let (takes, fails) = op.times.of(&item);
+        let computes = match op.place {
+            Place::Task => 0,
+            Place::Thread { computing, .. } => (takes as f64 * computing) as u64,
+        };
+        let output = self.output(task.stage, item, fails);
+        let running = Running { task, worker, output, begin: self.now };
+        if computes > 0 {
+            self.cores.begin(self.now, computes, (running, takes - computes));
+        } else {
+            self.after(takes, Event::Op(running));
+        }
+    }
+
+    /// What comes of an item: itself, or as many samples as the stage yields on average.
+    fn output(&mut self, stage: usize, item: Item, fails: bool) -> Output {
+        if fails {
+            let fault = Fault::new(FailureClass::Data, "would fail");
+            let failed = samples_of(item).into_iter();
+            return Output {
+                failed: failed.map(|sample| Failed { sample, fault: fault.clone() }).collect(),
+                ..Output::default()
+            };
+        }
+        let yields = self.ops[stage].as_ref().map_or(1.0, |op| op.yields);
+        if (yields - 1.0).abs() < 1e-9 {
+            return Output::one(item);
+        }
+        let is_batch = !matches!(item, Item::Sample(_));
+        let samples = samples_of(item);
+        self.owed[stage] += yields * samples.len() as f64;
+        let due = self.owed[stage].floor();
+        self.owed[stage] -= due;
+        let due = due as usize;
+        let dropped = samples.len().saturating_sub(due) as u64;
+        let out: Vec<Sample> = samples.iter().cycle().take(due).cloned().collect();
+        let items = match (out.len(), is_batch) {
+            (0, _) => Items::None,
+            (_, true) => Items::One(Item::Batch(out)),
+            (_, false) => Items::Many(out.into_iter().map(Item::Sample).collect()),
+        };
+        Output { items, dropped, ..Output::default() }
+    }
+}
+
+impl Feed {
+    /// What the source gives next: a chunk when it takes no time, otherwise a single sample.
+    fn next(&mut self) -> Option<Produced> {
+        if let Some(produced) = self.chunk.pop_front() {
+            return Some(produced);
+        }
+        // A range is never waited for, and never fails.
+        let produced = self.source.next().now_or_never()?.ok()??;
+        match produced {
+            Produced::Samples(samples) if self.nanos > 0 => {
+                self.chunk.extend(samples.into_iter().map(|sample| Produced::Samples(vec![sample])));
+                self.chunk.pop_front()
+            }
+            other => Some(other),
+        }
+    }
+}
+
+impl ScenarioWork {
+    fn concurrency(&self) -> u32 {
+        match self {
+            Self::Op(op) => op.concurrency.get() as u32,
+            Self::Aggregate { .. } | Self::Disaggregate => 1,
+        }
+    }
+
+    fn does(&self, own_worker: usize) -> Does {
+        match self {
+            Self::Op(op) => Does::Pipe {
+                concurrency: op.concurrency.get(),
+                order: op.order,
+                runs_on: match op.place {
+                    Place::Task => RunsOn::Tasks,
+                    Place::Thread { stateful: true, .. } => RunsOn::OneThread(own_worker),
+                    Place::Thread { stateful: false, .. } => RunsOn::AnyThread,
+                },
+            },
+            Self::Aggregate { size, drop_last } => Does::Aggregate { size: *size, drop_last: *drop_last },
+            Self::Disaggregate => Does::Disaggregate,
+        }
+    }
+}
+
+fn shape_of(node: &Node) -> NodeShape {
+    NodeShape { id: node.id.clone(), queue_id: node.queue_id.clone(), capacity: node.capacity.get() }
+}
+
+fn samples_of(item: Item) -> Vec<Sample> {
+    match item {
+        Item::Sample(sample) => vec![sample],
+        Item::Batch(samples) => samples,
+        Item::Collated(batch) => {
+            batch.keys.into_iter().zip(batch.origins).map(|(key, origin)| Sample::new(key, origin)).collect()
+        }
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

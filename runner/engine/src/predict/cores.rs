@@ -1,0 +1,104 @@
+use std::collections::BTreeMap;
+
+/// Work that shares a machine's cores: each piece runs at full speed while there are cores enough, and all of them equally
+/// slower otherwise (egalitarian processor sharing).
+#[derive(Debug)]
+pub(super) struct Cores<T> {
+    count: f64,
+    /// What each piece was given since the beginning, in nanoseconds of work: the same for all that are here.
+    given: f64,
+    /// When that was so.
+    at: u64,
+    /// By how much has to be given until it is done; then in the order in which they came.
+    work: BTreeMap<(u64, u64), T>,
+    begun: u64,
+}
+
+impl<T> Cores<T> {
+    /// So many cores, and nothing to do.
+    pub(super) fn new(count: f64) -> Self {
+        Self { count: count.max(f64::MIN_POSITIVE), given: 0.0, at: 0, work: BTreeMap::new(), begun: 0 }
+    }
+
+    /// Begins a piece that takes `nanos` on a core of its own.
+    pub(super) fn begin(&mut self, now: u64, nanos: u64, piece: T) {
+        self.advance(now);
+        self.begun += 1;
+        self.work.insert((self.given as u64 + nanos, self.begun), piece);
+    }
+
+    /// When the next piece is done, if nothing else begins before.
+    pub(super) fn next_at(&self, now: u64) -> Option<u64> {
+        let ((due, _), _) = self.work.first_key_value()?;
+        let left = (*due as f64 - self.given).max(0.0);
+        Some((self.at + (left / self.speed()).ceil() as u64).max(now))
+    }
+
+    /// Takes out a piece that is done by now.
+    pub(super) fn take_done(&mut self, now: u64) -> Option<T> {
+        self.advance(now);
+        // Half a nanosecond: what rounding costs must not hold anything up.
+        let ((due, _), _) = self.work.first_key_value()?;
+        if *due as f64 > self.given + 0.5 {
+            return None;
+        }
+        self.work.pop_first().map(|(_, piece)| piece)
+    }
+
+    fn advance(&mut self, now: u64) {
+        self.given += now.saturating_sub(self.at) as f64 * self.speed();
+        self.at = self.at.max(now);
+    }
+
+    /// Nanoseconds of work that each piece gets in a nanosecond.
+    fn speed(&self) -> f64 {
+        (self.count / self.work.len().max(1) as f64).min(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets all pieces come to their ends; gives when each did.
+    fn ends(mut cores: Cores<&'static str>, mut now: u64) -> Vec<(&'static str, u64)> {
+        let mut ends = Vec::new();
+        while let Some(at) = cores.next_at(now) {
+            now = at;
+            ends.extend(cores.take_done(now).map(|piece| (piece, now)));
+        }
+        ends
+    }
+
+    #[test]
+    fn pieces_do_not_disturb_each_other_while_there_are_cores() {
+        let mut cores = Cores::new(2.0);
+        cores.begin(0, 100, "a");
+        cores.begin(50, 100, "b");
+        assert_eq!(ends(cores, 50), [("a", 100), ("b", 150)]);
+    }
+
+    #[test]
+    fn more_pieces_than_cores_become_slower_alike() {
+        let mut cores = Cores::new(2.0);
+        for piece in ["a", "b", "c", "d"] {
+            cores.begin(0, 100, piece);
+        }
+        assert_eq!(ends(cores, 0), [("a", 200), ("b", 200), ("c", 200), ("d", 200)]);
+        let mut cores = Cores::new(1.0);
+        cores.begin(0, 100, "long");
+        cores.begin(0, 50, "short");
+        assert_eq!(ends(cores, 0), [("short", 100), ("long", 150)]);
+    }
+
+    #[test]
+    fn nothing_is_forgotten_when_the_clock_is_far() {
+        let mut cores = Cores::new(3.0);
+        let far = 1_u64 << 50;
+        for piece in ["a", "b", "c", "d"] {
+            cores.begin(far, 3_000_001, piece);
+        }
+        let ends = ends(cores, far);
+        assert!(ends.len() == 4 && ends.iter().all(|(_, at)| at.abs_diff(far + 4_000_001) < 5), "{ends:?}");
+    }
+}

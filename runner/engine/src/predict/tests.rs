@@ -1,0 +1,208 @@
+//! Predictions against the closed forms of queues without overhead, for the eight runs of the simulation that explains the
+//! statistics; times in milliseconds.
+
+use penstock_types::plan::SleepPlan;
+use penstock_types::policy::Capacity;
+use penstock_types::spec::{SleepOn, SleepShape};
+use penstock_types::traversal::{Traversal, TraversalSettings};
+
+use super::*;
+use crate::consumers::Simulate;
+use crate::ops::SleepTimes;
+use crate::range::RangeSource;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn node(name: &str, capacity: u32) -> Node {
+    Node {
+        id: name.to_owned(),
+        name: name.to_owned(),
+        label: name.to_owned(),
+        queue_id: format!("{name}_queue"),
+        queue_label: name.to_owned(),
+        capacity: Capacity::new(capacity).unwrap(),
+    }
+}
+
+/// A stage that takes `ms` on `place`, uniformly +- 10 %.
+fn op(ms: u32, concurrency: u32, place: Place) -> ScenarioStage {
+    let plan = SleepPlan {
+        mean: MS * ms,
+        jitter: 0.1,
+        shape: SleepShape::Uniform,
+        on: SleepOn::Async,
+        fail_rate: 0.0,
+    };
+    let name = format!("{ms}ms");
+    let work = ScenarioWork::Op(ScenarioOp {
+        times: OpTimes::Sleep(SleepTimes::new(plan, 7, &name)),
+        place,
+        concurrency: Concurrency::new(concurrency).unwrap(),
+        order: Order::Completion,
+        yields: 1.0,
+    });
+    ScenarioStage { node: node(&name, 2), kind: "sleep", work }
+}
+
+fn aggregate(size: usize) -> ScenarioStage {
+    let work = ScenarioWork::Aggregate { size, drop_last: false };
+    ScenarioStage { node: node("aggregate", 2), kind: "aggregate", work }
+}
+
+/// Any number of samples through `stages`, to a consumer of 30 ms.
+fn scenario(stages: Vec<ScenarioStage>) -> Scenario {
+    samples(u64::MAX >> 2, stages)
+}
+
+fn samples(count: u64, stages: Vec<ScenarioStage>) -> Scenario {
+    let traversal = Traversal::new(count, TraversalSettings::IN_ORDER).unwrap();
+    Scenario {
+        source: Box::new(RangeSource::new(traversal)),
+        source_node: node("src", 2),
+        source_time: Duration::ZERO,
+        stages,
+        sink_node: node("sink", 3),
+        consumer: StepTimes::Simulate(Simulate::new(MS * 30, 0.0, 7)),
+        threads: 4,
+        cores: 2.0,
+    }
+}
+
+/// For each queue: items per second, the mean put and get in milliseconds, and its readiness.
+fn figures(prediction: &Prediction) -> Vec<[f64; 4]> {
+    let queues = prediction.window.queues.iter().map(|queue| {
+        let figures = &queue.figures;
+        let ms = |time: Option<f64>| time.unwrap() * 1e3;
+        [
+            figures.qps.unwrap(),
+            ms(figures.ave_put_time_s),
+            ms(figures.ave_get_time_s),
+            figures.readiness.unwrap(),
+        ]
+    });
+    queues.collect()
+}
+
+#[track_caller]
+fn assert_near(found: &[[f64; 4]], expected: &[[f64; 4]]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        let [qps, put, get, readiness] =
+            std::array::from_fn(|figure| (found[figure] - expected[figure]).abs());
+        assert!(qps <= expected[0] * 0.01, "{found:?} for {expected:?}");
+        assert!(put <= 0.3 && get <= 0.3, "{found:?} for {expected:?}");
+        assert!(readiness <= 0.015, "{found:?} for {expected:?}");
+    }
+}
+
+#[test]
+fn one_stage_is_faster_or_slower_than_the_consumer() {
+    let predicted = |ms| figures(&predict(scenario(vec![op(ms, 1, Place::Task)]), Extent::Events(20_000)));
+    assert_near(&predicted(25), &[[33.33, 30.0, 0.0, 1.0], [33.33, 5.0, 0.0, 1.0], [33.33, 30.0, 0.0, 1.0]]);
+    assert_near(&predicted(35), &[[28.57, 35.0, 0.0, 1.0], [28.57, 0.0, 35.0, 0.0], [28.57, 0.0, 5.0, 0.0]]);
+}
+
+#[test]
+fn the_slowest_of_three_stages_limits_until_it_has_more_slots() {
+    let predicted = |stages: [(u32, u32); 3]| {
+        let stages = stages.map(|(ms, concurrency)| op(ms, concurrency, Place::Task));
+        figures(&predict(scenario(stages.into()), Extent::Events(40_000)))
+    };
+    let full = |put| [33.33, put, 0.0, 1.0];
+    assert_near(
+        &predicted([(10, 1), (25, 1), (40, 1)]),
+        &[
+            [25.0, 40.0, 0.0, 1.0],
+            [25.0, 30.0, 0.0, 1.0],
+            [25.0, 15.0, 0.0, 1.0],
+            [25.0, 0.0, 40.0, 0.0],
+            [25.0, 0.0, 10.0, 0.0],
+        ],
+    );
+    assert_near(
+        &predicted([(40, 1), (25, 1), (10, 1)]),
+        &[
+            [25.0, 40.0, 0.0, 1.0],
+            [25.0, 0.0, 15.0, 0.0],
+            [25.0, 0.0, 30.0, 0.0],
+            [25.0, 0.0, 40.0, 0.0],
+            [25.0, 0.0, 10.0, 0.0],
+        ],
+    );
+    assert_near(
+        &predicted([(10, 1), (25, 1), (40, 2)]),
+        &[full(30.0), full(20.0), full(5.0), full(20.0), full(30.0)],
+    );
+    assert_near(
+        &predicted([(10, 1), (25, 1), (40, 3)]),
+        &[full(30.0), full(20.0), full(5.0), full(50.0), full(30.0)],
+    );
+}
+
+#[test]
+fn a_queue_before_an_aggregate_is_empty_at_times_even_when_the_consumer_limits() {
+    let predicted = |size| {
+        figures(&predict(scenario(vec![op(6, 1, Place::Task), aggregate(size)]), Extent::Events(40_000)))
+    };
+    assert_near(
+        &predicted(4),
+        &[[133.3, 7.5, 0.0, 1.0], [133.3, 1.5, 1.5, 0.6], [33.33, 24.0, 0.0, 1.0], [33.33, 30.0, 0.0, 1.0]],
+    );
+    assert_near(
+        &predicted(6),
+        &[[166.7, 6.0, 0.0, 1.0], [166.7, 0.0, 6.0, 0.0], [27.78, 0.0, 36.0, 0.0], [27.78, 0.0, 6.0, 0.0]],
+    );
+}
+
+#[test]
+fn threads_and_cores_limit_what_concurrency_does_not() {
+    let rate = |threads, cores, computing| {
+        let place = Place::Thread { computing, stateful: false };
+        let scenario = Scenario { threads, cores, ..scenario(vec![op(100, 8, place)]) };
+        figures(&predict(scenario, Extent::Events(5_000)))[1][0]
+    };
+    let near =
+        |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 0.02, "{found} for {expected}");
+    // Eight tasks, but three threads; eight threads, but two cores; half of the time without one.
+    near(rate(3, 8.0, 1.0), 30.0);
+    near(rate(8, 2.0, 1.0), 20.0);
+    near(rate(8, 2.0, 0.0), 33.33);
+    near(rate(8, 1.0, 0.5), 20.0);
+}
+
+#[test]
+fn a_source_takes_its_time_and_a_stage_yields_less_or_more() {
+    let with = |source_ms, yields| {
+        let mut stage = op(1, 1, Place::Task);
+        let ScenarioWork::Op(op) = &mut stage.work else { unreachable!() };
+        op.yields = yields;
+        let scenario = Scenario {
+            source_time: MS * source_ms,
+            consumer: StepTimes::Every(Duration::ZERO),
+            ..scenario(vec![stage])
+        };
+        let figures = figures(&predict(scenario, Extent::Events(10_000)));
+        (figures[0][0], figures[1][0])
+    };
+    let near = |(source, stage): (f64, f64), expected: (f64, f64)| {
+        assert!((source / expected.0 - 1.0).abs() < 0.01, "{source} for {}", expected.0);
+        assert!((stage / expected.1 - 1.0).abs() < 0.01, "{stage} for {}", expected.1);
+    };
+    near(with(10, 1.0), (100.0, 100.0));
+    near(with(10, 0.25), (100.0, 25.0));
+    near(with(10, 2.5), (100.0, 250.0));
+}
+
+#[test]
+fn a_run_is_predicted_from_its_start_to_its_end_or_for_a_time() {
+    let stages = || vec![op(25, 1, Place::Task), aggregate(4)];
+    let whole = predict(samples(10, stages()), Extent::Events(1_000_000));
+    assert_eq!((whole.items, whole.samples), (3, 10));
+    assert!(whole.window.t0_s == 0.0 && (0.2..0.5).contains(&whole.window.t1_s), "{:?}", whole.window.t1_s);
+    let cut = predict(scenario(stages()), Extent::For(Duration::from_secs(2)));
+    assert!((cut.window.t1_s - 2.0).abs() < 1e-9);
+    assert!((17..=20).contains(&cut.items), "{}", cut.items);
+    // The same every time.
+    let again = predict(scenario(stages()), Extent::For(Duration::from_secs(2)));
+    assert_eq!(format!("{:?}", again.window), format!("{:?}", cut.window));
+}

@@ -1,0 +1,106 @@
+use std::time::Duration;
+
+use penstock_types::stats::Histogram;
+
+use super::nanos;
+use crate::consumers::Simulate;
+use crate::item::Item;
+use crate::ops::{Random, SleepTimes, origin};
+
+/// How long an op takes for an item.
+#[derive(Debug)]
+pub enum OpTimes {
+    /// As the document says: for each item as in a run of it.
+    Sleep(SleepTimes),
+    /// As a run recorded it.
+    Recorded(RecordedTimes),
+}
+
+/// How long the consumer takes for an item.
+#[derive(Debug)]
+pub enum StepTimes {
+    /// As the document says.
+    Simulate(Simulate),
+    /// Always the same.
+    Every(Duration),
+}
+
+/// Times drawn, independently of each other, from those that a run recorded.
+#[derive(Debug)]
+pub struct RecordedTimes {
+    /// By how many of the recorded ones are below: from where to where they lie, in nanoseconds.
+    steps: Vec<(u64, f64, f64)>,
+    count: u64,
+    /// Makes the mean of what is drawn the mean of what was recorded, which is known better than a bucket.
+    scale: f64,
+    random: Random,
+}
+
+impl OpTimes {
+    /// How many nanoseconds, and whether it fails then.
+    pub(super) fn of(&self, item: &Item) -> (u64, bool) {
+        match self {
+            Self::Sleep(times) => {
+                let (time, fails) = times.of(item);
+                (nanos(time), fails)
+            }
+            Self::Recorded(times) => (times.of(item), false),
+        }
+    }
+}
+
+impl StepTimes {
+    pub(super) fn next(&mut self) -> u64 {
+        match self {
+            Self::Simulate(simulate) => nanos(simulate.next_step()),
+            Self::Every(step) => nanos(*step),
+        }
+    }
+}
+
+impl RecordedTimes {
+    /// Times like those of `histogram`, whose mean is `mean_s` seconds, in a run whose randomness starts at `seed`; for the
+    /// stage of this name. No time where nothing was recorded.
+    pub fn new(histogram: &Histogram, mean_s: f64, seed: u64, name: &str) -> Self {
+        let mut steps = Vec::new();
+        let (mut count, mut sum) = (0, 0.0);
+        for (bucket, counted) in histogram.buckets() {
+            let (from, to) = Histogram::bounds(bucket);
+            let (from, to) = (from as f64, to.min(histogram.longest().saturating_add(1)) as f64);
+            steps.push((count, from, to.max(from)));
+            count += counted;
+            sum += f64::midpoint(from, to.max(from)) * counted as f64;
+        }
+        let scale = if sum > 0.0 { mean_s * 1e9 * count as f64 / sum } else { 0.0 };
+        Self { steps, count, scale, random: Random::named(seed, name) }
+    }
+
+    fn of(&self, item: &Item) -> u64 {
+        let mut random = self.random.at(&origin(item));
+        let place = (random.next() * self.count as f64) as u64;
+        let step = self.steps.partition_point(|(below, _, _)| *below <= place);
+        let Some((_, from, to)) = step.checked_sub(1).and_then(|step| self.steps.get(step)) else { return 0 };
+        ((from + (to - from) * random.next()) * self.scale) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::{Origin, Sample};
+
+    #[test]
+    fn drawn_times_are_spread_as_the_recorded_ones_and_have_their_mean() {
+        let mut histogram = Histogram::default();
+        // Three quarters take a millisecond, the others ten.
+        (0..1000).for_each(|n| histogram.record(if n % 4 == 0 { 10_000_000 } else { 1_000_000 }));
+        let times = RecordedTimes::new(&histogram, 3.25e-3, 7, "decode");
+        let item = |index| Item::Sample(Sample::new("k", Origin { epoch: 0, index, path: 0 }));
+        let drawn: Vec<u64> = (0..20_000).map(|index| times.of(&item(index))).collect();
+        let mean = drawn.iter().sum::<u64>() as f64 / drawn.len() as f64;
+        assert!((mean / 3.25e6 - 1.0).abs() < 0.02, "{mean}");
+        let long = drawn.iter().filter(|time| **time > 5_000_000).count();
+        assert!((4_700..5_300).contains(&long), "{long}");
+        assert_eq!(RecordedTimes::new(&Histogram::default(), 0.0, 7, "decode").of(&item(1)), 0);
+    }
+}
