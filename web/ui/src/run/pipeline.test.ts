@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
 import type { LiveSample, RunSnapshot } from '../api/types'
-import { batchWeights, labelsOf, recentMean, stepsOf } from './pipeline'
+import { batchWeights, consumerWaits, labelsOf, recentMean, stepsOf } from './pipeline'
 
 function snapshot(stages: [string, string, string][], queues: string[]): RunSnapshot {
   return {
@@ -25,6 +25,11 @@ describe('stepsOf', () => {
     const steps = stepsOf(snapshot([], ['0:source_queue', '1:aggregate_queue', '2:fetch_queue', '3:aggregate_queue']))
     expect([...labelsOf(steps).values()]).toEqual(['source', '1:aggregate', 'fetch', '3:aggregate'])
   })
+})
+
+it('calls no consumer busy that never had anything', () => {
+  const run = (num_items: number, starved: number | null) => ({ queues: [{ starved: 0.9 }, { num_items, starved }] }) as unknown as RunSnapshot
+  expect([run(5, 0.25), run(5, 0), run(0, 1), run(0, 0), run(0, null), null].map(consumerWaits)).toEqual([0.25, 0, 1, null, null, null])
 })
 
 describe('batchWeights', () => {

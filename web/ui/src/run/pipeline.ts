@@ -45,6 +45,15 @@ export function labelsOf(steps: Step[]): Map<string, string> {
 }
 
 /**
+ * Share of its time in which the consumer waited for the sink. `null` before there is a figure, and when nothing came to the end:
+ * waiting for an end is no waiting for data.
+ */
+export function consumerWaits(snapshot: RunSnapshot | null): number | null {
+  const sink = snapshot?.queues.at(-1)
+  return !sink || (sink.num_items === 0 && sink.starved === 0) ? null : sink.starved
+}
+
+/**
  * How many of the sink's items a task of each stage and an item of each queue stand for, by the samples in them so far. Empty as
  * long as the sink has had none, and when an item is the same everywhere.
  */
