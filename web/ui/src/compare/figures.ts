@@ -2,6 +2,7 @@
 
 import type { QueueRecord, RunDetail, StageRecord } from '../api/types'
 import type { Quantity } from '../parts/format'
+import { consumerWaits } from '../run/pipeline'
 import type { Better } from './delta'
 import { namesOfIds } from './specs'
 
@@ -46,7 +47,7 @@ export function figureGroups(runs: readonly RunDetail[]): FigureGroup[] {
         row('Items per second at the sink', 'rate', 'more', (run) => run.qps),
         row('Consumer’s wait for an item, mean', 'time', 'less', (run) => run.wait_s),
         row('Readiness of the sink queue', 'share', 'more', (run) => run.readiness),
-        row('Time the consumer waited', 'share', 'less', (run) => run.snapshot?.queues.at(-1)?.starved ?? null),
+        row('Time the consumer waited', 'share', 'less', (run) => consumerWaits(run.snapshot)),
         row('Length', 'time', null, (run) => run.elapsed_s),
         row('Samples', 'count', null, (run) => run.samples),
         row('Failed samples', 'count', 'less', (run) => run.failed_samples),
@@ -73,14 +74,19 @@ function byName<T extends { id: string }>(
     const names = namesOfIds(all.map(({ id }) => id))
     return new Map(all.map((part, place) => [names[place] as string, of(part)]))
   })
+  return inOrder(columns.map((column) => [...column.keys()])).map((name) => [name, columns.map((column) => column.get(name) ?? null)])
+}
+
+/** All names of several lists, each where its own list has it: a source comes first and a sink last. */
+export function inOrder(lists: readonly string[][]): string[] {
   const names: string[] = []
-  for (const column of columns) {
+  for (const list of lists) {
     let after = -1
-    for (const name of column.keys()) {
+    for (const name of list) {
       const there = names.indexOf(name)
       if (there >= 0) after = there
       else names.splice((after += 1), 0, name)
     }
   }
-  return names.map((name) => [name, columns.map((column) => column.get(name) ?? null)])
+  return names
 }
