@@ -26,7 +26,9 @@ use crate::graph::Node;
 use crate::item::{Item, Sample};
 use crate::ports::{Failed, Fault, Items, Output, Produced, Source};
 use crate::record::Recorder;
-use crate::schedule::{Delivery, Does, NodeShape, Reading, RunsOn, Schedule, Shape, StageShape, Task, Work};
+use crate::schedule::{
+    Delivery, Does, NodeShape, OpTime, Reading, RunsOn, Schedule, Shape, StageShape, Task, Work,
+};
 
 /// A pipeline by what its parts take.
 pub struct Scenario {
@@ -177,6 +179,8 @@ struct Running {
     worker: Option<usize>,
     output: Output,
     begin: u64,
+    /// Nanoseconds on a core.
+    cpu: u64,
 }
 
 impl Simulation {
@@ -280,9 +284,10 @@ impl Simulation {
         }
         let Some((_, event)) = self.waiting.pop_first() else { return };
         match event {
-            Event::Op(Running { task, worker, output, begin }) => {
+            Event::Op(Running { task, worker, output, begin, cpu }) => {
                 self.free_workers.extend(worker);
-                self.schedule.complete(task, Ok(output), self.now - begin, tick);
+                let time = OpTime { wall: self.now - begin, cpu };
+                self.schedule.complete(task, Ok(output), time, tick);
             }
             Event::Step => self.consumer_is = ConsumerIs::Ready,
             Event::Produced(produced) => {
@@ -317,7 +322,9 @@ impl Simulation {
                         self.free_workers.remove(place);
                         self.begin(job.task, item, Some(worker));
                     }
-                    Work::Finish => self.schedule.complete(job.task, Ok(Output::default()), 0, tick),
+                    Work::Finish => {
+                        self.schedule.complete(job.task, Ok(Output::default()), OpTime::default(), tick);
+                    }
                 }
             }
             moved |= self.consume(tick);
@@ -372,7 +379,7 @@ impl Simulation {
             Place::Thread { computing, .. } => (takes as f64 * computing) as u64,
         };
         let output = self.output(task.stage, item, fails);
-        let running = Running { task, worker, output, begin: self.now };
+        let running = Running { task, worker, output, begin: self.now, cpu: computes };
         if computes > 0 {
             self.cores.begin(self.now, computes, (running, takes - computes));
         } else {

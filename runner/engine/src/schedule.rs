@@ -35,7 +35,7 @@ use self::queue::{ByteBudget, Queue, Take};
 use self::sink::Sink;
 use self::source::SourceEnd;
 use self::work::WorkList;
-pub(crate) use self::work::{Job, RunsOn, Task, Work};
+pub(crate) use self::work::{Job, OpTime, RunsOn, Task, Work};
 use crate::item::Item;
 use crate::ports::{Fault, Output, Produced};
 
@@ -239,14 +239,14 @@ impl Schedule {
     }
 
     /// The op of a task is done. What comes in after the end of the run is ignored: its samples count as left.
-    pub(crate) fn complete(&mut self, task: Task, outcome: Result<Output, Fault>, op_nanos: u64, now: Tick) {
+    pub(crate) fn complete(&mut self, task: Task, outcome: Result<Output, Fault>, time: OpTime, now: Tick) {
         let now = self.forward_to(now);
         if self.over {
             return;
         }
         let stage = &mut self.stages[task.stage];
         let Kind::Pipe(pipe) = &mut stage.kind else { return };
-        pipe.complete(task.slot, outcome, op_nanos, &mut stage.core, &mut self.log, now);
+        pipe.complete(task.slot, outcome, time, &mut stage.core, &mut self.log, now);
         if self.error.is_none()
             && let Some(message) = self.exceeded(task.stage, false)
         {

@@ -16,7 +16,7 @@ use crate::graph::{Graph, StageWork};
 use crate::item::Item;
 use crate::ports::{Ending, Fault, Output, Produced, StopFlag, TaskOp};
 use crate::running::{Observer, StopReason};
-use crate::schedule::{Delivery, Failure, Job, Reading, Schedule, Task};
+use crate::schedule::{Delivery, Failure, Job, OpTime, Reading, Schedule, Task};
 use crate::tasks::run_task;
 
 /// What the threads and tasks of one run share: the schedule behind its lock, and the ways to wake each other.
@@ -140,12 +140,12 @@ impl Shared {
     pub(crate) fn next_job(
         self: &Arc<Self>,
         worker: usize,
-        done: Option<(Task, Result<Output, Fault>, u64)>,
+        done: Option<(Task, Result<Output, Fault>, OpTime)>,
         mut now: Tick,
     ) -> Option<Job> {
         let mut state = self.lock();
-        if let Some((task, outcome, op_nanos)) = done {
-            state.schedule.complete(task, outcome, op_nanos, now);
+        if let Some((task, outcome, time)) = done {
+            state.schedule.complete(task, outcome, time, now);
             // This worker takes the next job itself; only for what is left others are called.
             let over = state.schedule.is_over();
             let job = if over { None } else { state.schedule.take_job(worker, now) };

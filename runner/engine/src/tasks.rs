@@ -6,7 +6,7 @@ use penstock_types::run::FailureClass;
 
 use crate::item::Item;
 use crate::ports::{Fault, Source, SourceFault, TaskOp};
-use crate::schedule::Task;
+use crate::schedule::{OpTime, Task};
 use crate::shared::Shared;
 
 /// Runs one op that waits, and hands its answer in.
@@ -14,9 +14,9 @@ pub(crate) async fn run_task(shared: Arc<Shared>, op: Arc<dyn TaskOp>, task: Tas
     let _guard = shared.guard();
     let begin = shared.now();
     let answer = AssertUnwindSafe(async move { op.start(item).await }).catch_unwind().await;
-    let op_nanos = shared.now() - begin;
+    let time = OpTime { wall: shared.now() - begin, cpu: 0 };
     let outcome = answer.map_err(|panic| panicked(&*panic));
-    shared.event(|schedule, now| schedule.complete(task, outcome, op_nanos, now));
+    shared.event(|schedule, now| schedule.complete(task, outcome, time, now));
 }
 
 /// Lets the source produce until the data ends, one chunk ahead of what is wanted.

@@ -3,9 +3,12 @@ use std::sync::Arc;
 
 use crate::item::{Item, Sample};
 use crate::ports::{Failed, Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
-use crate::schedule::Work;
+use crate::schedule::{OpTime, Work};
 use crate::shared::Shared;
 use crate::tasks::panicked;
+use crate::worker::cpu::CpuShare;
+
+mod cpu;
 
 /// Builds ops, by stage; `None` for stages that need no worker thread.
 pub(crate) type Factories = Vec<Option<Arc<dyn ThreadOpFactory>>>;
@@ -24,6 +27,7 @@ pub(crate) fn run_worker(shared: &Arc<Shared>, factories: &Factories, worker: us
     let stop = shared.stop_flag();
     let mut done = None;
     let mut now = shared.now();
+    let mut cpu = CpuShare::starting();
     while let Some(job) = shared.next_job(worker, done.take(), now) {
         let stage = job.task.stage;
         if matches!(job.work, Work::Prepare) {
@@ -37,7 +41,8 @@ pub(crate) fn run_worker(shared: &Arc<Shared>, factories: &Factories, worker: us
         let begin = shared.now();
         let outcome = own.run(stage, job.work, built, stop);
         now = shared.now();
-        done = Some((job.task, outcome, now - begin));
+        let wall = now - begin;
+        done = Some((job.task, outcome, OpTime { wall, cpu: cpu.of(wall) }));
     }
 }
 

@@ -7,7 +7,7 @@ use penstock_types::stats::{Slot, Tick};
 use super::core::{Core, Step};
 use super::failures::{FailureLog, lost_samples};
 use super::queue::Take;
-use super::work::{Job, RunsOn, Task, Work};
+use super::work::{Job, OpTime, RunsOn, Task, Work};
 use crate::item::{Item, Origin, Sample};
 use crate::ports::{Failed, Fault, Items, Output};
 
@@ -112,7 +112,7 @@ impl Pipe {
         &mut self,
         slot: usize,
         outcome: Result<Output, Fault>,
-        op_nanos: u64,
+        time: OpTime,
         core: &mut Core,
         log: &mut FailureLog,
         now: Tick,
@@ -132,7 +132,8 @@ impl Pipe {
         core.meter.on_instances(output.instances);
         if was_task {
             let op_nanos =
-                output.op_time.map_or(op_nanos, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+                output.op_time.map_or(time.wall, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+            core.meter.on_cpu(time.cpu);
             core.meter.on_task(Some(op_nanos), output.failed.len() as u64);
         }
         for failed in output.failed {

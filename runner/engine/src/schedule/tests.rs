@@ -243,7 +243,7 @@ impl Driver {
             Work::Finish => self.joiners.entry(task.stage).or_default().finish(),
             Work::Prepare => Output::default(),
         };
-        self.schedule.complete(task, Ok(output), 1_000_000, now);
+        self.schedule.complete(task, Ok(output), OpTime { wall: 1_000_000, cpu: 0 }, now);
     }
 
     /// Goes on without a consumer until nothing moves.
@@ -519,7 +519,7 @@ fn an_op_that_loses_samples_is_caught_and_the_books_balance() {
     let mut driver = Driver::new(shape(stages, 3), vec![Produced::Samples(samples(0..1, 0))], 1);
     driver.step(0, false);
     let job = driver.schedule.take_job(0, Tick::ZERO).unwrap();
-    driver.schedule.complete(job.task, Ok(Output::default()), 0, Tick::ZERO);
+    driver.schedule.complete(job.task, Ok(Output::default()), OpTime::default(), Tick::ZERO);
     let (groups, _) = driver.schedule.failure_groups();
     assert_eq!(
         (groups[0].class, groups[0].first_keys.as_slice()),
@@ -557,7 +557,7 @@ fn every_put_of_a_fan_out_that_waits_is_measured() {
     for job in jobs {
         let three = samples(0..3, 0).into_iter().map(Item::Sample).collect();
         let output = Output { items: Items::Many(three), ..Output::default() };
-        driver.schedule.complete(job.task, Ok(output), 0, at(0));
+        driver.schedule.complete(job.task, Ok(output), OpTime::default(), at(0));
     }
     // One is in the sink queue, one in the sink's hand, one in the stage's queue: the fourth waits, and every later one.
     for ms in [10, 20, 30] {
@@ -602,7 +602,12 @@ fn a_rate_is_looked_at_when_the_time_is_up_however_few_the_tasks_were() {
     let mut driver = Driver::new(shape(stages, 3), vec![Produced::Samples(samples(0..1, 0))], 1);
     driver.step(0, false);
     let job = driver.schedule.take_job(0, Tick::ZERO).unwrap();
-    driver.schedule.complete(job.task, Err(Fault::new(FailureClass::Bug, "panicked")), 0, Tick::ZERO);
+    driver.schedule.complete(
+        job.task,
+        Err(Fault::new(FailureClass::Bug, "panicked")),
+        OpTime::default(),
+        Tick::ZERO,
+    );
     assert_eq!(driver.schedule.error(), None);
     driver.schedule.time_is_up();
     assert!(driver.schedule.error().is_some_and(|error| error.contains("1 of 1 tasks failed")));

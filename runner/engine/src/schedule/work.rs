@@ -31,6 +31,15 @@ pub(crate) struct Job {
     pub(crate) worker: Option<usize>,
 }
 
+/// How long an op took, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OpTime {
+    /// By the clock.
+    pub(crate) wall: u64,
+    /// On a core; 0 for what runs on no worker thread.
+    pub(crate) cpu: u64,
+}
+
 /// What a worker thread does for a task.
 #[derive(Debug)]
 pub(crate) enum Work {

@@ -4,7 +4,7 @@ use penstock_types::series::{QueueRow, Row, Spread, TaskRow};
 use penstock_types::stats::Histogram;
 
 /// The form of what follows.
-const FORM: u64 = 1;
+const FORM: u64 = 2;
 /// Higher ones cost more time and save next to nothing on differences.
 const COMPRESSION: i32 = 3;
 /// Most bytes that a chunk is when it is not compressed: 256 rows of the longest pipeline there can be.

@@ -38,6 +38,8 @@ pub struct TaskRow {
     pub op_time: u64,
     /// How many op times these are.
     pub op_count: u64,
+    /// CPU time of the ops on worker threads.
+    pub cpu_time: u64,
     /// Slot time by what the slots did, in the order of [`Slot`].
     pub slot_time: [u64; 5],
 }
@@ -69,7 +71,7 @@ pub struct Spread {
 
 impl TaskRow {
     /// How many numbers it is made of.
-    pub const WIDTH: usize = 13;
+    pub const WIDTH: usize = 14;
 
     /// The numbers of these sums, without the histogram.
     pub fn of(sums: &TaskSums) -> Self {
@@ -82,6 +84,7 @@ impl TaskRow {
             instances: sums.instances,
             op_time: sums.op_time,
             op_count: sums.op_times.count(),
+            cpu_time: sums.cpu_time,
             slot_time: sums.slot_time,
         }
     }
@@ -98,6 +101,7 @@ impl TaskRow {
             self.instances,
             self.op_time,
             self.op_count,
+            self.cpu_time,
             idle,
             thread_wait,
             busy,
@@ -117,6 +121,7 @@ impl TaskRow {
             instances,
             op_time,
             op_count,
+            cpu_time,
             slots @ ..,
         ] = numbers;
         Self {
@@ -128,6 +133,7 @@ impl TaskRow {
             instances,
             op_time,
             op_count,
+            cpu_time,
             slot_time: slots,
         }
     }
@@ -163,6 +169,7 @@ impl TaskRow {
             instances: self.instances,
             op_time: self.op_time,
             op_times: Histogram::default(),
+            cpu_time: self.cpu_time,
             slot_time: self.slot_time,
         };
         TaskFigures { ave_time_s: self.metric(Metric::AveTimeS), ..sums.figures() }

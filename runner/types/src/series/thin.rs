@@ -312,7 +312,7 @@ mod tests {
         }
 
         #[test]
-        fn numbers_make_the_same_row_again(numbers in prop::array::uniform13(0_u64..u64::MAX), queue in prop::array::uniform6(0_u64..u64::MAX)) {
+        fn numbers_make_the_same_row_again(numbers in prop::array::uniform14(0_u64..u64::MAX), queue in prop::array::uniform6(0_u64..u64::MAX)) {
             prop_assert_eq!(TaskRow::of_numbers(numbers).numbers(), numbers);
             prop_assert_eq!(QueueRow::of_numbers(queue).numbers(), queue);
         }

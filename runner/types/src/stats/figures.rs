@@ -26,6 +26,9 @@ pub struct TaskFigures {
     pub max_time_s: Option<f64>,
     /// Mean time a task waited for a free worker thread, in seconds; `null` for stages that need none.
     pub ave_thread_wait_s: Option<f64>,
+    /// CPU time of the ops on worker threads, in seconds, known to about a millisecond; `null` for stages that need none. Less
+    /// than `busy_s` where ops waited: for a core, or because they sleep.
+    pub cpu_s: Option<f64>,
     /// Slot-seconds in which ops ran. The five slot times add up to concurrency x elapsed.
     pub busy_s: f64,
     /// Slot-seconds in which tasks waited for a free worker thread.

@@ -48,6 +48,8 @@ pub struct TaskSums {
     pub op_time: u64,
     /// The same, each counted.
     pub op_times: Histogram,
+    /// CPU time of the ops of all tasks on worker threads.
+    pub cpu_time: u64,
     /// Slot time by what the slots did, in the order of [`Slot`].
     pub slot_time: [u64; SLOT_STATES],
 }
@@ -90,6 +92,15 @@ impl StageMeter {
             self.sums.op_time += op_nanos;
             self.sums.op_times.record(op_nanos);
         }
+    }
+
+    /// An op on a worker thread used a core for so long.
+    #[inline]
+    pub fn on_cpu(&mut self, nanos: u64) {
+        if self.off {
+            return;
+        }
+        self.sums.cpu_time += nanos;
     }
 
     /// Instances of the op were made.
@@ -147,6 +158,7 @@ impl TaskSums {
             instances: self.instances - earlier.instances,
             op_time: self.op_time - earlier.op_time,
             op_times: self.op_times.since(&earlier.op_times),
+            cpu_time: self.cpu_time - earlier.cpu_time,
             slot_time: std::array::from_fn(|state| self.slot_time[state] - earlier.slot_time[state]),
         }
     }
@@ -161,6 +173,7 @@ impl TaskSums {
         self.instances += other.instances;
         self.op_time += other.op_time;
         self.op_times.merge(&other.op_times);
+        self.cpu_time += other.cpu_time;
         for (mine, theirs) in self.slot_time.iter_mut().zip(other.slot_time) {
             *mine += theirs;
         }
@@ -180,6 +193,7 @@ impl TaskSums {
             p99_time_s: self.op_times.quantile_s(0.99),
             max_time_s: self.op_times.longest_s(),
             ave_thread_wait_s: mean_s(self.slot_time[Slot::ThreadWait as usize], self.thread_starts),
+            cpu_s: (self.thread_starts > 0).then(|| nanos_to_seconds(self.cpu_time)),
             busy_s: slot_s(Slot::Busy),
             thread_wait_s: slot_s(Slot::ThreadWait),
             blocked_s: slot_s(Slot::Blocked),
