@@ -54,6 +54,16 @@ pub(crate) enum Command {
         Exit codes: 0 it can run, 2 it cannot."
     )]
     Check(CheckArgs),
+    /// Predict what a pipeline would do: its rate, and what every queue would wait.
+    ///
+    /// The prediction runs the same rules as a run, in simulated time. How long stages take is taken from the document
+    /// (`sleep`, `simulate`) or from a recorded run.
+    #[command(after_help = "Examples:\n  penstock predict pipeline.json\n  \
+        penstock predict photos.json --from out --set /stages/1/wasm/concurrency=4 --threads 4\n  \
+        penstock predict photos.json --from out --sweep --max-threads 8\n\n\
+        Stores and modules are given as to `penstock run`.\n\
+        Exit codes: 0 predicted, 2 bad input, or nobody knows how long a stage takes.")]
+    Predict(PredictArgs),
     /// Run the dead letters of a run again, each through the stage in which it failed and no other.
     ///
     /// What comes out is not kept: a replay tells whether a mended module, or a mended store, takes what had failed.
@@ -177,6 +187,41 @@ pub(crate) struct ReplayArgs {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) pipeline: PipelineArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PredictArgs {
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArgs,
+    /// Take the times from this run: a folder that `penstock run --out` has made.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: Option<PathBuf>,
+    /// Predict a run of this long from its start, e.g. `10s`; without, one that has warmed up.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) time: Option<Duration>,
+    /// Cores that computing stages share; those of this machine unless given.
+    #[arg(long, value_name = "N", value_parser = cores)]
+    pub(crate) cores: Option<f64>,
+    /// List the changes of concurrency, threads and queues that would make it fastest.
+    #[arg(long)]
+    pub(crate) sweep: bool,
+    /// Most worker threads of a change; as many as it has, or this machine has cores, unless given.
+    #[arg(long, value_name = "N", requires = "sweep", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) max_threads: Option<u32>,
+    /// Most memory of all instances of modules in a change.
+    #[arg(long, value_name = "MIB", requires = "sweep", default_value_t = 4096)]
+    pub(crate) max_memory_mib: u64,
+    /// Print the prediction as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn cores(given: &str) -> Result<f64, String> {
+    let most = 4096.0;
+    match given.parse() {
+        Ok(cores) if 0.0 < cores && cores <= most => Ok(cores),
+        _ => Err(format!("it is a number above 0 and at most {most}, e.g. 2")),
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -30,7 +30,7 @@ fn headline(snapshot: &RunSnapshot) -> String {
     )
 }
 
-fn stages(stages: &[StageRecord]) -> String {
+pub(crate) fn stages(stages: &[StageRecord]) -> String {
     if stages.is_empty() {
         return String::new();
     }
@@ -69,7 +69,7 @@ fn stages(stages: &[StageRecord]) -> String {
     table(&header, rows)
 }
 
-fn queues(queues: &[QueueRecord]) -> String {
+pub(crate) fn queues(queues: &[QueueRecord]) -> String {
     let header = ["queue", "capacity", "items", "qps", "ave put", "ave get", "readiness", "starved"];
     let rows = queues.iter().map(|queue| {
         let figures = &queue.figures;

@@ -239,7 +239,7 @@ impl Parts<'_> {
     }
 }
 
-fn node(id: &StageId, label: &str, capacity: Capacity) -> Node {
+pub(crate) fn node(id: &StageId, label: &str, capacity: Capacity) -> Node {
     Node {
         id: id.to_string(),
         name: id.name().to_owned(),

@@ -8,6 +8,7 @@ mod history;
 mod modules;
 mod output;
 mod params;
+pub mod predict;
 mod registry;
 mod replay;
 mod run;

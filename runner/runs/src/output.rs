@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -5,6 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use penstock_engine::Failure;
 use penstock_types::run::{RunSnapshot, Window};
+use penstock_types::series::TaskTimes;
 use serde::Serialize;
 
 use crate::dead_letter::{DeadLetter, LetterStage};
@@ -12,7 +14,8 @@ use crate::replay::ReplayReport;
 
 pub(crate) const SPEC: &str = "spec.json";
 const WINDOWS: &str = "windows.ndjson";
-const SNAPSHOT: &str = "snapshot.json";
+pub(crate) const SNAPSHOT: &str = "snapshot.json";
+pub(crate) const TIMES: &str = "times.json";
 const ERRORS: &str = "errors.ndjson";
 pub(crate) const DEAD_LETTERS: &str = "dead_letters.ndjson";
 const REPLAY: &str = "replay.json";
@@ -66,7 +69,7 @@ impl OutputFolder {
         if let Some(file) = folder.ancestors().find(|path| path.exists()).filter(|path| !path.is_dir()) {
             return Err(OutputError::File(file.to_owned()));
         }
-        let names = [SPEC, WINDOWS, SNAPSHOT, ERRORS, DEAD_LETTERS, REPLAY];
+        let names = [SPEC, WINDOWS, SNAPSHOT, TIMES, ERRORS, DEAD_LETTERS, REPLAY];
         // A link counts, wherever it leads.
         if names.iter().any(|name| folder.join(name).symlink_metadata().is_ok()) {
             return Err(OutputError::Taken(folder.to_owned()));
@@ -141,9 +144,14 @@ impl OutputFolder {
         }
     }
 
-    /// Writes the last snapshot and everything still in buffers.
-    pub(crate) fn finish(&self, snapshot: &RunSnapshot) -> Result<(), OutputError> {
+    /// Writes the last snapshot, how long the ops of each stage took, and everything still in buffers.
+    pub(crate) fn finish(
+        &self,
+        snapshot: &RunSnapshot,
+        times: &BTreeMap<String, TaskTimes>,
+    ) -> Result<(), OutputError> {
         if self.windows.is_some() {
+            self.note(self.write_whole(TIMES, times));
             self.note(self.write_whole(SNAPSHOT, snapshot));
         }
         self.flush();

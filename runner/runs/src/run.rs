@@ -1,11 +1,13 @@
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use penstock_engine::Failure;
 use penstock_engine::running::{Observer, RunHandle, RunView, Running, StopReason, Stretch};
 use penstock_types::plan::Plan;
 use penstock_types::run::{RunSnapshot, Window};
+use penstock_types::series::TaskTimes;
+use penstock_types::stats::Histogram;
 use penstock_wasm::{LogLines, StageFactory};
 
 use crate::dead_letter::LetterStage;
@@ -51,6 +53,8 @@ pub(crate) struct Watcher {
     output: Option<Arc<OutputFolder>>,
     /// What is written beside a failure, by stage id.
     stages: BTreeMap<String, LetterStage>,
+    /// How long ops took, by stage, first to last; for the output.
+    times: Mutex<Vec<Histogram>>,
     /// Weak, because it reaches the run, which holds this.
     follower: Weak<LiveRun>,
 }
@@ -100,7 +104,7 @@ impl Run {
         let snapshot = self.facts.snapshot(self.running.wait());
         let logs = self.facts.logs();
         let output = match &self.watcher.output {
-            Some(output) => output.finish(&snapshot),
+            Some(output) => output.finish(&snapshot, &self.watcher.times(&snapshot)),
             None => Ok(()),
         };
         Ended { snapshot, logs, output }
@@ -170,7 +174,19 @@ impl Watcher {
         follower: Option<&Arc<LiveRun>>,
     ) -> Self {
         let stages = plan.stages.iter().map(|stage| (stage.id.to_string(), LetterStage::of(stage)));
-        Self { output, stages: stages.collect(), follower: follower.map_or_else(Weak::new, Arc::downgrade) }
+        Self {
+            output,
+            stages: stages.collect(),
+            times: Mutex::new(vec![Histogram::default(); plan.stages.len()]),
+            follower: follower.map_or_else(Weak::new, Arc::downgrade),
+        }
+    }
+
+    /// How long the ops of each stage took, by its id.
+    fn times(&self, snapshot: &RunSnapshot) -> BTreeMap<String, TaskTimes> {
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = snapshot.stages.iter().zip(&*times);
+        named.map(|(stage, times)| (stage.id.clone(), TaskTimes::from(times))).collect()
     }
 }
 
@@ -199,6 +215,10 @@ impl Observer for Watcher {
     }
 
     fn on_sums(&self, stretch: &Stretch) {
+        if self.output.is_some() {
+            let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+            times.iter_mut().zip(&stretch.stages).for_each(|(all, stage)| all.merge(&stage.op_times));
+        }
         if let Some(follower) = self.follower.upgrade() {
             follower.on_sums(stretch);
         }

@@ -35,7 +35,7 @@ fn op(ms: u32, concurrency: u32, place: Place) -> ScenarioStage {
     };
     let name = format!("{ms}ms");
     let work = ScenarioWork::Op(ScenarioOp {
-        times: OpTimes::Sleep(SleepTimes::new(plan, 7, &name)),
+        times: OpTimes::Sleep { times: SleepTimes::new(plan, 7, &name), late: Duration::ZERO },
         place,
         concurrency: Concurrency::new(concurrency).unwrap(),
         order: Order::Completion,
@@ -62,7 +62,7 @@ fn samples(count: u64, stages: Vec<ScenarioStage>) -> Scenario {
         source_time: Duration::ZERO,
         stages,
         sink_node: node("sink", 3),
-        consumer: StepTimes::Simulate(Simulate::new(MS * 30, 0.0, 7)),
+        consumer: StepTimes::Simulate { steps: Simulate::new(MS * 30, 0.0, 7), late: Duration::ZERO },
         threads: 4,
         cores: 2.0,
     }

@@ -11,7 +11,12 @@ use crate::ops::{Random, SleepTimes, origin};
 #[derive(Debug)]
 pub enum OpTimes {
     /// As the document says: for each item as in a run of it.
-    Sleep(SleepTimes),
+    Sleep {
+        /// What it says.
+        times: SleepTimes,
+        /// What every op takes on top, since no machine wakes in the very moment.
+        late: Duration,
+    },
     /// As a run recorded it.
     Recorded(RecordedTimes),
 }
@@ -20,7 +25,12 @@ pub enum OpTimes {
 #[derive(Debug)]
 pub enum StepTimes {
     /// As the document says.
-    Simulate(Simulate),
+    Simulate {
+        /// What it says.
+        steps: Simulate,
+        /// What every step takes on top.
+        late: Duration,
+    },
     /// Always the same.
     Every(Duration),
 }
@@ -33,6 +43,8 @@ pub struct RecordedTimes {
     count: u64,
     /// Makes the mean of what is drawn the mean of what was recorded, which is known better than a bucket.
     scale: f64,
+    /// Samples of the item for which an op takes so long; `None` if their number does not matter.
+    batch: Option<f64>,
     random: Random,
 }
 
@@ -40,9 +52,9 @@ impl OpTimes {
     /// How many nanoseconds, and whether it fails then.
     pub(super) fn of(&self, item: &Item) -> (u64, bool) {
         match self {
-            Self::Sleep(times) => {
+            Self::Sleep { times, late } => {
                 let (time, fails) = times.of(item);
-                (nanos(time), fails)
+                (nanos(time + *late), fails)
             }
             Self::Recorded(times) => (times.of(item), false),
         }
@@ -52,7 +64,7 @@ impl OpTimes {
 impl StepTimes {
     pub(super) fn next(&mut self) -> u64 {
         match self {
-            Self::Simulate(simulate) => nanos(simulate.next_step()),
+            Self::Simulate { steps, late } => nanos(steps.next_step() + *late),
             Self::Every(step) => nanos(*step),
         }
     }
@@ -72,7 +84,13 @@ impl RecordedTimes {
             sum += f64::midpoint(from, to.max(from)) * counted as f64;
         }
         let scale = if sum > 0.0 { mean_s * 1e9 * count as f64 / sum } else { 0.0 };
-        Self { steps, count, scale, random: Random::named(seed, name) }
+        Self { steps, count, scale, batch: None, random: Random::named(seed, name) }
+    }
+
+    /// The same for items of `samples` samples on average; of others an op takes in proportion longer or shorter.
+    #[must_use]
+    pub fn for_batches_of(self, samples: f64) -> Self {
+        Self { batch: (samples > 0.0).then_some(samples), ..self }
     }
 
     fn of(&self, item: &Item) -> u64 {
@@ -80,7 +98,8 @@ impl RecordedTimes {
         let place = (random.next() * self.count as f64) as u64;
         let step = self.steps.partition_point(|(below, _, _)| *below <= place);
         let Some((_, from, to)) = step.checked_sub(1).and_then(|step| self.steps.get(step)) else { return 0 };
-        ((from + (to - from) * random.next()) * self.scale) as u64
+        let size = self.batch.map_or(1.0, |batch| item.samples() as f64 / batch);
+        ((from + (to - from) * random.next()) * self.scale * size) as u64
     }
 }
 

@@ -56,6 +56,16 @@ pub struct TimeBucket {
     pub count: u64,
 }
 
+/// The same counts as before; within a bucket nothing is known any more.
+impl From<&TaskTimes> for Histogram {
+    fn from(times: &TaskTimes) -> Self {
+        let nanos = |seconds: f64| (seconds * 1e9).round() as u64;
+        let buckets =
+            times.buckets.iter().map(|bucket| (Self::bucket_of(nanos(bucket.from_s)), bucket.count));
+        Self::of_buckets(buckets, times.max_s.map_or(0, nanos)).unwrap_or_default()
+    }
+}
+
 impl From<&Histogram> for TaskTimes {
     fn from(times: &Histogram) -> Self {
         let seconds = |nanos: u64| nanos as f64 / 1e9;

@@ -66,6 +66,11 @@ impl Histogram {
         (lowest(bucket), lowest(bucket + 1))
     }
 
+    /// The bucket that counts durations of `nanos` nanoseconds.
+    pub fn bucket_of(nanos: u64) -> usize {
+        bucket_of(nanos)
+    }
+
     /// How many durations were counted.
     pub fn count(&self) -> u64 {
         self.total

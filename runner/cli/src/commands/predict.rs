@@ -1,0 +1,98 @@
+use std::thread::available_parallelism;
+
+use anyhow::Result;
+use penstock_runner::Runner;
+use penstock_runner::predict::{
+    Machine, PredictReport, Proposal, Recording, RecordingError, SweepBudget, predict_plan, sweep,
+};
+use serde::Serialize;
+
+use crate::COMPLETED;
+use crate::args::PredictArgs;
+use crate::input::{Prepared, bad, faults, runtime};
+use crate::report::{queues, stages, table};
+use crate::text::{rate, say};
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    report: &'a PredictReport,
+    /// Only when they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proposals: Option<&'a [Proposal]>,
+}
+
+/// Predicts what a pipeline would do, without running it.
+pub(crate) fn predict(args: &PredictArgs) -> Result<u8> {
+    let runtime = runtime()?;
+    let prepared = Prepared::read(&args.pipeline.document)?;
+    let runner: Runner = prepared.runner(&args.pipeline.stores, &args.pipeline.modules, runtime.handle())?;
+    let plan = runner.check(&prepared.spec).map_err(|found| faults(&prepared.origin, &found))?;
+    let recording = args.from.as_deref().map(Recording::read).transpose().map_err(|error| match error {
+        RecordingError::None { .. } => bad(error.to_string()),
+        RecordingError::Unreadable { .. } => anyhow::Error::from(error),
+    })?;
+    let cores = available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let machine =
+        Machine { threads: Runner::threads(&prepared.spec), cores: args.cores.unwrap_or(f64::from(cores)) };
+    let unknown = |error| bad(format!("{error}"));
+    let report = predict_plan(&plan, recording.as_ref(), machine, args.time).map_err(unknown)?;
+    let proposals = if args.sweep {
+        let budget = SweepBudget {
+            threads: args.max_threads.unwrap_or(cores.max(machine.threads)),
+            memory_mib: args.max_memory_mib,
+        };
+        Some(sweep(&plan, recording.as_ref(), machine, budget).map_err(unknown)?)
+    } else {
+        None
+    };
+    if args.json {
+        let printed = Printed { report: &report, proposals: proposals.as_deref() };
+        say(&serde_json::to_string_pretty(&printed)?)?;
+    } else {
+        say(&in_words(&report, proposals.as_deref()))?;
+    }
+    Ok(COMPLETED)
+}
+
+fn in_words(report: &PredictReport, proposals: Option<&[Proposal]>) -> String {
+    let recorded = report.recorded.map_or_else(String::new, |recorded| {
+        format!(" (the recorded run: {}/s on {} threads)", rate(recorded.rate), recorded.threads)
+    });
+    let mut parts = vec![
+        format!(
+            "Predicted: {} items/s, {} samples/s, on {} threads and {} cores{recorded}",
+            rate(report.rate),
+            rate(report.samples_per_s),
+            report.threads,
+            report.cores
+        ),
+        stages(&report.stages),
+        queues(&report.queues),
+    ];
+    parts.extend(proposals.map(proposed));
+    let assumed: Vec<String> = report.assumptions.iter().map(|assumed| format!("  {assumed}")).collect();
+    parts.push(format!("Taken for granted:\n{}", assumed.join("\n")));
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
+}
+
+fn proposed(proposals: &[Proposal]) -> String {
+    if proposals.is_empty() {
+        return "No change of concurrency, threads or queues within the budget would make it faster."
+            .to_owned();
+    }
+    let rows = proposals.iter().map(|proposal| {
+        let changes: Vec<String> =
+            proposal.changes.iter().map(|change| format!("--set {}={}", change.pointer, change.to)).collect();
+        vec![
+            changes.join(" "),
+            rate(Some(proposal.rate)),
+            format!("{:.2} x", proposal.gain),
+            proposal.threads.to_string(),
+            format!("{} MiB", proposal.memory_mib),
+        ]
+    });
+    table(&["what would make it faster", "items/s", "gain", "threads", "memory"], rows)
+}

@@ -1,0 +1,225 @@
+//! What a pipeline would do, before it runs or in another form than it ran.
+//!
+//! The engine predicts by its own schedule; what is told here is how long everything takes: as the document says (`sleep`,
+//! `simulate`), or as a run recorded it.
+
+mod recording;
+mod sweep;
+
+use std::time::Duration;
+
+use penstock_engine::consumers::Simulate;
+use penstock_engine::ops::SleepTimes;
+use penstock_engine::predict::{
+    Extent, OpTimes, Place, Prediction, RecordedTimes, Scenario, ScenarioOp, ScenarioStage, ScenarioWork,
+    StepTimes, predict,
+};
+use penstock_engine::range::RangeSource;
+use penstock_types::manifest::Mode;
+use penstock_types::plan::{ConsumerPlan, Plan, SourceKind, StageKind, StagePlan};
+use penstock_types::run::{QueueRecord, StageRecord};
+use penstock_types::spec::SleepOn;
+use penstock_types::traversal::Traversal;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use self::recording::RecordedStage;
+pub use self::recording::{Recording, RecordingError};
+pub use self::sweep::{Change, Proposal, SweepBudget, sweep};
+use crate::assemble::node;
+
+/// Events of a prediction unless told otherwise: enough for half a percent, and a fraction of a second.
+const EVENTS: usize = 150_000;
+/// Samples of a source whose number is not known here: more than any prediction takes.
+const ENDLESS: u64 = 1 << 50;
+
+/// On what a pipeline is predicted to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// Worker threads.
+    pub threads: u32,
+    /// Cores.
+    pub cores: f64,
+}
+
+/// What a pipeline would do.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct PredictReport {
+    /// Items that the consumer would take in a second.
+    pub rate: Option<f64>,
+    /// Samples that it would take in a second.
+    pub samples_per_s: Option<f64>,
+    /// From when on the figures are, in seconds since the run's start: what comes before is filling up.
+    pub t0_s: f64,
+    /// Until when.
+    pub t1_s: f64,
+    /// Worker threads.
+    pub threads: u32,
+    /// Cores that the ops share.
+    pub cores: f64,
+    /// The stages, as a run would tell them.
+    pub stages: Vec<StageRecord>,
+    /// The queues, as a run would tell them.
+    pub queues: Vec<QueueRecord>,
+    /// What a recorded run did, if one was given.
+    pub recorded: Option<RecordedRate>,
+    /// What is taken for granted.
+    pub assumptions: Vec<String>,
+}
+
+/// What a recorded run did.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RecordedRate {
+    /// Items that its consumer took in a second.
+    pub rate: Option<f64>,
+    /// Worker threads that it had.
+    pub threads: u32,
+}
+
+/// Why a pipeline cannot be predicted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PredictError {
+    /// Nobody knows how long these take.
+    #[error(
+        "how long {} would take is not known: record a run of the pipeline (`penstock run FILE --out DIR`) and name it with `--from DIR`",
+        .0.join(", ")
+    )]
+    Unknown(Vec<String>),
+}
+
+/// Predicts a plan, with the times of `recording` where the document has none; a run of `span` from its start, or one that
+/// has warmed up.
+pub fn predict_plan(
+    plan: &Plan,
+    recording: Option<&Recording>,
+    machine: Machine,
+    span: Option<Duration>,
+) -> Result<PredictReport, PredictError> {
+    let extent = span.map_or(Extent::Events(EVENTS), Extent::For);
+    let Prediction { window, samples, .. } = predict(scenario(plan, recording, machine)?, extent);
+    let seconds = window.t1_s - window.t0_s;
+    Ok(PredictReport {
+        rate: window.queues.last().and_then(|queue| queue.figures.qps),
+        samples_per_s: (seconds > 0.0).then(|| samples as f64 / seconds),
+        t0_s: window.t0_s,
+        t1_s: window.t1_s,
+        threads: machine.threads,
+        cores: machine.cores,
+        stages: window.stages,
+        queues: window.queues,
+        recorded: recording
+            .map(|recording| RecordedRate { rate: recording.rate(), threads: recording.threads() }),
+        assumptions: assumptions(plan, recording, machine),
+    })
+}
+
+/// A plan by what its parts take.
+fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Result<Scenario, PredictError> {
+    let mut unknown = Vec::new();
+    let mut stages = Vec::with_capacity(plan.stages.len());
+    for stage in &plan.stages {
+        let recorded = recording.and_then(|recording| recording.stage(&stage.seeded_as, stage.kind.name()));
+        match work(plan, stage, recorded) {
+            Some(work) => stages.push(ScenarioStage {
+                node: node(&stage.id, &stage.label(), stage.queue),
+                kind: stage.kind.name(),
+                work,
+            }),
+            None => unknown.push(format!("stage `{}`", stage.id)),
+        }
+    }
+    let consumer = consumer(plan, recording);
+    if consumer.is_none() {
+        unknown.push("the consumer `files`".to_owned());
+    }
+    let (Some(consumer), true) = (consumer, unknown.is_empty()) else {
+        return Err(PredictError::Unknown(unknown));
+    };
+    let count = match plan.source.kind {
+        SourceKind::Range { count } => count,
+        SourceKind::List { .. } | SourceKind::Index { .. } | SourceKind::Records { .. } => ENDLESS,
+    };
+    let traversal = Traversal::new(count, plan.source.traversal).expect("a plan's shard was checked");
+    Ok(Scenario {
+        source: Box::new(RangeSource::new(traversal)),
+        source_node: node(&plan.source.id, &plan.source.id.to_string(), plan.source.queue),
+        source_time: match plan.source.kind {
+            SourceKind::Range { .. } => Duration::ZERO,
+            _ => recording.map_or(Duration::ZERO, Recording::source_time),
+        },
+        stages,
+        sink_node: node(&plan.sink.id, &plan.sink.id.to_string(), plan.sink.queue),
+        consumer,
+        threads: machine.threads as usize,
+        cores: machine.cores,
+    })
+}
+
+/// What a stage takes; `None` if nobody knows.
+fn work(plan: &Plan, stage: &StagePlan, recorded: Option<RecordedStage<'_>>) -> Option<ScenarioWork> {
+    let op = |times, place, yields| {
+        let (concurrency, order) = (stage.concurrency, stage.order);
+        ScenarioWork::Op(ScenarioOp { times, place, concurrency, order, yields })
+    };
+    let as_recorded = |place: Place| {
+        let recorded = recorded.as_ref()?;
+        let times = RecordedTimes::new(recorded.times, recorded.mean_s(place), plan.seed, &stage.seeded_as);
+        let times = match place {
+            // Reads of a batch go on at once, and so take no longer for more of them.
+            Place::Task => times,
+            Place::Thread { .. } => times.for_batches_of(recorded.samples_per_task()),
+        };
+        Some(op(OpTimes::Recorded(times), place, recorded.yields()))
+    };
+    let computes = |stateful| Place::Thread { computing: 1.0, stateful };
+    match &stage.kind {
+        StageKind::Aggregate { size, drop_last } => {
+            Some(ScenarioWork::Aggregate { size: *size, drop_last: *drop_last })
+        }
+        StageKind::Disaggregate => Some(ScenarioWork::Disaggregate),
+        StageKind::Fetch { .. } | StageKind::Transfer { .. } => as_recorded(Place::Task),
+        StageKind::Wasm(wasm) => as_recorded(computes(wasm.mode == Mode::Stateful)),
+        StageKind::Collate => as_recorded(computes(false)),
+        StageKind::Sleep(sleep) => {
+            let late = recorded.map_or(Duration::ZERO, |recorded| recorded.late());
+            let times = OpTimes::Sleep { times: SleepTimes::new(*sleep, plan.seed, &stage.seeded_as), late };
+            let place = match sleep.on {
+                SleepOn::Async => Place::Task,
+                SleepOn::Thread => Place::Thread { computing: 0.0, stateful: false },
+            };
+            Some(op(times, place, 1.0))
+        }
+    }
+}
+
+fn consumer(plan: &Plan, recording: Option<&Recording>) -> Option<StepTimes> {
+    Some(match &plan.consumer {
+        ConsumerPlan::Discard => StepTimes::Every(Duration::ZERO),
+        ConsumerPlan::Simulate { step, jitter } => {
+            let late = recording.map_or(Duration::ZERO, |recording| recording.late_steps());
+            StepTimes::Simulate { steps: Simulate::new(*step, *jitter, plan.seed), late }
+        }
+        ConsumerPlan::Files(_) => StepTimes::Every(recording?.step_time()),
+    })
+}
+
+fn assumptions(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Vec<String> {
+    let is = |wanted: fn(&StageKind) -> bool| plan.stages.iter().any(|stage| wanted(&stage.kind));
+    let computes = is(|kind| matches!(kind, StageKind::Wasm(_) | StageKind::Collate));
+    let reads = is(|kind| matches!(kind, StageKind::Fetch { .. } | StageKind::Transfer { .. }));
+    let mut assumed = Vec::new();
+    if recording.is_some() {
+        assumed.push("times are drawn from the recorded ones, independently of each other".to_owned());
+    } else {
+        assumed.push("`sleep` and `simulate` take exactly what the document says".to_owned());
+    }
+    if computes {
+        assumed.push(format!("what computes shares {} cores, and nothing else needs them", machine.cores));
+        assumed.push("batches of another size take in proportion longer or shorter".to_owned());
+    }
+    if reads {
+        assumed.push("the storage answers as fast to more reads at a time".to_owned());
+    }
+    assumed.push("`buffer_mib` holds nothing up".to_owned());
+    assumed
+}

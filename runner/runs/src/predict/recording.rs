@@ -1,0 +1,176 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use penstock_engine::predict::Place;
+use penstock_types::run::{QueueRecord, RunSnapshot, StageRecord};
+use penstock_types::series::TaskTimes;
+use penstock_types::stats::Histogram;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::output::{SNAPSHOT, SPEC, TIMES};
+
+/// What a run took.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    snapshot: RunSnapshot,
+    document: Value,
+    times: BTreeMap<String, Histogram>,
+}
+
+/// Why a run cannot be predicted from.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// There is no run.
+    #[error("`{}` holds no run that is over: there is no `{name}`; name a folder that `penstock run --out` has made", .folder.display())]
+    None {
+        /// The folder.
+        folder: PathBuf,
+        /// What is missing.
+        name: &'static str,
+    },
+    /// A file of it cannot be read.
+    #[error("cannot read `{}`", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What a recorded stage took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecordedStage<'a> {
+    pub(super) times: &'a Histogram,
+    record: &'a StageRecord,
+    /// Samples that came in and went out again, whatever became of them inside.
+    taken: u64,
+    out: u64,
+    /// What the document told a `sleep` to take on average, in seconds, if its mean can be compared with that.
+    told_s: Option<f64>,
+}
+
+impl Recording {
+    /// Reads what `penstock run --out` wrote.
+    pub fn read(folder: &Path) -> Result<Self, RecordingError> {
+        let times: BTreeMap<String, TaskTimes> = read(folder, TIMES)?;
+        Ok(Self::new(read(folder, SNAPSHOT)?, read(folder, SPEC)?, &times))
+    }
+
+    /// A run whose document, last snapshot and times of ops by stage id these are.
+    pub fn new(snapshot: RunSnapshot, document: Value, times: &BTreeMap<String, TaskTimes>) -> Self {
+        let times = times.iter().map(|(stage, times)| (stage.clone(), Histogram::from(times)));
+        Self { snapshot, document, times: times.collect() }
+    }
+
+    /// The last snapshot of the run.
+    pub fn snapshot(&self) -> &RunSnapshot {
+        &self.snapshot
+    }
+
+    /// Items that its consumer took in a second.
+    pub(super) fn rate(&self) -> Option<f64> {
+        self.snapshot.queues.last()?.figures.qps
+    }
+
+    pub(super) fn threads(&self) -> u32 {
+        self.snapshot.threads
+    }
+
+    /// The stage of this name and kind; `name#1` is the second one of its name. `None` if it did nothing.
+    pub(super) fn stage(&self, name: &str, kind: &str) -> Option<RecordedStage<'_>> {
+        let (base, before) = match name.rsplit_once('#') {
+            Some((base, number)) => (base, number.parse().unwrap_or(0)),
+            None => (name, 0),
+        };
+        let stages = self.snapshot.stages.iter().enumerate();
+        let (place, record) = stages.filter(|(_, stage)| stage.name == base).nth(before)?;
+        let times = self.times.get(&record.id).filter(|times| times.count() > 0)?;
+        // The first book is the source's.
+        let book = self.snapshot.ledger.stages.get(place + 1)?;
+        let sleep = self.document.pointer(&format!("/stages/{place}/sleep"));
+        // The mean of exponential times strays from what was told by more than any machine is late.
+        let even = sleep.filter(|sleep| sleep.get("shape").is_none_or(|shape| shape == "uniform"));
+        let told = even.and_then(|sleep| sleep.get("mean_ms")).and_then(Value::as_f64);
+        (record.kind == kind).then_some(RecordedStage {
+            times,
+            record,
+            taken: book.taken.saturating_sub(book.left),
+            out: book.out,
+            told_s: told.map(|ms| ms / 1e3),
+        })
+    }
+
+    /// How long the source took for a sample: the time in which it did not wait for room.
+    pub(super) fn source_time(&self) -> Duration {
+        let Some(QueueRecord { figures, .. }) = self.snapshot.queues.first() else { return Duration::ZERO };
+        if figures.num_items == 0 {
+            return Duration::ZERO;
+        }
+        let each = figures.elapsed_s / figures.num_items as f64;
+        seconds(each - figures.ave_put_time_s.unwrap_or(0.0))
+    }
+
+    /// How long the consumer took for an item: the time in which it did not wait for one.
+    pub(super) fn step_time(&self) -> Duration {
+        let Some(QueueRecord { figures, .. }) = self.snapshot.queues.last() else { return Duration::ZERO };
+        if figures.num_items == 0 {
+            return Duration::ZERO;
+        }
+        seconds(figures.elapsed_s * (1.0 - figures.starved.unwrap_or(0.0)) / figures.num_items as f64)
+    }
+
+    /// What a step of the consumer `simulate` took longer than it was told to.
+    pub(super) fn late_steps(&self) -> Duration {
+        let told = self.document.pointer("/consumer/simulate/step_ms").and_then(Value::as_f64);
+        told.map_or(Duration::ZERO, |ms| seconds(self.step_time().as_secs_f64() - ms / 1e3))
+    }
+}
+
+impl RecordedStage<'_> {
+    /// The mean time of an op in a prediction: on worker threads the time in which it had a core, since the prediction shares
+    /// out the cores itself.
+    pub(super) fn mean_s(&self, place: Place) -> f64 {
+        let task = &self.record.task;
+        let mean = task.ave_time_s.unwrap_or(0.0);
+        match (place, task.cpu_s) {
+            (Place::Thread { .. }, Some(cpu_s)) if task.busy_s > 0.0 => mean * (cpu_s / task.busy_s).min(1.0),
+            _ => mean,
+        }
+    }
+
+    /// Samples of an item that it took, on average.
+    pub(super) fn samples_per_task(&self) -> f64 {
+        self.taken as f64 / self.record.task.num_tasks.max(1) as f64
+    }
+
+    /// Samples that came out for one that went in.
+    pub(super) fn yields(&self) -> f64 {
+        if self.taken == 0 { 1.0 } else { self.out as f64 / self.taken as f64 }
+    }
+
+    /// What a `sleep` took longer than it was told to.
+    pub(super) fn late(&self) -> Duration {
+        let late = self.told_s.and_then(|told| Some(self.record.task.ave_time_s? - told));
+        seconds(late.unwrap_or(0.0))
+    }
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()
+}
+
+fn read<T: DeserializeOwned>(folder: &Path, name: &'static str) -> Result<T, RecordingError> {
+    let path = folder.join(name);
+    let unreadable = |source| RecordingError::Unreadable { path: path.clone(), source };
+    let text = fs::read(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => RecordingError::None { folder: folder.to_owned(), name },
+        _ => unreadable(error),
+    })?;
+    serde_json::from_slice(&text).map_err(|error| unreadable(error.into()))
+}
