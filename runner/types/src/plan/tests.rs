@@ -181,8 +181,13 @@ fn every_example_is_a_plan() {
     ];
     let modules = modules.map(|(name, mode)| (name.to_owned(), facts(name, mode))).into();
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/pipelines");
-    for entry in std::fs::read_dir(folder).unwrap() {
+    let entries =
+        [folder.to_owned(), format!("{folder}/seeds")].map(|folder| std::fs::read_dir(folder).unwrap());
+    for entry in entries.into_iter().flatten() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
         let spec = Spec::read(&std::fs::read(&path).unwrap()).unwrap();
         let plan = Plan::check(&spec, Known { modules: &modules, stores: None });
         assert!(plan.is_ok(), "{}: {plan:?}", path.display());

@@ -153,9 +153,14 @@ fn a_long_text_is_cut_and_control_characters_are_escaped() {
 #[test]
 fn the_example_pipelines_read_and_fit_the_schema() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/pipelines");
+    let entries =
+        [folder.to_owned(), format!("{folder}/seeds")].map(|folder| std::fs::read_dir(folder).unwrap());
     let mut read = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in entries.into_iter().flatten() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
         let bytes = std::fs::read(&path).unwrap();
         Spec::read(&bytes).unwrap_or_else(|faults| panic!("{}: {faults:#?}", path.display()));
         let document: Value = serde_json::from_slice(&bytes).unwrap();
