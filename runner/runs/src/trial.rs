@@ -144,11 +144,13 @@ impl Trial<'_> {
         let calls = self.calls();
         let forwards: Vec<usize> = (0..calls.len()).collect();
         let backwards: Vec<usize> = forwards.iter().rev().copied().collect();
-        let mut passes = vec![self.pass(&calls, &forwards, Instances::One)?];
+        // Only the first pass is seen; of the others it counts what digests tell.
+        let (mut shown, mut unseen) = (self.settings.shown_bytes, 0);
+        let mut passes = vec![self.pass(&calls, &forwards, Instances::One, &mut shown)?];
         for repetition in 1..self.settings.repeat {
-            passes.push(self.pass(&calls, &forwards, Instances::ForEachCall)?);
+            passes.push(self.pass(&calls, &forwards, Instances::ForEachCall, &mut unseen)?);
             let order = if repetition % 2 == 1 { &backwards } else { &forwards };
-            passes.push(self.pass(&calls, order, Instances::One)?);
+            passes.push(self.pass(&calls, order, Instances::One, &mut unseen)?);
         }
         Ok(passes)
     }
@@ -158,30 +160,43 @@ impl Trial<'_> {
     fn stateful_passes(&self) -> Result<Vec<Pass>, Fault> {
         let calls = self.calls();
         let mut guest = Guest::start(self.module, self.settings, self.stop)?;
-        let mut passes = vec![self.epoch(&calls, &mut guest, true)?];
+        let (mut shown, mut unseen) = (self.settings.shown_bytes, 0);
+        let mut passes = vec![self.epoch(&calls, &mut guest, true, &mut shown)?];
         for _ in 1..self.settings.repeat {
-            passes.push(self.epoch(&calls, &mut guest, false)?);
+            passes.push(self.epoch(&calls, &mut guest, false, &mut unseen)?);
             let mut other = Guest::start(self.module, self.settings, self.stop)?;
-            passes.push(self.epoch(&calls, &mut other, true)?);
+            passes.push(self.epoch(&calls, &mut other, true, &mut unseen)?);
         }
         Ok(passes)
     }
 
-    fn epoch(&self, calls: &[&[Sample]], guest: &mut Guest, is_fresh: bool) -> Result<Pass, Fault> {
+    fn epoch(
+        &self,
+        calls: &[&[Sample]],
+        guest: &mut Guest,
+        is_fresh: bool,
+        shown: &mut u64,
+    ) -> Result<Pass, Fault> {
         let mut pass = Pass { is_fresh, start: guest.start_trial(), ..Pass::default() };
         for call in calls {
-            let trial = guest.call(call, self.samples);
+            let trial = guest.call(call, self.samples, shown);
             pass.calls.push(trial);
             if guest.is_broken() {
                 self.renew(guest, &mut pass)?;
             }
         }
-        pass.finish = Some(guest.finish(self.samples));
+        pass.finish = Some(guest.finish(self.samples, shown));
         pass.hear(guest);
         Ok(pass)
     }
 
-    fn pass(&self, calls: &[&[Sample]], order: &[usize], instances: Instances) -> Result<Pass, Fault> {
+    fn pass(
+        &self,
+        calls: &[&[Sample]],
+        order: &[usize],
+        instances: Instances,
+        shown: &mut u64,
+    ) -> Result<Pass, Fault> {
         let mut guest = Guest::start(self.module, self.settings, self.stop)?;
         let is_fresh = instances == Instances::ForEachCall;
         let mut pass = Pass { is_fresh, start: guest.start_trial(), ..Pass::default() };
@@ -190,7 +205,7 @@ impl Trial<'_> {
             if guest.is_broken() || (is_fresh && !made.is_empty()) {
                 self.renew(&mut guest, &mut pass)?;
             }
-            made.push((number, guest.call(calls[number], self.samples)));
+            made.push((number, guest.call(calls[number], self.samples, shown)));
         }
         pass.hear(&guest);
         made.sort_by_key(|(number, _)| *number);

@@ -20,8 +20,6 @@ pub(super) struct Guest {
     start: StartTrial,
     held: u64,
     is_broken: bool,
-    /// Bytes of tensors that may still be shown.
-    shown_bytes: u64,
 }
 
 /// CPU time of this thread and the clock on the wall.
@@ -50,7 +48,7 @@ impl Guest {
             wall_s: took.wall.as_secs_f64(),
             memory_bytes: factory.memory_peak(),
         };
-        Ok(Self { factory, op, stop, start, held: 0, is_broken: false, shown_bytes: settings.shown_bytes })
+        Ok(Self { factory, op, stop, start, held: 0, is_broken: false })
     }
 
     pub(super) fn start_trial(&self) -> StartTrial {
@@ -66,8 +64,9 @@ impl Guest {
         (self.factory.counters(), self.factory.logs())
     }
 
-    /// Calls it with a sample or a batch; `all` are the samples of the trial by their indexes.
-    pub(super) fn call(&mut self, samples: &[Sample], all: &[Sample]) -> CallTrial {
+    /// Calls it with a sample or a batch; `all` are the samples of the trial by their indexes, `shown` the bytes of tensors that
+    /// may still be shown.
+    pub(super) fn call(&mut self, samples: &[Sample], all: &[Sample], shown: &mut u64) -> CallTrial {
         let item = match (self.mode(), samples) {
             (Mode::Sample | Mode::Stateful, [sample]) => Item::Sample(sample.clone()),
             _ => Item::Batch(samples.to_vec()),
@@ -82,7 +81,7 @@ impl Guest {
             let own_made: Vec<Sample> = made.extract_if(.., |made| own(made.origin.index)).collect();
             let own_failed: Vec<Failed> =
                 failed.extract_if(.., |failed| own(failed.sample.origin.index)).collect();
-            let mut trial = self.trial(&sample.key, own_made, own_failed, all);
+            let mut trial = self.trial(&sample.key, own_made, own_failed, all, shown);
             trial.bytes_in = self.bytes_in(sample);
             if is_stateful && trial.outcome == Outcome::Dropped && stayed {
                 trial.outcome = Outcome::Held;
@@ -94,9 +93,9 @@ impl Guest {
     }
 
     /// Asks it for what it holds.
-    pub(super) fn finish(&mut self, all: &[Sample]) -> CallTrial {
+    pub(super) fn finish(&mut self, all: &[Sample], shown: &mut u64) -> CallTrial {
         let (output, took) = self.timed(|op, stop| op.finish(stop));
-        let trial = self.trial("finish", samples_of(output.items), output.failed, all);
+        let trial = self.trial("finish", samples_of(output.items), output.failed, all, shown);
         self.called(vec![trial], took)
     }
 
@@ -119,8 +118,15 @@ impl Guest {
     }
 
     /// What became of the sample `key`. Of several failures the first is its own; the others were held.
-    fn trial(&mut self, key: &str, made: Vec<Sample>, failed: Vec<Failed>, all: &[Sample]) -> SampleTrial {
-        let made: Vec<MadeSample> = made.iter().map(|sample| self.made(sample, all)).collect();
+    fn trial(
+        &self,
+        key: &str,
+        made: Vec<Sample>,
+        failed: Vec<Failed>,
+        all: &[Sample],
+        shown: &mut u64,
+    ) -> SampleTrial {
+        let made: Vec<MadeSample> = made.iter().map(|sample| self.made(sample, all, shown)).collect();
         let outcome = match (failed.as_slice(), made.as_slice()) {
             ([_, ..], _) => Outcome::Failed,
             ([], []) => Outcome::Dropped,
@@ -144,13 +150,13 @@ impl Guest {
         }
     }
 
-    fn made(&mut self, sample: &Sample, all: &[Sample]) -> MadeSample {
+    fn made(&self, sample: &Sample, all: &[Sample], shown: &mut u64) -> MadeSample {
         let input = usize::try_from(sample.origin.index).ok().and_then(|index| all.get(index));
         let is_carried = |name: &str| {
             !self.is_wanted(name) && input.and_then(|input| input.field(name)) == sample.field(name)
         };
         let own: Vec<_> = sample.fields.iter().filter(|field| !is_carried(&field.name)).collect();
-        let fields = own.into_iter().map(|field| made_field(field, &mut self.shown_bytes)).collect();
+        let fields = own.into_iter().map(|field| made_field(field, shown)).collect();
         MadeSample { key: sample.key.to_string(), fields }
     }
 

@@ -6,27 +6,25 @@ use super::report::{CallTrial, Difference, DifferenceCause, MadeSample, SampleTr
 /// The samples that did not become the same in all passes, each with the first difference found.
 pub(super) fn compare(passes: &[Pass]) -> Vec<Difference> {
     let Some(baseline) = passes.iter().find(|pass| pass.is_fresh) else { return Vec::new() };
-    let mut differences: Vec<Difference> = Vec::new();
+    // By position: keys may be alike.
+    let mut differences: Vec<(usize, Difference)> = Vec::new();
     // What differs between fresh instances differs by chance, whatever used ones do.
     for is_fresh in [true, false] {
         let cause = if is_fresh { DifferenceCause::Chance } else { DifferenceCause::State };
         for pass in passes.iter().filter(|pass| pass.is_fresh == is_fresh) {
-            for (fresh, other) in samples(baseline).zip(samples(pass)) {
-                if differences.iter().any(|found| found.key == fresh.key) {
+            for (place, (fresh, other)) in samples(baseline).zip(samples(pass)).enumerate() {
+                if differences.iter().any(|(found, _)| *found == place) {
                     continue;
                 }
                 let found = difference(fresh, other);
-                differences.extend(found.map(|(what, fresh_gave, other_gave)| Difference {
-                    key: fresh.key.clone(),
-                    cause,
-                    what,
-                    fresh: fresh_gave,
-                    other: other_gave,
+                differences.extend(found.map(|(what, fresh_gave, other_gave)| {
+                    let key = fresh.key.clone();
+                    (place, Difference { key, cause, what, fresh: fresh_gave, other: other_gave })
                 }));
             }
         }
     }
-    differences
+    differences.into_iter().map(|(_, difference)| difference).collect()
 }
 
 fn samples(pass: &Pass) -> impl Iterator<Item = &SampleTrial> {
@@ -62,4 +60,29 @@ fn difference_of_made(one: &MadeSample, other: &MadeSample) -> Option<(String, S
     }
     let differs = one.fields.iter().zip(&other.fields).find(|(one, other)| one.digest != other.digest);
     differs.map(|(one, other)| (format!("field `{}`", one.name), one.digest.clone(), other.digest.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::{Failure, Outcome};
+    use super::*;
+
+    fn sample(key: &str, message: &str) -> SampleTrial {
+        let failure = Failure { class: FailureClass::Data, message: message.to_owned(), held_lost: 0 };
+        let (outcome, failure) = (Outcome::Failed, Some(failure));
+        SampleTrial { key: key.to_owned(), outcome, failure, bytes_in: 0, bytes_out: 0, made: Vec::new() }
+    }
+
+    fn pass(messages: [&str; 2], is_fresh: bool) -> Pass {
+        let samples = messages.map(|message| sample("same", message)).into();
+        let call = CallTrial { samples, cpu_s: 0.0, wall_s: 0.0, memory_bytes: 0 };
+        Pass { calls: vec![call], is_fresh, ..Pass::default() }
+    }
+
+    #[test]
+    fn samples_of_one_key_differ_each_for_itself() {
+        let passes = [pass(["a", "b"], true), pass(["x", "y"], false), pass(["z", "b"], false)];
+        let found: Vec<_> = compare(&passes).into_iter().map(|found| (found.fresh, found.other)).collect();
+        assert_eq!(found, [("a", "x"), ("b", "y")].map(|(one, other)| (one.to_owned(), other.to_owned())));
+    }
 }
