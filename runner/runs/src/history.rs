@@ -17,10 +17,12 @@ mod tests;
 
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, Transaction};
 use tokio::runtime::Handle;
@@ -94,12 +96,22 @@ struct Parts {
     path: PathBuf,
     runtime: Handle,
     work: Mutex<Option<SyncSender<Work>>>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    writer: Mutex<Option<Writer>>,
     /// Connections that nobody reads with now.
     readers: Mutex<Vec<Connection>>,
-    places: Semaphore,
+    places: Arc<Semaphore>,
     /// Held as long as the directory is used.
     _lock: File,
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+struct Writer {
+    thread: JoinHandle<()>,
+    /// What it does when nothing waits any more and nothing can come.
+    last: SyncSender<Work>,
+    /// Disconnected once it has ended.
+    ended: Receiver<()>,
 }
 
 impl History {
@@ -118,17 +130,22 @@ impl History {
         // What was alive when the last server ended: nobody runs it any more.
         runs::interrupt_all(&connection).map_err(database)?;
         let (send, receive) = sync_channel(WAITING);
-        let writer = Builder::new()
+        let (last, at_last) = sync_channel(1);
+        let (ends, ended) = sync_channel(0);
+        let thread = Builder::new()
             .name("history".to_owned())
-            .spawn(move || write_all(connection, &receive))
+            .spawn(move || {
+                let _ends: SyncSender<()> = ends;
+                write_all(connection, &receive, &at_last);
+            })
             .map_err(|source| HistoryOpenError::Unusable { path: path.clone(), source })?;
         Ok(Self(Arc::new(Parts {
             path,
             runtime: runtime.clone(),
             work: Mutex::new(Some(send)),
-            writer: Mutex::new(Some(writer)),
+            writer: Mutex::new(Some(Writer { thread, last, ended })),
             readers: Mutex::default(),
-            places: Semaphore::new(READERS),
+            places: Arc::new(Semaphore::new(READERS)),
             _lock: lock,
         })))
     }
@@ -153,7 +170,7 @@ impl History {
             reply.send(work(connection)).ok();
         });
         sender.send(work).map_err(|_| HistoryError::Closed)?;
-        answer.recv().map_err(|_| HistoryError::Closed)?
+        answer.recv().map_err(|_| self.unanswered())?
     }
 
     /// Does work that makes its own transactions; it is done even if nobody waits for it any more.
@@ -165,7 +182,7 @@ impl History {
         self.hand_over(Box::new(move |connection| {
             reply.send(work(connection)).ok();
         }))?;
-        answer.await.map_err(|_| HistoryError::Closed)?
+        answer.await.map_err(|_| self.unanswered())?
     }
 
     /// Hands over work whose answer `work` itself deals with. Fails when too much waits.
@@ -183,10 +200,13 @@ impl History {
         work: impl FnOnce(&Connection) -> Result<T, HistoryError> + Send + 'static,
     ) -> Result<T, HistoryError> {
         let parts = self.0.clone();
-        let place = self.0.places.acquire().await.map_err(|_| HistoryError::Closed)?;
-        let read = self.0.runtime.spawn_blocking(move || parts.read(work)).await;
-        drop(place);
-        read.unwrap_or_else(|panic| match panic.try_into_panic() {
+        let place = parts.places.clone().acquire_owned().await.map_err(|_| HistoryError::Closed)?;
+        let read = self.0.runtime.spawn_blocking(move || {
+            // As long as it is read, whoever waits for it.
+            let _place = place;
+            parts.read(work)
+        });
+        read.await.unwrap_or_else(|panic| match panic.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => Err(HistoryError::Closed),
         })
@@ -200,15 +220,34 @@ impl History {
         self.0.read(work)
     }
 
-    /// Writes what waits, and ends the writer. Afterwards nothing is written any more.
-    pub(crate) fn close(&self) {
-        drop(self.0.work.lock().unwrap_or_else(PoisonError::into_inner).take());
+    /// Writes what waits, does `last`, and ends the writer; gives up waiting for that after `patience`. Afterwards nothing
+    /// is written any more.
+    pub(crate) fn close(&self, last: Work, patience: Duration) {
         let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(writer) = writer
-            && writer.join().is_err()
-        {
-            tracing::error!("the history's writer panicked; this is a defect of Penstock");
+        let Some(writer) = writer else { return };
+        if writer.last.try_send(last).is_err() {
+            tracing::error!("the history's writer is gone; this is a defect of Penstock");
         }
+        drop(self.0.work.lock().unwrap_or_else(PoisonError::into_inner).take());
+        match writer.ended.recv_timeout(patience) {
+            Err(RecvTimeoutError::Timeout) => {
+                // It hangs in the system and cannot be joined; the process is about to end.
+                tracing::error!(
+                    "the disk does not take what is to be written down; what is left of it is lost"
+                );
+            }
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                if writer.thread.join().is_err() {
+                    tracing::error!("the history's writer panicked; this is a defect of Penstock");
+                }
+            }
+        }
+    }
+
+    /// Why there is no answer of a piece of work.
+    fn unanswered(&self) -> HistoryError {
+        let is_closed = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        if is_closed { HistoryError::Closed } else { HistoryError::Defect }
     }
 
     fn sender(&self) -> Option<SyncSender<Work>> {
@@ -252,10 +291,12 @@ pub(crate) fn transact<T>(
     Ok(done)
 }
 
-/// What the writer's thread does.
-fn write_all(mut connection: Connection, waiting: &Receiver<Work>) {
-    while let Ok(work) = waiting.recv() {
-        work(&mut connection);
+/// What the writer's thread does. A piece of work that panics costs itself alone: its transaction is rolled back.
+fn write_all(mut connection: Connection, waiting: &Receiver<Work>, last: &Receiver<Work>) {
+    for work in waiting.iter().chain(last.try_iter()) {
+        if catch_unwind(AssertUnwindSafe(|| work(&mut connection))).is_err() {
+            tracing::error!("a piece of work on the history panicked; this is a defect of Penstock");
+        }
     }
     if let Err((_, error)) = connection.close() {
         tracing::warn!(%error, "the history was not closed well; nothing that was written is lost");

@@ -2,7 +2,8 @@
 //! they run.
 //!
 //! One thread owns all runs. [`Runs`] is a handle to it: messages go in, a view comes out, and what is kept is read beside
-//! it. Nothing here blocks a thread that does I/O.
+//! it. Nothing that is asked of it blocks a thread that does I/O; only the drop of the last handle waits, as
+//! [`Runs::shutdown`] does.
 
 mod admission;
 mod catalogue;
@@ -22,7 +23,7 @@ mod workshop;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
@@ -220,10 +221,7 @@ impl Runs {
 
 impl Parts {
     fn send(&self, message: Message) -> Result<(), RunsError> {
-        self.messages.try_send(message).map_err(|error| match error {
-            TrySendError::Full(_) => RunsError::Busy("the server is busy; try again".to_owned()),
-            TrySendError::Disconnected(_) => RunsError::Closed,
-        })
+        Ok(self.messages.try_send(message)?)
     }
 
     fn join(&self) {

@@ -18,18 +18,15 @@ pub enum HistoryError {
     /// More is to be written than the disk takes.
     #[error("the disk is too slow for what is to be written down; try again")]
     Behind,
+    /// Work on it panicked.
+    #[error("the history was not written; the server's log says more")]
+    Defect,
     /// It was closed.
     #[error("the history is closed")]
     Closed,
 }
 
 impl HistoryError {
-    /// Whether there is no room left.
-    pub fn is_full(&self) -> bool {
-        let Self::Database { source, .. } = self else { return false };
-        source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
-    }
-
     pub(crate) fn read(source: rusqlite::Error) -> Self {
         Self::Database { what: "read", source: Arc::new(source) }
     }

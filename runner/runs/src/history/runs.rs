@@ -1,5 +1,6 @@
 //! Runs as rows of a table.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use penstock_types::run::{RunError, RunSnapshot, RunState, RunSummary};
@@ -258,6 +259,18 @@ pub(crate) fn write_summary(
     Ok(())
 }
 
+/// Writes how a run ended, and why what else is kept of it is not whole.
+pub(crate) fn write_end(
+    transaction: &Transaction<'_>,
+    summary: &RunSummary,
+    snapshot: Option<&RunSnapshot>,
+    history: Option<&str>,
+) -> Result<(), HistoryError> {
+    write_summary(transaction, summary, snapshot)?;
+    transaction.execute("UPDATE runs SET history = ?2 WHERE id = ?1", params![summary.id, history])?;
+    Ok(())
+}
+
 /// The run of this id.
 pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<StoredRun>, HistoryError> {
     let found = connection
@@ -369,6 +382,17 @@ pub(crate) fn sort_value(summary: &RunSummary, by: RunColumn) -> Value {
         RunColumn::WaitS => number(summary.wait_s),
         RunColumn::Qps => number(summary.qps),
     }
+}
+
+/// The order of two runs in a list, as the database has it.
+pub(crate) fn compare(one: &RunSummary, other: &RunSummary, sort: RunSort) -> Ordering {
+    let (first, second) = (sort_value(one, sort.by), sort_value(other, sort.by));
+    let order = match (first.as_f64(), second.as_f64()) {
+        (Some(first), Some(second)) => first.total_cmp(&second),
+        _ => first.as_str().cmp(&second.as_str()),
+    };
+    let order = order.then_with(|| one.id.cmp(&other.id));
+    if sort.is_descending { order.reverse() } else { order }
 }
 
 fn column(by: RunColumn) -> &'static str {

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::read::{columns, thinned, times, windows};
 use super::runs::{Entry, Registered, insert, sweep, write};
 use super::tape::LayoutQueue;
-use super::{HeldRows, Layout, LayoutStage, Tape, schema, transact};
+use super::{HeldRows, History, HistoryError, Layout, LayoutStage, READERS, Tape, schema, transact};
 
 const STAGES: usize = 9;
 const QUARTER: u64 = 250_000_000;
@@ -143,4 +143,64 @@ fn the_finest_rows_go_after_a_week_and_coarser_ones_tell_the_same() {
     let after = sums(&connection, QUARTER);
     assert_eq!(after, (900, before.1));
     assert_eq!(times(&connection, "run", 0, Vec::new()).unwrap().count(), tasks);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_nobody_waits_for_keeps_its_place_until_it_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = History::open(folder.path(), &tokio::runtime::Handle::current()).unwrap();
+    let (gate, opened) = tokio::sync::watch::channel(false);
+    for _ in 0..READERS {
+        let (opened, (begun, has_begun)) = (opened.clone(), tokio::sync::oneshot::channel());
+        let read = history.read(move |_| {
+            begun.send(()).unwrap();
+            while !*opened.borrow() {
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        tokio::select! {
+            biased;
+            _ = read => panic!("it is not over"),
+            begun = has_begun => begun.unwrap(),
+        }
+    }
+    assert_eq!(history.0.places.available_permits(), 0);
+    gate.send_replace(true);
+    history.read(|_| Ok(())).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_panics_costs_itself_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = History::open(folder.path(), &tokio::runtime::Handle::current()).unwrap();
+    let failed = history
+        .write(|transaction| -> Result<(), HistoryError> {
+            transaction.execute("CREATE TABLE half (done TEXT)", [])?;
+            panic!("a defect")
+        })
+        .await;
+    assert!(matches!(failed, Err(HistoryError::Defect)), "{failed:?}");
+    let count = "SELECT count(*) FROM sqlite_schema WHERE name = 'half'";
+    let half: i64 = history
+        .write(move |transaction| Ok(transaction.query_row(count, [], |row| row.get(0))?))
+        .await
+        .unwrap();
+    assert_eq!(half, 0);
+    history.close(Box::new(|_| ()), Duration::from_secs(60));
+    let late = history.write(|_| Ok(())).await;
+    assert!(matches!(late, Err(HistoryError::Closed)), "{late:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_hangs_holds_up_no_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = History::open(folder.path(), &tokio::runtime::Handle::current()).unwrap();
+    let (gate, hangs) = std::sync::mpsc::sync_channel::<()>(0);
+    history.hand_over(Box::new(move |_| assert!(hangs.recv().is_err()))).unwrap();
+    let (told, last) = std::sync::mpsc::sync_channel(1);
+    history.close(Box::new(move |_| told.send(()).unwrap()), Duration::from_millis(20));
+    assert!(last.try_recv().is_err());
+    drop(gate);
+    assert_eq!(last.recv_timeout(Duration::from_secs(60)), Ok(()));
 }

@@ -14,6 +14,7 @@ use super::wire::{
 };
 use super::{Runs, RunsError};
 use crate::history::modules::{self, Removed};
+use crate::history::transact;
 
 /// Always the newest version; nobody sets it.
 const LATEST: &str = "latest";
@@ -83,29 +84,27 @@ impl Runs {
     /// Removes a version that no alias names and no run needs that is not over. Its number is not given again.
     pub async fn delete_module(&self, name: &str, version: &str) -> Result<(), RunsError> {
         let number = self.module_version(name, version).await?.version;
-        let own = name.to_owned();
-        let removed =
-            self.history().write(move |transaction| modules::remove(transaction, &own, number)).await?;
-        match removed {
+        let (own, workshop) = (name.to_owned(), self.0.workshop.clone());
+        let removed = apart(self, move || {
+            let _registering = workshop.registering();
+            let removed = workshop.history.work_blocking(move |connection| {
+                transact(connection, |transaction| modules::remove(transaction, &own, number))
+            })?;
+            if let Removed::Yes { digest } = &removed {
+                workshop.forget(digest);
+                if let Err(error) = std::fs::remove_file(workshop.object(digest)) {
+                    tracing::warn!(%digest, %error, "the bytes of a removed module cannot be removed");
+                }
+            }
+            Ok(removed)
+        });
+        match removed.await? {
             Removed::NotThere => Err(RunsError::not_found("module", &format!("{name}@{version}"))),
             Removed::Aliased(alias) => Err(RunsError::Conflict(format!(
                 "the alias `{alias}` stands for this version; move or remove it first"
             ))),
             Removed::InUse(run) => Err(RunsError::Conflict(format!("the run {run} uses it and is not over"))),
-            Removed::Yes { digest } => {
-                let workshop = self.0.workshop.clone();
-                apart(self, move || {
-                    workshop.forget(&digest);
-                    // An upload of the same bytes may have come in between.
-                    let known =
-                        workshop.history.read_blocking(|connection| modules::has(connection, &digest))?;
-                    if !known && let Err(error) = std::fs::remove_file(workshop.object(&digest)) {
-                        tracing::warn!(%digest, %error, "the bytes of a removed module cannot be removed");
-                    }
-                    Ok(())
-                })
-                .await
-            }
+            Removed::Yes { .. } => Ok(()),
         }
     }
 
@@ -170,9 +169,13 @@ impl Runs {
     }
 }
 
-/// A store's error, as whoever asked may see it.
+/// A store's error, as whoever asked may see it. A key that is not there, or cannot be, is theirs.
 pub(super) fn storage(error: StoreError) -> RunsError {
-    RunsError::Storage(error.to_string(), error)
+    match &error {
+        StoreError::NotFound { key, .. } => RunsError::not_found("object", key),
+        StoreError::Refused { .. } | StoreError::TooLarge { .. } => RunsError::Refused(error.to_string()),
+        _ => RunsError::Storage(error.to_string(), error),
+    }
 }
 
 /// An alias is a name that is no number and not the one that moves by itself.

@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::sync::mpsc::TrySendError;
 
 use penstock_storage::StoreError;
 use penstock_types::fault::SpecFault;
@@ -54,7 +55,7 @@ pub enum RunsError {
     Storage(String, #[source] StoreError),
     /// What is kept cannot be read or written.
     #[error(transparent)]
-    History(#[from] HistoryError),
+    History(HistoryError),
     /// A file of the data directory cannot be read or written.
     #[error("a file of the data directory cannot be {what}: {}", .source.kind())]
     File {
@@ -94,24 +95,27 @@ pub enum OpenError {
     Thread(#[source] std::io::Error),
 }
 
-impl RunsError {
-    /// A word that stays the same, for programs.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Invalid(_) => "invalid-pipeline",
-            Self::NotFound { .. } => "not-found",
-            Self::Refused(_) => "refused",
-            Self::TooLarge { .. } => "too-large",
-            Self::Conflict(_) => "conflict",
-            Self::KeyReused => "key-reused",
-            Self::QueueFull { .. } => "queue-full",
-            Self::Busy(_) => "busy",
-            Self::Storage(..) => "storage",
-            Self::History(_) | Self::File { .. } => "history",
-            Self::Closed => "closed",
+impl From<HistoryError> for RunsError {
+    fn from(error: HistoryError) -> Self {
+        match error {
+            HistoryError::Closed => Self::Closed,
+            HistoryError::Behind => Self::Busy(error.to_string()),
+            other => Self::History(other),
         }
     }
+}
 
+/// The owner of all runs does not take a message.
+impl<T> From<TrySendError<T>> for RunsError {
+    fn from(error: TrySendError<T>) -> Self {
+        match error {
+            TrySendError::Full(_) => Self::Busy("the server is busy; try again".to_owned()),
+            TrySendError::Disconnected(_) => Self::Closed,
+        }
+    }
+}
+
+impl RunsError {
     pub(crate) fn not_found(what: &'static str, name: &str) -> Self {
         Self::NotFound {
             what,

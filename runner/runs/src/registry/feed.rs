@@ -161,12 +161,13 @@ impl Feed {
         self.newest.send_modify(|newest| newest.is_closed = true);
     }
 
-    /// A reader of lists and of these runs, from behind the event `since`. It gets `first` first.
+    /// A reader of lists and of these runs, from behind the event `since`. It gets `first` first, with the number of what was
+    /// seen before: a client that breaks off behind them has missed all that comes.
     pub(crate) fn reader(&self, runs: Vec<String>, since: Option<u64>, first: Vec<Event>) -> Events {
         let last = self.last();
-        let first = first.into_iter().map(|event| (last, Arc::new(event))).collect();
         // A number that was never given is from nowhere: as good as none.
         let seen = since.filter(|since| *since <= last).unwrap_or(last);
+        let first = first.into_iter().map(|event| (seen, Arc::new(event))).collect();
         Events { feed: self.clone(), newest: self.newest.subscribe(), runs, seen, first }
     }
 
@@ -241,8 +242,9 @@ impl Events {
         let mut gather = |run: &str, ring: &Ring| {
             let (lost, later) = ring.since(self.seen);
             if lost {
+                // Numbered as what was seen before: a client that breaks off behind it has missed all that comes.
                 let gap = Event::Gap(RunGap { run: run.to_owned() });
-                gaps.push((ring.lost.max(self.seen), Arc::new(gap)));
+                gaps.push((self.seen, Arc::new(gap)));
             }
             events.extend(later);
         };
@@ -264,8 +266,7 @@ impl Events {
         } else {
             last
         };
-        let seen = self.seen;
-        gaps.into_iter().map(|(number, gap)| (number.min(seen), gap)).chain(events).collect()
+        gaps.into_iter().chain(events).collect()
     }
 }
 
@@ -316,7 +317,8 @@ mod tests {
             feed.tell("r", log(number));
         }
         let first = slow.next().now_or_never().unwrap().unwrap();
-        assert_eq!(numbers(&first)[..2], [(1 + MAX_KEPT as u64, "gap"), (1, "log")]);
+        assert_eq!(numbers(&first)[..2], [(0, "gap"), (1, "log")]);
+        assert!(first.is_sorted_by_key(|(number, _)| *number));
         let mut seen = first.len();
         while let Some(Some(events)) = slow.next().now_or_never() {
             assert!(events.iter().all(|(_, event)| event.name() == "log"), "one gap is told once");
@@ -331,8 +333,20 @@ mod tests {
         feed.tell("r", log(1));
         let mut behind = feed.reader(vec!["r".to_owned()], Some(0), Vec::new());
         feed.forget("r");
-        assert_eq!(numbers(&behind.next().now_or_never().unwrap().unwrap()), [(1, "gap")]);
+        assert_eq!(numbers(&behind.next().now_or_never().unwrap().unwrap()), [(0, "gap")]);
         assert!(behind.next().now_or_never().is_none());
+    }
+
+    #[test]
+    fn what_comes_first_carries_no_number_of_what_comes_later() {
+        let feed = Feed::new();
+        (1..=3).for_each(|number| feed.tell("r", log(number)));
+        let mut reader = feed.reader(vec!["r".to_owned()], Some(1), vec![log(0)]);
+        let mut seen = numbers(&reader.next().now_or_never().unwrap().unwrap());
+        // One who breaks off here comes back from behind the first event.
+        assert_eq!(seen, [(1, "log")]);
+        seen.extend(numbers(&reader.next().now_or_never().unwrap().unwrap()));
+        assert_eq!(seen, [(1, "log"), (2, "log"), (3, "log")]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use penstock_types::text::{MAX_SHOWN_KEY, printable};
 use tokio::sync::oneshot;
 
 use super::admission::{self, Cost};
-use super::owner::Message;
+use super::owner::{Message, Part};
 use super::upload::apart;
 use super::wire::{DeadLetters, StageDeadLetters};
 use super::work::in_words;
@@ -22,12 +22,6 @@ use crate::{Letters, ReplayFault, ReplayReport, Runner, StageLetters, StageRepla
 
 /// How often a replay looks whether somebody still wants it.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// A part of the budget, given back when it is not needed any more.
-struct Part {
-    runs: Runs,
-    cost: Cost,
-}
 
 /// Asks what it guards to end when nobody waits for it any more.
 struct Waited(StopFlag);
@@ -108,7 +102,7 @@ impl Runs {
         let (reply, answer) = oneshot::channel();
         self.send(Message::Take { cost, reply })?;
         match answer.await {
-            Ok(true) => Ok(Part { runs: self.clone(), cost }),
+            Ok(Some(part)) => Ok(part),
             _ => {
                 let words =
                     admission::would_wait(cost, self.view().used, &self.0.budget, self.view().waiting.len());
@@ -116,13 +110,6 @@ impl Runs {
                 Err(RunsError::Busy(format!("there is no room for a replay now: {words}")))
             }
         }
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // With the owner gone there is nothing to give back to.
-        self.runs.0.messages.send(Message::GiveBack { cost: self.cost }).ok();
     }
 }
 
@@ -173,5 +160,30 @@ fn in_short(stage: &StageLetters) -> StageDeadLetters {
         stage: stage.id.to_string(),
         letters: stage.count,
         module: stage.modules.first().cloned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Future, poll_fn};
+    use std::task::Poll;
+
+    use super::*;
+    use crate::{RunsSettings, Stores};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_part_for_somebody_who_is_gone_is_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = RunsSettings::new(folder.path(), Stores::default());
+        let runs = Runs::open(&tokio::runtime::Handle::current(), settings).unwrap();
+        let mut view = runs.0.view.clone();
+        let cost = Cost { threads: 1, memory_mib: 0, instances: 0 };
+        {
+            let mut taking = std::pin::pin!(runs.take(cost));
+            let asked = poll_fn(|context| Poll::Ready(taking.as_mut().poll(context).is_pending())).await;
+            // Answered or not, nobody looks at the answer.
+            assert!(!asked || view.wait_for(|view| view.used == cost).await.is_ok());
+        }
+        view.wait_for(|view| view.used == Cost::default()).await.unwrap();
     }
 }

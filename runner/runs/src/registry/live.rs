@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use super::feed::{Event, Feed, RunLog};
 use super::wire::LogEntry;
-use crate::history::{Entry, History, HistoryError, MAX_ERRORS, MAX_LOGS, Registered, Tape};
+use crate::history::{Entry, History, HistoryError, MAX_ERRORS, MAX_LOGS, Registered, Tape, runs};
 use crate::run::Facts;
 
 /// How often what a run has done is written at least, in nanoseconds.
@@ -192,7 +192,8 @@ impl LiveRun {
         };
         self.hear();
         // How it ended is told when all of it is stored.
-        if state.is_some_and(|state| state == RunState::Draining) {
+        let is_draining = state.is_some_and(|state| state == RunState::Draining);
+        if is_draining {
             self.tell_state();
         }
         if let Some(row) = row {
@@ -201,7 +202,8 @@ impl LiveRun {
             let sample = self.sample(&row, stretch.state, samples, failed, stretch.expected, occupancy);
             self.feed.tell(self.id(), Event::Sample(sample));
         }
-        if is_due {
+        // Lists are looked up by what is written.
+        if is_due || is_draining {
             self.write_soon(stretch.t1.nanos());
         }
     }
@@ -326,6 +328,18 @@ impl LiveRun {
         written
     }
 
+    /// Writes how it ended and no more, on the writer's thread: the rest of it cannot be written.
+    pub(crate) fn write_end(&self, connection: &mut rusqlite::Connection) -> Result<(), HistoryError> {
+        let Some((summary, snapshot)) = self.ended.get() else { return Ok(()) };
+        let history = {
+            let said = self.said();
+            said.not_whole(said.broken.clone(), self.tape.lost())
+        };
+        crate::history::transact(connection, |transaction| {
+            runs::write_end(transaction, summary, snapshot.as_ref(), history.as_deref())
+        })
+    }
+
     /// Its threads have ended: everything is taken down.
     pub(crate) fn on_ended(
         &self,
@@ -363,7 +377,7 @@ impl LiveRun {
 
     /// What it looks like in a list now.
     pub(crate) fn summary(&self) -> RunSummary {
-        if let Some(summary) = self.last_summary().filter(|_| self.is_told.load(Ordering::Acquire)) {
+        if let Some(summary) = self.last_summary().filter(|_| self.is_over()) {
             return summary;
         }
         let run = &self.registered;
@@ -429,6 +443,11 @@ impl LiveRun {
         let summary = self.summary();
         self.feed.tell(self.id(), Event::State(summary.clone()));
         self.feed.tell_lists(summary);
+    }
+
+    /// Whether it is over for others: stored, or it cannot be.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_told.load(Ordering::Acquire)
     }
 
     /// From now on it is over for others.

@@ -26,7 +26,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 /// How long events of a run are kept after its end.
 const FEED_AFTER_END: Duration = Duration::from_secs(60);
 /// How long runs get to end when the server does.
-pub(crate) const SHUTDOWN: Duration = Duration::from_millis(2_700);
+const SHUTDOWN: Duration = Duration::from_millis(2_700);
+/// How long the history then gets at least, to be written to its end.
+const CLOSING: Duration = Duration::from_millis(250);
 /// Runs that are over and could not be stored, which are kept in memory at most.
 const MAX_UNSTORED: usize = 16;
 
@@ -39,11 +41,27 @@ pub(crate) enum Message {
     /// A run's threads have ended, and this one is about to. `stored` says whether all of it is stored.
     Ended { id: String, stored: bool },
     /// Somebody does work beside the runs and needs a part of the budget.
-    Take { cost: Cost, reply: oneshot::Sender<bool> },
+    Take { cost: Cost, reply: oneshot::Sender<Option<Part>> },
     /// The part is given back.
     GiveBack { cost: Cost },
     /// The server ends. The answer is who did not end in time.
     Shutdown { reply: oneshot::Sender<(usize, Vec<String>)> },
+}
+
+/// A part of the budget, given back when it is not needed any more.
+#[derive(Debug)]
+pub(crate) struct Part {
+    cost: Cost,
+    owner: SyncSender<Message>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if self.cost != Cost::default() {
+            // With the owner gone there is nothing to give back to.
+            self.owner.send(Message::GiveBack { cost: self.cost }).ok();
+        }
+    }
 }
 
 /// What everybody may see of the runs that are not over.
@@ -126,19 +144,24 @@ impl Owner {
 
     /// What its thread does, until it is told to shut down.
     pub(crate) fn own(mut self) {
+        let mut next_look = self.clock.now().after(LOOK);
         loop {
-            match self.messages.recv_timeout(LOOK) {
+            // By the clock and not by a silence: messages may come without a pause.
+            let left = Duration::from_nanos(next_look - self.clock.now());
+            match self.messages.recv_timeout(left) {
                 Ok(Message::Shutdown { reply }) => {
                     let ended = self.shut_down();
-                    self.history.close();
-                    self.feed.close();
                     // Nobody waits for it when the last handle was dropped.
                     reply.send(ended).ok();
                     return;
                 }
                 Ok(message) => self.on(message),
-                Err(RecvTimeoutError::Timeout) => self.look_around(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.clock.now() >= next_look {
+                self.look_around();
+                next_look = self.clock.now().after(LOOK);
             }
         }
     }
@@ -155,8 +178,11 @@ impl Owner {
             Message::Stop { id } => self.stop(&id),
             Message::Ended { id, stored } => self.on_ended(&id, stored),
             Message::Take { cost, reply } => {
-                if self.line.take(cost) && reply.send(true).is_err() {
-                    self.line.give_back(cost);
+                let part = self.line.take(cost).then(|| Part { cost, owner: self.to_self.clone() });
+                // Whoever asked may have gone. It is given back here: no message of the owner to itself, which could wait
+                // for the owner.
+                if let Err(Some(mut part)) = reply.send(part) {
+                    self.line.give_back(std::mem::take(&mut part.cost));
                 }
                 self.show();
             }
@@ -235,13 +261,33 @@ impl Owner {
         if stored {
             self.fading.push_back((self.clock.now().after(FEED_AFTER_END), run.id().to_owned()));
         } else {
+            // Perhaps that much can be stored.
+            self.write_end(run.clone());
             self.unstored.push_back(run.clone());
-            if self.unstored.len() > MAX_UNSTORED {
-                self.unstored.pop_front();
+            if self.unstored.len() > MAX_UNSTORED
+                && let Some(oldest) = self.unstored.pop_front()
+            {
+                tracing::error!(
+                    run = oldest.id(),
+                    "what a run did is lost: it cannot be stored, as too many others"
+                );
             }
         }
         self.show();
         run.tell_end();
+    }
+
+    /// Has the writer store how a run ended and no more.
+    fn write_end(&self, run: Arc<LiveRun>) {
+        let id = run.id().to_owned();
+        let handed_over = self.history.hand_over(Box::new(move |connection| {
+            if let Err(error) = run.write_end(connection) {
+                tracing::error!(run = run.id(), %error, "how a run ended cannot be stored");
+            }
+        }));
+        if let Err(error) = handed_over {
+            tracing::error!(run = id, %error, "how a run ended cannot be stored");
+        }
     }
 
     fn store(&self, run: &Arc<LiveRun>) -> bool {
@@ -295,15 +341,15 @@ impl Owner {
         self.view.send_replace(Arc::new(view));
     }
 
-    /// Ends everything; those that do not end in time are told.
-    fn shut_down(&mut self) -> (usize, Vec<String>) {
-        let mut stopped = 0;
-        while let Some(waiting) = self.line.leave(|_| true) {
-            self.end(waiting.run, RunState::Stopped, None);
-            stopped += 1;
-        }
-        self.alive.values().for_each(|alive| alive.run.stop());
+    /// Ends everything, the history too; those that do not end in time are told.
+    fn shut_down(mut self) -> (usize, Vec<String>) {
         let until = self.clock.now().after(SHUTDOWN);
+        self.alive.values().for_each(|alive| alive.run.stop());
+        let mut never_began = Vec::new();
+        while let Some(waiting) = self.line.leave(|_| true) {
+            never_began.push(waiting.run);
+        }
+        let mut stopped = 0;
         while !self.alive.is_empty() {
             let left = Duration::from_nanos(until - self.clock.now());
             match self.messages.recv_timeout(left) {
@@ -311,15 +357,40 @@ impl Owner {
                     stopped += 1;
                     self.on_ended(&id, stored);
                 }
-                Ok(Message::Join { run, .. }) => self.end(run, RunState::Stopped, None),
+                Ok(Message::Join { run, .. }) => never_began.push(run),
                 Ok(_) => {}
                 Err(_) => break,
             }
         }
-        let unfinished = self.alive.keys().cloned().collect();
+        let mut unfinished: Vec<String> = self.alive.keys().cloned().collect();
         // Their threads hang in the system and cannot be joined; the process is about to end.
         self.alive.clear();
         self.show();
+        let Self { messages, history, clock, feed, .. } = self;
+        let (told, ended) = std::sync::mpsc::sync_channel(1);
+        // The writer's last work. It alone lets runs join, so that none can come behind these.
+        let last = Box::new(move |connection: &mut rusqlite::Connection| {
+            never_began.extend(messages.try_iter().filter_map(|message| match message {
+                Message::Join { run, .. } => Some(run),
+                _ => None,
+            }));
+            let (mut stored, mut lost) = (0, Vec::new());
+            for run in never_began {
+                run.on_ended(None, RunState::Stopped, None, None);
+                let is_stored = run.write(connection).is_ok();
+                run.reveal_end();
+                run.tell_end();
+                if is_stored { stored += 1 } else { lost.push(run.id().to_owned()) }
+            }
+            // Nobody waits for it when it took too long.
+            told.send((stored, lost)).ok();
+        });
+        history.close(last, Duration::from_nanos(until - clock.now()).max(CLOSING));
+        feed.close();
+        if let Ok((stored, lost)) = ended.try_recv() {
+            stopped += stored;
+            unfinished.extend(lost);
+        }
         (stopped, unfinished)
     }
 }

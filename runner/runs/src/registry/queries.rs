@@ -38,6 +38,7 @@ impl Runs {
     /// Runs, a page at a time. A page stays where it is while runs are added before it.
     pub async fn list(&self, query: RunQuery) -> Result<Page<RunSummary>, RunsError> {
         let sort = query.sort;
+        let states = query.states.clone();
         let filter = RunFilter {
             states: query.states,
             name: query.name,
@@ -57,6 +58,9 @@ impl Runs {
                 *item = live.summary();
             }
         }
+        // What is alive may have changed since it was written, and a page holds what it says it does.
+        items.retain(|item| states.is_empty() || states.contains(&item.state));
+        items.sort_by(|one, other| runs::compare(one, other, sort));
         Ok(Page { items, next })
     }
 
@@ -205,7 +209,7 @@ impl Runs {
         let mut first = Vec::new();
         for id in watched {
             let summary = self.detail(id).await?.summary;
-            if summary.state.is_over() && self.live(id).is_none() {
+            if summary.state.is_over() {
                 first.push(Event::End(summary));
             }
         }
@@ -219,8 +223,7 @@ impl Runs {
         // What is alive changes faster than it is written down.
         let alive = [RunState::Queued, RunState::Running, RunState::Draining];
         runs.extend(alive.map(|state| (state, 0)));
-        let live: Vec<&Arc<LiveRun>> =
-            view.runs.values().filter(|live| !live.summary().state.is_over()).collect();
+        let live: Vec<&Arc<LiveRun>> = view.runs.values().filter(|live| !live.is_over()).collect();
         for live in &live {
             *runs.entry(live.summary().state).or_default() += 1;
         }

@@ -30,8 +30,6 @@ const MAX_KEY: usize = 255;
 const MAX_SECONDS: f64 = 366.0 * 86_400.0;
 /// How long `stop` waits for a run's end.
 const STOP: Duration = Duration::from_secs(3);
-/// How often it looks.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// A document that can run.
 struct Checked {
@@ -86,7 +84,7 @@ impl Runs {
             ));
         }
         let repeat = idempotency_key.map(|key| repeat(key, &document, for_s)).transpose()?;
-        let _turn = match &repeat {
+        let turn = match &repeat {
             Some(_) => Some(self.0.keyed.acquire().await.map_err(|_| RunsError::Closed)?),
             None => None,
         };
@@ -97,14 +95,18 @@ impl Runs {
             }
         }
         let checked = self.check(document).await?;
-        self.register(checked, for_s, repeat, None).await
+        let (known, live) = self.register(checked, for_s, repeat, None).await?;
+        // Whoever sends the same again finds it from now on.
+        drop(turn);
+        self.submitted(known, &live).await
     }
 
     /// Registers a run of the same document again, whose modules are looked up anew.
     pub async fn clone_run(&self, id: &str) -> Result<RunDetail, RunsError> {
         let StoredDocument { document, for_s, .. } = self.stored_document(id).await?;
         let checked = self.check(document.to_string().into()).await?;
-        Ok(self.register(checked, for_s, None, Some(id.to_owned())).await?.run)
+        let (known, live) = self.register(checked, for_s, None, Some(id.to_owned())).await?;
+        Ok(self.submitted(known, &live).await?.run)
     }
 
     /// Ends a run where it is, or before it starts, and waits until it is over, but not longer than 3 s.
@@ -113,14 +115,11 @@ impl Runs {
             return self.detail(id).await;
         }
         self.send(Message::Stop { id: id.to_owned() })?;
-        let wait = async {
-            // The view changes with every run that comes or goes.
-            while self.live(id).is_some_and(|run| !run.summary().state.is_over()) {
-                tokio::time::sleep(LOOK).await;
-            }
-        };
+        let mut view = self.0.view.clone();
+        // The view changes with every run that comes or goes.
+        let over = view.wait_for(|view| view.runs.get(id).is_none_or(|run| run.is_over()));
         // What it is then is told, whether it is over or not.
-        tokio::time::timeout(STOP, wait).await.ok();
+        tokio::time::timeout(STOP, over).await.ok();
         self.detail(id).await
     }
 
@@ -145,13 +144,14 @@ impl Runs {
         Ok(())
     }
 
+    /// Writes a run down and hands it to the owner, unless the key stands for one already.
     async fn register(
         &self,
         checked: Checked,
         for_s: Option<f64>,
         repeat: Option<Repeat>,
         cloned_from: Option<String>,
-    ) -> Result<Submitted, RunsError> {
+    ) -> Result<(Known, Arc<LiveRun>), RunsError> {
         let most = self.0.bounds.queued.get() as usize;
         let place = self.0.places.clone().try_acquire_owned().map_err(|_| RunsError::QueueFull { most })?;
         let registered = Registered {
@@ -183,15 +183,22 @@ impl Runs {
             let known = transact(connection, |transaction| {
                 runs::insert(transaction, &own.registered, repeat.as_ref())
             })?;
-            if known == Known::No && messages.try_send(join).is_err() {
+            if known == Known::No
+                && let Err(error) = messages.try_send(join)
+            {
                 transact(connection, |transaction| runs::remove(transaction, own.id()))?;
-                return Err(HistoryError::Behind);
+                return Ok(Err(RunsError::from(error)));
             }
-            Ok(known)
+            Ok(Ok(known))
         });
-        match self.known(known.await?).await? {
+        Ok((known.await??, live))
+    }
+
+    /// What became of a registration.
+    async fn submitted(&self, known: Known, live: &Arc<LiveRun>) -> Result<Submitted, RunsError> {
+        match self.known(known).await? {
             Some(known) => Ok(known),
-            None => Ok(Submitted { run: self.detail_of(&live).await, is_new: true }),
+            None => Ok(Submitted { run: self.detail_of(live).await, is_new: true }),
         }
     }
 
@@ -207,7 +214,7 @@ impl Runs {
     /// A run that was registered just now: once the owner has seen it, so that it is told what it waits for.
     async fn detail_of(&self, live: &Arc<LiveRun>) -> RunDetail {
         let mut view = self.0.view.clone();
-        let seen = view.wait_for(|view| view.runs.contains_key(live.id()) || live.summary().state.is_over());
+        let seen = view.wait_for(|view| view.runs.contains_key(live.id()) || live.is_over());
         let waiting = match tokio::time::timeout(STOP, seen).await {
             Ok(Ok(view)) => view.waiting.get(live.id()).cloned(),
             // The server ends.

@@ -1,7 +1,7 @@
 //! Modules on their way in: written to a draft as they come, and registered when they are whole and good.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use penstock_wasm::{Module, ModuleReport};
 use sha2::{Digest, Sha256};
@@ -13,7 +13,7 @@ use super::wire::ModuleUpload;
 use super::work::in_words;
 use super::workshop::{Workshop, sync_folder};
 use super::{Runs, RunsError};
-use crate::history::{modules, transact};
+use crate::history::{HistoryError, modules, transact};
 
 /// A module that is being uploaded. Dropped before it is finished, nothing of it is left.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Runs {
         let workshop = &self.0.workshop;
         let path = workshop.draft();
         let whole = Whole(path.clone());
-        let file = File::create_new(&path).await.map_err(|source| file_error(path, source))?;
+        let file = File::create_new(&path).await.map_err(|source| unwritten(path, source))?;
         let limit = workshop.gate.module_bytes;
         Ok(Draft { runs: self.clone(), path: whole, file, digest: Sha256::new(), size: 0, limit })
     }
@@ -61,18 +61,19 @@ impl Draft {
             return Err(RunsError::TooLarge { limit_bytes: self.limit });
         }
         self.digest.update(piece);
-        self.file.write_all(piece).await.map_err(|source| file_error(self.path.0.clone(), source))
+        self.file.write_all(piece).await.map_err(|source| unwritten(self.path.0.clone(), source))
     }
 
     /// Looks at what was written, and keeps nothing.
     pub async fn inspect(self) -> Result<ModuleReport, RunsError> {
         let runs = self.runs.clone();
-        let _place = runs.0.uploads.acquire().await.map_err(|_| RunsError::Closed)?;
         let (path, _) = self.close().await?;
+        let place = runs.0.uploads.clone().acquire_owned().await.map_err(|_| RunsError::Closed)?;
         let sandbox = runs.0.workshop.sandbox.clone();
         apart(&runs, move || {
-            let bytes = std::fs::read(&path.0).map_err(|source| file_error(path.0.clone(), source))?;
-            sandbox.inspect(&bytes).map_err(|error| RunsError::Refused(error.to_string()))
+            let _place = place;
+            let bytes = read(&path.0)?;
+            sandbox.inspect(&bytes).map_err(|error| RunsError::Refused(in_words(&error)))
         })
         .await
     }
@@ -85,12 +86,13 @@ impl Draft {
         }
         let (runs, alias) = (self.runs.clone(), alias.map(str::to_owned));
         let (draft, digest) = self.close().await?;
-        // One after the other: the same bytes, sent many times at once, are compiled for the first of them only.
+        // So few at a time that the same bytes, sent many times at once, are compiled for the first of them only.
         let place = runs.0.uploads.clone().acquire_owned().await.map_err(|_| RunsError::Closed)?;
         let workshop = runs.0.workshop.clone();
         let uploaded = apart(&runs, move || {
             let _place = place;
             let report = check(&workshop, &draft, &digest)?;
+            let _registering = workshop.registering();
             keep(&workshop, draft, &digest)?;
             let registered = workshop
                 .history
@@ -103,7 +105,8 @@ impl Draft {
                     })
                 })
                 .map_err(RunsError::from)?;
-            registered.ok_or(RunsError::Closed)
+            let lost = || HistoryError::Damaged("the version that was just written is not there".to_owned());
+            registered.ok_or_else(lost).map_err(RunsError::from)
         });
         uploaded.await
     }
@@ -116,7 +119,7 @@ impl Draft {
             file.flush().await?;
             file.sync_all().await
         };
-        synced.await.map_err(|source| file_error(path.0.clone(), source))?;
+        synced.await.map_err(|source| unwritten(path.0.clone(), source))?;
         let digest = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         Ok((path, format!("sha256:{digest}")))
     }
@@ -129,7 +132,7 @@ fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleRepor
     if let Some(known) = known {
         return Ok(known.report);
     }
-    let bytes = std::fs::read(&draft.0).map_err(|source| file_error(draft.0.clone(), source))?;
+    let bytes = read(&draft.0)?;
     let refused = |error: &dyn std::error::Error| RunsError::Refused(in_words(error));
     let report = ModuleReport::read(&bytes, &workshop.gate).map_err(|error| refused(&error))?;
     let name = &report.manifest.name;
@@ -152,7 +155,7 @@ fn keep(workshop: &Workshop, draft: Whole, digest: &str) -> Result<(), RunsError
     }
     let moved = std::fs::rename(&draft.0, &object);
     let synced = moved.and_then(|()| object.parent().map_or(Ok(()), sync_folder));
-    synced.map_err(|source| file_error(object, source))
+    synced.map_err(|source| unwritten(object, source))
 }
 
 /// Does work that takes long, or waits for a disk, apart from the I/O threads. It is done even if nobody waits for it any
@@ -170,6 +173,10 @@ pub(super) async fn apart<T: Send + 'static>(
     }
 }
 
-pub(super) fn file_error(path: PathBuf, source: io::Error) -> RunsError {
+fn read(path: &Path) -> Result<Vec<u8>, RunsError> {
+    std::fs::read(path).map_err(|source| RunsError::File { what: "read", path: path.to_owned(), source })
+}
+
+fn unwritten(path: PathBuf, source: io::Error) -> RunsError {
     RunsError::File { what: "written", path, source }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use penstock_types::config::GateBounds;
 use penstock_wasm::{Module, ModuleError, Sandbox};
@@ -32,6 +32,8 @@ pub(crate) struct Workshop {
     pub(crate) data_dir: PathBuf,
     /// Used last at the end.
     loaded: Mutex<VecDeque<Module>>,
+    /// Held while bytes and the row of a module come or go, so that there is never one without the other.
+    registering: Mutex<()>,
 }
 
 /// Why a module of the registry cannot be loaded.
@@ -64,7 +66,16 @@ impl Workshop {
         for folder in [DRAFTS, OBJECTS, RUNS].map(|folder| data_dir.join(folder)) {
             at(&folder, fs::create_dir_all(&folder))?;
         }
-        let workshop = Self { runtime, stores, history, sandbox, gate, data_dir, loaded: Mutex::default() };
+        let workshop = Self {
+            runtime,
+            stores,
+            history,
+            sandbox,
+            gate,
+            data_dir,
+            loaded: Mutex::default(),
+            registering: Mutex::default(),
+        };
         workshop.sweep_objects();
         Ok(workshop)
     }
@@ -79,6 +90,11 @@ impl Workshop {
 
     pub(crate) fn run_folder(&self, run: &str) -> PathBuf {
         self.data_dir.join(RUNS).join(run)
+    }
+
+    /// To be held, on a thread that may wait, while bytes and the row of a module come or go.
+    pub(crate) fn registering(&self) -> MutexGuard<'_, ()> {
+        self.registering.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The module of this digest: one that is loaded, or else from its bytes. Takes up to seconds.

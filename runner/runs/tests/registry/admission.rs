@@ -1,10 +1,10 @@
 //! Who runs, who waits, and who is told that it never can.
 
-use penstock_runner::{RunsError, Submission};
+use penstock_runner::{RunQuery, RunsError, Submission};
 use penstock_types::run::RunState;
 use serde_json::{Value, json};
 
-use crate::support::{end_of, open, refusal, stores, submission, submit, until};
+use crate::support::{Kind, end_of, open, refusal, stores, submission, submit, until};
 
 fn endless(name: &str, threads: u32) -> Value {
     json!({
@@ -83,7 +83,47 @@ async fn only_so_many_may_wait() {
     }
     let ended = runs.shutdown().await;
     assert_eq!((ended.stopped, ended.unfinished), (5, Vec::new()));
-    assert_eq!(runs.submit(submission(&endless("x", 1))).await.unwrap_err().kind(), "history");
+    assert_eq!(runs.submit(submission(&endless("x", 1))).await.unwrap_err().kind(), "closed");
+    drop(runs);
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let kept = runs.list(RunQuery::default()).await.unwrap().items;
+    assert_eq!(kept.iter().map(|run| run.state).collect::<Vec<_>>(), [RunState::Stopped; 5]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_while_the_server_ends_ends_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let document = json!({ "threads": 4, "source": { "range": { "count": 1 } } });
+    for _ in 0..5 {
+        let runs = open(&folder.path().join("data"), stores(folder.path()));
+        let mut submitting = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let (runs, submission) = (runs.clone(), submission(&document));
+            submitting.spawn(async move {
+                let mut acknowledged = Vec::new();
+                loop {
+                    match runs.submit(submission.clone()).await {
+                        Ok(submitted) => acknowledged.push(submitted.run.summary.id),
+                        Err(RunsError::QueueFull { .. } | RunsError::Busy(_)) => {
+                            tokio::task::yield_now().await;
+                        }
+                        Err(RunsError::Closed) => return acknowledged,
+                        Err(other) => panic!("{other:?}"),
+                    }
+                }
+            });
+        }
+        while runs.list(RunQuery::default()).await.unwrap().items.len() < 4 {}
+        let ended = runs.shutdown().await;
+        let acknowledged = submitting.join_all().await.concat();
+        drop(runs);
+        let runs = open(&folder.path().join("data"), stores(folder.path()));
+        for id in acknowledged.iter().filter(|id| !ended.unfinished.contains(id)) {
+            let state = runs.detail(id).await.unwrap().summary.state;
+            assert!(matches!(state, RunState::Completed | RunState::Stopped), "{id}: {state:?}");
+        }
+        runs.shutdown().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use penstock_types::run::{FailureClass, RunState};
 use penstock_types::series::Metric;
 use serde_json::json;
 
-use crate::support::{end_of, open, stores, submission, submit};
+use crate::support::{Kind, PATIENCE, end_of, open, stores, submission, submit, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn series_windows_errors_and_times_add_up_to_the_runs_own_snapshot() {
@@ -151,6 +151,38 @@ async fn pages_of_runs_hold_still_while_others_come() {
     assert_eq!(runs.list(named).await.unwrap().items, [], "what is asked for is no pattern");
     let wrong = RunQuery { cursor: Some("x".to_owned()), ..RunQuery::default() };
     assert_eq!(runs.list(wrong).await.unwrap_err().kind(), "refused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_what_is_alive_holds_what_was_asked_for_in_its_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let document = |ms: u32| {
+        json!({
+            "threads": 1, "source": { "range": { "count": 1_000_000 } }, "stages": [{ "sleep": { "mean_ms": ms } }]
+        })
+    };
+    let slow = submit(&runs, &document(50)).await.summary.id;
+    until(&runs, &slow, |run| run.summary.samples > Some(0)).await;
+    let fast = submit(&runs, &document(1)).await.summary.id;
+    // What was written of them by now has another order.
+    until(&runs, &fast, |run| run.summary.samples > Some(500)).await;
+    let listed = async |states: Vec<RunState>| {
+        let sort = RunSort::parse("-samples").unwrap();
+        runs.list(RunQuery { sort, states, ..RunQuery::default() }).await.unwrap().items
+    };
+    assert_eq!(listed(vec![RunState::Queued]).await, []);
+    for _ in 0..20 {
+        let samples: Vec<_> = listed(Vec::new()).await.into_iter().map(|run| run.samples).collect();
+        assert!(samples.len() == 2 && samples[0] >= samples[1], "{samples:?}");
+    }
+    let alive = async {
+        while listed(vec![RunState::Running]).await.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, alive).await.expect("a state is written when it changes");
+    runs.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

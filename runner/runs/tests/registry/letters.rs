@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::support::{end_of, guest, open, stores, submit, upload};
+use crate::support::{Kind, end_of, guest, open, stores, submit, upload};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_kept_and_mended_by_a_better_module() {

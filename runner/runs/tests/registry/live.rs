@@ -6,7 +6,7 @@ use penstock_runner::{Event, LogQuery, SeriesQuery, parse_event_id};
 use penstock_types::run::RunState;
 use serde_json::json;
 
-use crate::support::{PATIENCE, end_of, guest, open, stores, submit, upload};
+use crate::support::{Kind, PATIENCE, end_of, guest, open, stores, submit, upload};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_followed_from_its_start_to_its_end() {

@@ -6,7 +6,7 @@ use penstock_runner::{ModuleQuery, TryRequest};
 use penstock_types::run::RunState;
 use serde_json::{Value, json};
 
-use crate::support::{end_of, guest, open, stores, submit, until, upload};
+use crate::support::{Kind, end_of, guest, open, stores, submit, until, upload};
 
 fn files(folder: &std::path::Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
@@ -35,6 +35,33 @@ async fn the_same_bytes_a_hundred_times_at_once_are_one_module() {
     assert_eq!(files(&data.join("modules/drafts")), [""; 0]);
     let listed = runs.modules(ModuleQuery::default()).await.unwrap();
     assert_eq!((listed.items.len(), listed.items[0].versions), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_module_that_is_deleted_while_it_is_uploaded_is_whole_or_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let runs = open(&data, stores(folder.path()));
+    let bytes = guest("guest-misbehaving");
+    upload(&runs, &bytes).await;
+    for _ in 0..40 {
+        let (other, own) = (runs.clone(), bytes.clone());
+        let uploading = tokio::spawn(async move { upload(&other, &own).await });
+        match runs.delete_module("misbehaving", "latest").await {
+            Ok(()) => {}
+            Err(error) => assert_eq!(error.kind(), "not-found"),
+        }
+        uploading.await.unwrap();
+        match runs.module_version("misbehaving", "latest").await {
+            Ok(version) => {
+                let file = runs.module_file("misbehaving", "latest").await.unwrap().file;
+                assert_eq!(file.metadata().unwrap().len(), version.report.size_bytes);
+            }
+            Err(error) => {
+                assert_eq!((error.kind(), files(&data.join("modules/sha256")).len()), ("not-found", 0));
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,8 +179,8 @@ async fn a_module_is_tried_on_samples_of_a_request_and_of_a_store() {
         (json!({ "samples": [] }), "refused"),
         (json!({ "samples": [{ "key": "a" }], "params": { "how": 3 } }), "invalid-pipeline"),
         (json!({ "samples": [{ "key": "a" }], "deadline_ms": 60_000 }), "refused"),
-        (json!({ "from": { "store": "in", "keys": ["missing"] } }), "storage"),
-        (json!({ "from": { "store": "in", "keys": ["../data/penstock.sqlite"] } }), "storage"),
+        (json!({ "from": { "store": "in", "keys": ["missing"] } }), "not-found"),
+        (json!({ "from": { "store": "in", "keys": ["../data/penstock.sqlite"] } }), "refused"),
         (json!({ "from": { "store": "other", "keys": ["a"] } }), "not-found"),
     ];
     for (wrong, kind) in refused {

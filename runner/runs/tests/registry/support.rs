@@ -23,6 +23,29 @@ pub(crate) fn guest(name: &str) -> Vec<u8> {
         .unwrap_or_else(|error| panic!("{}: {error}; run `make guests` first", path.display()))
 }
 
+/// A word for each thing that can be wrong.
+pub(crate) trait Kind {
+    fn kind(&self) -> &'static str;
+}
+
+impl Kind for RunsError {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) => "invalid-pipeline",
+            Self::NotFound { .. } => "not-found",
+            Self::Refused(_) => "refused",
+            Self::TooLarge { .. } => "too-large",
+            Self::Conflict(_) => "conflict",
+            Self::KeyReused => "key-reused",
+            Self::QueueFull { .. } => "queue-full",
+            Self::Busy(_) => "busy",
+            Self::Storage(..) => "storage",
+            Self::History(_) | Self::File { .. } => "history",
+            Self::Closed => "closed",
+        }
+    }
+}
+
 /// Four threads and 4 GiB for all runs.
 pub(crate) fn open(data_dir: &Path, stores: Stores) -> Runs {
     try_open(data_dir, stores).unwrap()

@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use penstock_runner::SeriesQuery;
+use penstock_runner::{Event, RunQuery, SeriesQuery};
 use penstock_types::run::RunState;
 use rusqlite::Connection;
 use serde_json::json;
 
-use crate::support::{end_of, open, stores, submission, submit, try_open};
+use crate::support::{Kind, PATIENCE, end_of, open, stores, submission, submit, try_open, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_that_will_not_do_is_told_in_words() {
@@ -62,4 +62,70 @@ async fn a_run_whose_history_cannot_be_written_goes_on_and_says_so() {
         .unwrap();
     assert_eq!(runs.submit(submission(&document)).await.unwrap_err().kind(), "history");
     assert_eq!(runs.use_now().runs_alive, 0);
+}
+
+/// Lets every write of rows fail from now on, or no more.
+fn break_rows(data: &std::path::Path, is_broken: bool) {
+    let (from, to) = if is_broken { ("chunks", "hidden") } else { ("hidden", "chunks") };
+    let rename = format!("ALTER TABLE {from} RENAME TO {to}");
+    Connection::open(data.join("penstock.sqlite")).unwrap().execute_batch(&rename).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_stored_is_tried_again_although_there_is_always_something_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let runs = open(&data, stores(folder.path()));
+    let document = json!({ "threads": 1, "source": { "range": { "count": 1 } } });
+    let id = submit(&runs, &document).await.summary.id;
+    end_of(&runs, &id).await;
+    break_rows(&data, true);
+    let id = submit(&runs, &document).await.summary.id;
+    assert!(end_of(&runs, &id).await.history.is_some());
+    break_rows(&data, false);
+    let busy = async {
+        loop {
+            let other = submit(&runs, &document).await.summary.id;
+            end_of(&runs, &other).await;
+        }
+    };
+    tokio::select! {
+        never = busy => never,
+        stored = until(&runs, &id, |run| run.history.is_none()) => {
+            assert_eq!(stored.summary.state, RunState::Completed);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_that_can_neither_be_stored_nor_held_back_still_tell_how_they_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let runs = open(&data, stores(folder.path()));
+    let document = json!({ "threads": 1, "source": { "range": { "count": 1 } } });
+    break_rows(&data, true);
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        let id = submit(&runs, &document).await.summary.id;
+        end_of(&runs, &id).await;
+        ids.push(id);
+    }
+    for id in &ids {
+        let run = until(&runs, id, |run| run.summary.state.is_over() && run.history.is_some()).await;
+        assert_eq!(run.summary.state, RunState::Completed);
+        assert!(run.history.unwrap().contains("cannot be written"), "{id}");
+        // Who opens its page learns that nothing comes any more.
+        let mut events = runs.events(std::slice::from_ref(id), None).await.unwrap();
+        let first = tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap();
+        assert!(matches!(&*first[0].1, Event::End(summary) if summary.state == RunState::Completed));
+    }
+    let query = RunQuery { states: vec![RunState::Completed], ..RunQuery::default() };
+    let all = async {
+        while runs.list(query.clone()).await.unwrap().items.len() < 20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, all).await.expect("how each ended is stored");
+    break_rows(&data, false);
+    runs.shutdown().await;
 }
