@@ -3,11 +3,13 @@
 mod call;
 mod files;
 mod programs;
+mod random;
 mod served;
 mod shown;
 
 pub use call::{Call, Finished};
 pub use files::{Folder, lines, photos};
 pub use programs::{make_data, module, penstock, repository, target, trouble, workspace_metadata};
+pub use random::RandomPipeline;
 pub use served::{Answer, Served, Serving};
 pub use shown::{shown, without_figures};

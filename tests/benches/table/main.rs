@@ -6,6 +6,7 @@
 
 mod engine;
 mod photos;
+mod predict;
 mod s3;
 mod sandbox;
 mod serve;
@@ -36,7 +37,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 14] = [
+    let rows: [(&str, Measure); 16] = [
         ("engine", engine::cost_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
         ("end", engine::last_item_to_end),
@@ -46,6 +47,8 @@ fn main() -> ExitCode {
         ("cold-start", sandbox::cold_start),
         ("photos", photos::rate_against_native_loop),
         ("memory", photos::peak_memory),
+        ("predict-median", predict::median_error),
+        ("predict-p95", predict::p95_error),
         ("s3-16", s3::rate_with_16_in_flight),
         ("s3-32", s3::rate_with_32_in_flight),
         ("serve-run", serve::reference_run),
