@@ -118,6 +118,10 @@ bench: guests ## Measure what the design promises, as ratios in one run, and pri
 	cargo bench --locked $(ALL) --bench call
 	cargo bench --locked $(ALL) --bench table
 
+.PHONY: seeds
+seeds: ## Run seed 002's eight experiments and print them beside what SPDL measured
+	cargo bench --locked $(ALL) --profile dev --bench seeds
+
 .PHONY: api
 api: ## Write the API's description and the types that the pages have of it
 	PENSTOCK_WRITE_OPENAPI=1 cargo test --locked $(ALL) --lib -- the_description_of_the_api

@@ -1,0 +1,71 @@
+//! What queues of sleeping stages show when nothing but the stages takes time.
+
+use super::experiment::{Figures, Run};
+use super::oracle::Scenario;
+
+/// What every queue of seed 002 has room for, but the sink's.
+const ROOM: f64 = 2.0;
+
+/// A stage of a run with the time it took there.
+#[derive(Clone, Copy, Debug)]
+struct Timed {
+    task_ms: f64,
+    concurrency: f64,
+    /// Items that it makes for each one of the sink.
+    items: f64,
+}
+
+/// The figures of all queues, first to last, by the times that the run's own tasks and its consumer took.
+pub(crate) fn queues(scenario: &Scenario, run: &Run) -> Vec<Figures> {
+    let batch = scenario.stages.last().and_then(|stage| stage.then_aggregate).map(f64::from);
+    let timed: Vec<Timed> = (1..)
+        .zip(&scenario.stages)
+        .map(|(place, stage)| Timed {
+            task_ms: run.task_ms(place),
+            concurrency: f64::from(stage.concurrency),
+            items: batch.unwrap_or(1.0),
+        })
+        .collect();
+    let step_ms = run.step_ms();
+    let needs = |stage: &Timed| stage.task_ms * stage.items / stage.concurrency;
+    let cycle_ms = timed.iter().map(needs).fold(step_ms, f64::max);
+    // Where the limit is: the place of the queue from which on everything starves, or beyond the last one.
+    let limit = timed.iter().position(|stage| needs(stage) >= cycle_ms).map_or(usize::MAX, |place| place + 1);
+
+    let items = timed[0].items;
+    let mut queues = vec![figures(items / cycle_ms, cycle_ms / items, 0.0, 1.0)];
+    for (place, stage) in (1..).zip(&timed) {
+        let own_ms = cycle_ms / stage.items;
+        let reader_ms = timed.get(place).map_or(0.0, |reader| reader.task_ms / reader.concurrency);
+        queues.push(if limit <= place {
+            figures(1.0 / own_ms, 0.0, own_ms - reader_ms, 0.0)
+        } else {
+            figures(1.0 / own_ms, stage.concurrency * own_ms - stage.task_ms, 0.0, 1.0)
+        });
+    }
+    let last = timed[timed.len() - 1];
+    if let Some(batch) = batch {
+        let mut behind = figures(1.0 / cycle_ms, 0.0, cycle_ms, 0.0);
+        if limit > timed.len() {
+            // While a batch waits for room, so many items of the next one become ready: the queue's, and one in hand.
+            let ready = ROOM + 1.0;
+            let missing_ms = (batch - ready) * last.task_ms;
+            behind = figures(1.0 / cycle_ms, cycle_ms - missing_ms, 0.0, 1.0);
+            let before = &mut queues[timed.len()];
+            before.get_ms = missing_ms / batch;
+            before.readiness = 1.0 - (missing_ms + last.task_ms) / cycle_ms;
+        }
+        queues.push(behind);
+    }
+    queues.push(if limit == usize::MAX {
+        figures(1.0 / cycle_ms, cycle_ms, 0.0, 1.0)
+    } else {
+        figures(1.0 / cycle_ms, 0.0, cycle_ms - step_ms, 0.0)
+    });
+    queues
+}
+
+/// Figures of `per_ms` items in a millisecond.
+fn figures(per_ms: f64, put_ms: f64, get_ms: f64, readiness: f64) -> Figures {
+    Figures { qps: per_ms * 1e3, put_ms, get_ms, readiness }
+}

@@ -1,0 +1,169 @@
+//! What SPDL measured in the eight runs of seed 002, and how near to it a run has to be.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use penstock_tests::repository;
+use serde::Deserialize;
+
+use super::experiment::{Figures, Run};
+
+/// `tests/data/simulation.json`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Oracle {
+    pub(crate) scenarios: Vec<Scenario>,
+    suggested_tolerance: Tolerance,
+}
+
+/// One of the eight runs.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Scenario {
+    pub(crate) name: String,
+    pub(crate) what: String,
+    pub(crate) stages: Vec<Stage>,
+    spdl_measured: Recorded,
+    ideal_no_overhead: Recorded,
+}
+
+/// A stage that sleeps.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Stage {
+    pub(crate) mean_ms: f64,
+    pub(crate) concurrency: u32,
+    /// The size of the batches that an aggregate behind it makes.
+    pub(crate) then_aggregate: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Recorded {
+    #[serde(default)]
+    tasks: BTreeMap<String, RecordedTask>,
+    /// By id, which begins with the queue's place.
+    queues: BTreeMap<String, RecordedQueue>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RecordedTask {
+    ave_time_ms: f64,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct RecordedQueue {
+    qps: f64,
+    put_ms: f64,
+    get_ms: f64,
+    occupancy: f64,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Tolerance {
+    qps_rel: f64,
+    time_ms_abs: f64,
+    time_rel: f64,
+    occupancy_full_min: f64,
+    occupancy_starved_max: f64,
+    occupancy_agg1_6ms_queue: [f64; 2],
+}
+
+/// How near a run has to be to the oracle, or to anything else that is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Near {
+    tolerance: Tolerance,
+    /// By how much sleeps end later than they did under SPDL, in milliseconds; 0 on a machine that has nothing else to
+    /// do. Whoever wakes late waits so much longer, and lets others wait.
+    late_ms: f64,
+}
+
+impl Oracle {
+    pub(crate) fn read() -> Self {
+        let path = repository().join("tests/data/simulation.json");
+        let text = fs::read(path).expect("the oracle lies in the repository");
+        serde_json::from_slice(&text).expect("the oracle is what it was")
+    }
+
+    /// The run of this name; documents have the seed's number before it.
+    pub(crate) fn scenario(&self, document: &str) -> &Scenario {
+        let scenario = self.scenarios.iter().find(|scenario| document == format!("002-{}", scenario.name));
+        scenario.expect("the oracle has all runs of seed 002")
+    }
+
+    /// How near this run has to be.
+    pub(crate) fn near(&self, run: &Run) -> Near {
+        let scenario = self.scenario(run.name);
+        // SPDL's own sleeps and steps are 0.4 to 0.9 ms longer than asked for.
+        let recorded = scenario.spdl_measured.tasks.values().map(|task| task.ave_time_ms);
+        let stages = scenario.stages.iter().zip(recorded).enumerate();
+        let late = stages.map(|(place, (_, recorded))| run.task_ms(place + 1) - recorded);
+        let step = run.step_ms() - 30.4;
+        Near { tolerance: self.suggested_tolerance, late_ms: late.fold(step.max(0.0), f64::max) }
+    }
+}
+
+impl Scenario {
+    /// What SPDL measured in the queue at this place.
+    pub(crate) fn measured(&self, place: usize) -> Figures {
+        self.spdl_measured.queue(place)
+    }
+
+    /// What it would be if nothing but the stages took time.
+    pub(crate) fn ideal(&self, place: usize) -> Figures {
+        self.ideal_no_overhead.queue(place)
+    }
+
+    /// How many tasks at a time put into the queue at this place.
+    pub(crate) fn writers(&self, place: usize) -> u32 {
+        let stage = place.checked_sub(1).and_then(|stage| self.stages.get(stage));
+        stage.map_or(1, |stage| stage.concurrency)
+    }
+}
+
+impl Recorded {
+    fn queue(&self, place: usize) -> Figures {
+        let queue = self.queues.values().nth(place).expect("documents and oracle have the same queues");
+        Figures { qps: queue.qps, put_ms: queue.put_ms, get_ms: queue.get_ms, readiness: queue.occupancy }
+    }
+}
+
+impl Near {
+    pub(crate) fn late_ms(self) -> f64 {
+        self.late_ms
+    }
+
+    /// What of `seen` lies neither between `one` and `other` nor near to them: the name of the figure and how far it may go.
+    pub(crate) fn outside(self, seen: Figures, one: Figures, other: Figures, writers: u32) -> Vec<String> {
+        let Tolerance { qps_rel, time_ms_abs, time_rel, .. } = self.tolerance;
+        let rate = |qps: f64| qps * (qps_rel + self.late_ms * qps / 1e3);
+        // Each of the tasks that share a queue may be late.
+        let late_ms = self.late_ms * (1.0 + f64::from(writers));
+        let time = |ms: f64| time_ms_abs.max(ms * time_rel) + late_ms;
+        let bounds = [
+            ("qps", seen.qps, around(one.qps, other.qps, rate)),
+            ("put", seen.put_ms, around(one.put_ms, other.put_ms, time)),
+            ("get", seen.get_ms, around(one.get_ms, other.get_ms, time)),
+            ("readiness", seen.readiness, self.readiness(one.readiness.max(other.readiness), seen.qps)),
+        ];
+        let outside = |(name, value, (least, most)): (&str, f64, (f64, f64))| {
+            (!(least..=most).contains(&value))
+                .then(|| format!("{name} {value:.3}, not {least:.3} to {most:.3}"))
+        };
+        bounds.into_iter().filter_map(outside).collect()
+    }
+
+    /// What is as good as this readiness: three states are known, full, starved, and before an aggregate.
+    fn readiness(self, expected: f64, qps: f64) -> (f64, f64) {
+        let Tolerance { occupancy_full_min, occupancy_starved_max, occupancy_agg1_6ms_queue, .. } =
+            self.tolerance;
+        let late = self.late_ms * qps / 1e3;
+        let [least, most] = match expected {
+            full if full >= occupancy_full_min => [occupancy_full_min, 1.0],
+            starved if starved <= occupancy_starved_max => [0.0, occupancy_starved_max],
+            _ => occupancy_agg1_6ms_queue,
+        };
+        (least - late, most + late)
+    }
+}
+
+fn around(one: f64, other: f64, tolerance: impl Fn(f64) -> f64) -> (f64, f64) {
+    let (least, most) = (one.min(other), one.max(other));
+    (least - tolerance(least), most + tolerance(most))
+}
