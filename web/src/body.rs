@@ -1,14 +1,21 @@
 //! Reading what clients send: never more than allowed, and never for longer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use crate::problem::{ApiError, ApiResult, Kind};
+
+/// What a body may have in any case, in bytes.
+pub(crate) const SMALL_BYTES: usize = 64 << 10;
+/// Bytes in which room is counted.
+const UNIT: usize = 1 << 10;
 
 /// Pieces of a body, counted while they come. The length that a client announces is believed only when it is too large.
 pub(crate) struct Pieces {
@@ -28,6 +35,42 @@ pub(crate) struct Pace {
     pub(crate) stall: Duration,
     /// How many bytes buy a second more.
     pub(crate) bytes_per_s: Option<u64>,
+}
+
+/// Memory for bodies that are held whole, of all clients together.
+#[derive(Clone, Debug)]
+pub(crate) struct Rooms(Arc<Semaphore>);
+
+/// The part of it that one body takes, given back when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Room(Option<OwnedSemaphorePermit>);
+
+impl Rooms {
+    /// Room for so many bytes.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self(Arc::new(Semaphore::new(bytes / UNIT)))
+    }
+}
+
+impl Room {
+    /// Takes what is wanting for a body of so many bytes. Small ones take none: connections are few enough for them.
+    fn grow(&mut self, rooms: &Rooms, bytes: usize) -> ApiResult<()> {
+        let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let wanting = bytes.saturating_sub(SMALL_BYTES).div_ceil(UNIT).saturating_sub(held);
+        if wanting == 0 {
+            return Ok(());
+        }
+        let taken =
+            u32::try_from(wanting).ok().and_then(|more| rooms.0.clone().try_acquire_many_owned(more).ok());
+        let Some(taken) = taken else {
+            return Err(ApiError::busy("others send as much as this server holds at a time", 5));
+        };
+        match &mut self.0 {
+            Some(held) => held.merge(taken),
+            None => self.0 = Some(taken),
+        }
+        Ok(())
+    }
 }
 
 impl Pieces {
@@ -80,13 +123,14 @@ impl Pieces {
         }
     }
 
-    /// All of it.
-    pub(crate) async fn whole(mut self) -> ApiResult<Bytes> {
-        let mut whole = BytesMut::new();
+    /// All of it, and the room that it takes; both come together, so that nobody holds room for what is not there.
+    pub(crate) async fn whole(mut self, rooms: &Rooms) -> ApiResult<(Bytes, Room)> {
+        let (mut whole, mut room) = (BytesMut::new(), Room::default());
         while let Some(piece) = self.next().await? {
+            room.grow(rooms, whole.len() + piece.len())?;
             whole.extend_from_slice(&piece);
         }
-        Ok(whole.freeze())
+        Ok((whole.freeze(), room))
     }
 
     fn too_large(&self) -> ApiError {
@@ -105,4 +149,77 @@ pub(crate) fn want_type(headers: &HeaderMap, wanted: &[&str]) -> ApiResult<()> {
     let wanted = wanted.iter().map(|kind| format!("`{kind}`")).collect::<Vec<_>>().join(" or ");
     let found = penstock_types::text::printable(found, 100);
     Err(ApiError::new(Kind::WrongMediaType, format!("`content-type` says {found}, wanted {wanted}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse;
+
+    use super::*;
+
+    fn pieces(body: Body, most: u64) -> Pieces {
+        let pace = Pace {
+            until: Instant::now() + Duration::from_secs(60),
+            stall: Duration::from_secs(60),
+            bytes_per_s: None,
+        };
+        Pieces::new(&HeaderMap::new(), body, most, "a document", pace).unwrap()
+    }
+
+    fn status<T: std::fmt::Debug>(refused: ApiResult<T>) -> u16 {
+        refused.unwrap_err().into_response().status().as_u16()
+    }
+
+    #[tokio::test]
+    async fn bodies_that_are_held_have_so_much_room_together() {
+        let rooms = Rooms::new(1 << 20);
+        let large = || pieces(Body::from(vec![0; 600 << 10]), 1 << 20).whole(&rooms);
+        let held = large().await.unwrap();
+        assert_eq!(status(large().await), 503);
+        let (small, _) = pieces(Body::from(vec![0; SMALL_BYTES]), 1 << 20).whole(&rooms).await.unwrap();
+        assert_eq!(small.len(), SMALL_BYTES);
+        drop(held);
+        assert_eq!(large().await.unwrap().0.len(), 600 << 10);
+    }
+
+    #[tokio::test]
+    async fn a_body_of_any_length_ends_where_it_is_too_large() {
+        let rooms = Rooms::new(1 << 20);
+        let endless = futures::stream::repeat_with(|| Ok::<_, std::convert::Infallible>(vec![0_u8; 1000]));
+        assert_eq!(status(pieces(Body::from_stream(endless), 5_000).whole(&rooms).await), 413);
+        let exact = pieces(Body::from(vec![0; 5_000]), 5_000).whole(&rooms).await.unwrap();
+        assert_eq!(exact.0.len(), 5_000);
+        let mut announced = HeaderMap::new();
+        announced.insert(header::CONTENT_LENGTH, "5001".parse().unwrap());
+        let pace = Pace { until: Instant::now(), stall: Duration::ZERO, bytes_per_s: None };
+        assert_eq!(status(Pieces::new(&announced, Body::empty(), 5_000, "it", pace).map(|_| ())), 413);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_stands_still_is_given_up() {
+        let rooms = Rooms::new(1 << 20);
+        let now = Instant::now();
+        let pace = |until, stall| Pace { until, stall, bytes_per_s: None };
+        for pace in [pace(now, Duration::from_secs(60)), pace(now + Duration::from_secs(60), Duration::ZERO)]
+        {
+            let silent =
+                Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
+            let pieces = Pieces::new(&HeaderMap::new(), silent, 10, "it", pace).unwrap();
+            assert_eq!(status(pieces.whole(&rooms).await), 408);
+        }
+    }
+
+    #[test]
+    fn only_what_no_form_sends_is_taken() {
+        let with = |kind: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
+            want_type(&headers, &["application/json"])
+        };
+        assert!(with("application/json").is_ok() && with("Application/JSON; charset=utf-8").is_ok());
+        for kind in ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""] {
+            assert_eq!(status(with(kind)), 415, "{kind}");
+        }
+        assert_eq!(status(want_type(&HeaderMap::new(), &["application/json"])), 415);
+    }
 }

@@ -16,16 +16,9 @@ mod settings;
 mod stall;
 mod take;
 
-use serde_json::Value;
-
 pub use problem::{DocumentFault, Problem};
 pub use server::Server;
-pub use settings::{LEAST_TOKEN_CHARACTERS, ServeError, ServeLimits, ServeSettings, Token};
-
-/// The description of the API, an OpenAPI document.
-pub fn openapi() -> Value {
-    serde_json::to_value(router::documented().1).expect("the API's description is plain JSON")
-}
+pub use settings::{ServeError, ServeLimits, ServeSettings, Token};
 
 #[cfg(test)]
 mod tests {
@@ -36,7 +29,7 @@ mod tests {
 
     #[test]
     fn the_description_of_the_api_is_the_one_that_the_pages_were_made_for() {
-        let mut text = serde_json::to_string_pretty(&super::openapi()).unwrap();
+        let mut text = serde_json::to_string_pretty(&crate::router::documented().1).unwrap();
         text.push('\n');
         if env::var_os("PENSTOCK_WRITE_OPENAPI").is_some() {
             fs::write(FILE, &text).unwrap();

@@ -12,22 +12,28 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::problem::ApiResult;
+use crate::problem::{ApiError, ApiResult, Kind};
 use crate::process::process_use;
 use crate::router::App;
 
 type Labels = Vec<(&'static str, String)>;
 type Values = Family<Labels, Gauge<f64, AtomicU64>>;
+/// What only grows.
+type Sums = Family<Labels, Counter>;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Figures of the server and of what is alive, as they are now. Runs that are over are in the history, not here.
 pub(crate) async fn metrics(State(app): State<App>) -> ApiResult<impl IntoResponse> {
     let counts = app.runs.counts().await?;
-    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text(&app, &counts)))
+    let text = text(&app, &counts).map_err(|error| {
+        tracing::error!(%error, "the metrics cannot be written");
+        ApiError::new(Kind::Defect, "a defect of Penstock; the server's log says more")
+    })?;
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text))
 }
 
-fn text(app: &App, counts: &Counts) -> String {
+fn text(app: &App, counts: &Counts) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::with_prefix("penstock");
     let runs = Values::default();
     for (state, count) in &counts.runs {
@@ -37,7 +43,7 @@ fn text(app: &App, counts: &Counts) -> String {
     let samples = Counter::<u64>::default();
     samples.inc_by(counts.samples);
     registry.register("samples", "Samples that consumers got since the server started", samples);
-    let failures = Family::<Labels, Counter>::default();
+    let failures = Sums::default();
     for (class, count) in &counts.failures {
         failures.get_or_create(&vec![("class", class.name().to_owned())]).inc_by(*count);
     }
@@ -49,11 +55,8 @@ fn text(app: &App, counts: &Counts) -> String {
     budget(&mut registry, app);
     live(&mut registry, &counts.live);
     let mut text = String::new();
-    if encode(&mut text, &registry).is_err() {
-        text.clear();
-        text.push_str("# EOF\n");
-    }
-    text
+    encode(&mut text, &registry)?;
+    Ok(text)
 }
 
 fn budget(registry: &mut Registry, app: &App) {
@@ -68,15 +71,17 @@ fn budget(registry: &mut Registry, app: &App) {
     gauge("budget_memory_mebibytes", "Memory that all runs may use", used.memory_mib as f64);
     gauge("budget_memory_used_mebibytes", "Memory of the runs that are alive", used.memory_mib_used as f64);
     if let Some(process) = process_use() {
-        gauge("process_cpu_seconds", "CPU time of the server", process.cpu_s);
         gauge("process_resident_memory_bytes", "Memory of the server", process.rss_bytes as f64);
         gauge("process_open_files", "Files and connections of the server", process.open_files as f64);
+        let cpu = Counter::<f64, AtomicU64>::default();
+        cpu.inc_by(process.cpu_s);
+        registry.register_with_unit("process_cpu", "CPU time of the server", Unit::Seconds, cpu);
     }
 }
 
 fn live(registry: &mut Registry, runs: &[LiveCounts]) {
-    let (tasks, failed, times) = (Values::default(), Values::default(), Values::default());
-    let (items, readiness) = (Values::default(), Values::default());
+    let (tasks, failed, items) = (Sums::default(), Sums::default(), Sums::default());
+    let (times, readiness) = (Values::default(), Values::default());
     let (gets, puts) = (Values::default(), Values::default());
     for LiveCounts { run, name, snapshot } in runs {
         let labels = |what: &'static str, id: &str| {
@@ -84,13 +89,13 @@ fn live(registry: &mut Registry, runs: &[LiveCounts]) {
         };
         for stage in &snapshot.stages {
             let labels = labels("stage", &stage.id);
-            tasks.get_or_create(&labels).set(stage.task.num_tasks as f64);
-            failed.get_or_create(&labels).set(stage.task.failed_samples as f64);
+            tasks.get_or_create(&labels).inc_by(stage.task.num_tasks);
+            failed.get_or_create(&labels).inc_by(stage.task.failed_samples);
             measured(&times, &labels, stage.task.ave_time_s);
         }
         for queue in &snapshot.queues {
             let labels = labels("queue", &queue.id);
-            items.get_or_create(&labels).set(queue.figures.num_items as f64);
+            items.get_or_create(&labels).inc_by(queue.figures.num_items);
             measured(&readiness, &labels, queue.figures.readiness);
             measured(&gets, &labels, queue.figures.ave_get_time_s);
             measured(&puts, &labels, queue.figures.ave_put_time_s);

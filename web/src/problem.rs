@@ -6,13 +6,13 @@ use aide::openapi::{MediaType, Operation, Response as DocumentedResponse, Schema
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use penstock_runner::RunsError;
+use penstock_runner::{HistoryError, RunsError};
 use penstock_types::fault::SpecFault;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Why a request was not done, as `application/problem+json` (RFC 9457).
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// Names the kind of problem; stays the same. A path on this server, e.g. `/problems/invalid-document`.
     #[serde(rename = "type")]
@@ -29,7 +29,7 @@ pub struct Problem {
 }
 
 /// One thing that is wrong with a document.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DocumentFault {
     /// Where in the document: a JSON Pointer (RFC 6901); empty for the document itself.
     pub pointer: String,
@@ -186,6 +186,10 @@ impl From<RunsError> for ApiError {
                 log(&error);
                 Self::new(Kind::StoreFailed, told)
             }
+            RunsError::History(HistoryError::Defect) => {
+                log(&error);
+                Self::new(Kind::Defect, told)
+            }
             RunsError::History(_) | RunsError::File { .. } => {
                 log(&error);
                 Self::new(Kind::StorageFailed, told)
@@ -270,6 +274,15 @@ mod tests {
             "errors": [{ "pointer": "/sink", "detail": "found 5" }, { "pointer": "", "detail": "is empty" }]
         });
         assert_eq!(problem, expected);
+    }
+
+    #[test]
+    fn a_server_that_ends_or_has_too_much_to_do_is_not_out_of_storage() {
+        let status = |error: HistoryError| ApiError::from(RunsError::from(error)).into_response().status();
+        assert_eq!(status(HistoryError::Closed), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status(HistoryError::Behind), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status(HistoryError::Damaged(String::new())), StatusCode::INSUFFICIENT_STORAGE);
+        assert_eq!(status(HistoryError::Defect), StatusCode::INTERNAL_SERVER_ERROR);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Something to run for somebody who has nothing yet.
 
-use penstock_runner::Runs;
+use penstock_runner::{Runs, RunsError};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -38,19 +38,19 @@ const SAMPLES: [Sample; 2] = [
 ];
 
 /// The best sample that can run here.
-pub(crate) async fn offer(runs: &Runs) -> SampleOffer {
+pub(crate) async fn offer(runs: &Runs) -> Result<SampleOffer, RunsError> {
     let stores = runs.stores();
     for Sample { document, about, needs } in SAMPLES {
         let is_ready = match needs {
             Some((store, module)) => {
-                stores.iter().any(|found| found.name == store) && runs.module(module).await.is_ok()
+                stores.iter().any(|found| found.name == store) && runs.has_module(module).await?
             }
             None => true,
         };
         if is_ready {
             let document: Value = serde_json::from_str(document).expect("the examples are JSON");
             let name = document["name"].as_str().unwrap_or("sample").to_owned();
-            return SampleOffer { name, about, document };
+            return Ok(SampleOffer { name, about, document });
         }
     }
     unreachable!("the last sample needs nothing")

@@ -36,8 +36,7 @@ const HEADERS: usize = 64;
 /// How long to wait when the machine gives no more connections.
 const PAUSE: Duration = Duration::from_millis(100);
 /// What a connection too many is told.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 5\r\n\
-    content-length: 35\r\nconnection: close\r\n\r\ntoo many connections; try again soon";
+const FULL: &str = "too many connections; try again soon";
 
 /// A server that listens.
 #[derive(Debug)]
@@ -113,10 +112,19 @@ impl SpareFile {
         self.0 = None;
         if let Ok(Ok((stream, _))) = tokio::time::timeout(PAUSE, listener.accept()).await {
             // A new connection has room for so few bytes.
-            drop(stream.try_write(FULL));
+            drop(stream.try_write(full().as_bytes()));
         }
         *self = Self::new();
     }
+}
+
+/// The whole answer to a connection too many.
+fn full() -> String {
+    let length = FULL.len();
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 5\r\ncontent-length: {length}\r\n\
+         connection: close\r\n\r\n{FULL}"
+    )
 }
 
 fn is_out_of_files(error: &io::Error) -> bool {
@@ -132,7 +140,7 @@ async fn serve(
 ) {
     let Some(_place) = place else {
         // It reads this or it does not.
-        drop(tokio::time::timeout(limits.head_time, stream.write_all(FULL)).await);
+        drop(tokio::time::timeout(limits.head_time, stream.write_all(full().as_bytes())).await);
         return;
     };
     drop(stream.set_nodelay(true));

@@ -6,7 +6,7 @@ use penstock_types::config::{GateBounds, RunBounds};
 use subtle::ConstantTimeEq;
 
 /// Fewest characters of a token: what is shorter can be guessed.
-pub const LEAST_TOKEN_CHARACTERS: usize = 16;
+pub(crate) const LEAST_TOKEN_CHARACTERS: usize = 16;
 
 /// How a server listens, and to whom.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub struct ServeLimits {
     pub document_bytes: usize,
     /// The largest request of a trial: samples in it are base64.
     pub trial_bytes: usize,
+    /// Bytes of all documents and trials together that are held at a time; small ones do not count.
+    pub held_bytes: usize,
     /// How long a client may take for the head of a request, or leave its connection idle.
     pub head_time: Duration,
     /// How long a client may stand still in the middle of sending or reading a body.
@@ -88,6 +90,7 @@ impl Default for ServeLimits {
             event_streams: 256,
             document_bytes: 1 << 20,
             trial_bytes: 96 << 20,
+            held_bytes: 256 << 20,
             head_time: Duration::from_secs(10),
             stall_time: Duration::from_secs(20),
             body_time: Duration::from_secs(30),
@@ -127,7 +130,7 @@ impl fmt::Debug for Token {
 
 impl ServeSettings {
     /// Refuses what would let strangers in.
-    pub(crate) fn check(&self) -> Result<(), ServeError> {
+    pub fn check(&self) -> Result<(), ServeError> {
         if self.token.is_none() && !self.listen.ip().is_loopback() {
             return Err(ServeError::OpenToStrangers(self.listen));
         }

@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 use serde::de::value::StrDeserializer;
 use tokio::time::Instant;
 
-use crate::body::{Pace, Pieces, want_type};
-use crate::problem::{ApiError, Kind};
+use crate::body::{Pace, Pieces, Room, SMALL_BYTES, want_type};
+use crate::problem::{ApiError, ApiResult, Kind};
 use crate::router::App;
 use crate::settings::ServeLimits;
 
@@ -28,8 +28,8 @@ pub(crate) struct InPath<T>(pub(crate) T);
 /// What stands behind the `?`.
 pub(crate) struct InQuery<T>(pub(crate) T);
 
-/// A small JSON document of a known shape.
-pub(crate) struct Sent<T>(pub(crate) T);
+/// A JSON document of a known shape, and the room that it takes.
+pub(crate) struct Sent<T>(pub(crate) T, pub(crate) Room);
 
 /// A pipeline document as it was sent, read by those who know pipelines.
 pub(crate) struct SentPipeline(pub(crate) Bytes);
@@ -37,10 +37,10 @@ pub(crate) struct SentPipeline(pub(crate) Bytes);
 /// A module as it is sent, not yet read.
 pub(crate) struct SentModule(pub(crate) Pieces);
 
-/// The largest JSON of a known shape that is not a trial.
-const SMALL_BYTES: usize = 64 << 10;
 /// A module may come this slowly, in bytes a second, when it is large.
 const MODULE_BYTES_PER_S: u64 = 32 << 10;
+/// What is held whole until all of it is there comes faster.
+const JSON_BYTES_PER_S: u64 = 256 << 10;
 
 /// A shape with a size of its own.
 pub(crate) trait Limited {
@@ -53,15 +53,12 @@ macro_rules! small {
     ($($shape:ty),+ $(,)?) => { $(
         impl $crate::take::Limited for $shape {
             fn most(_: &$crate::settings::ServeLimits) -> usize {
-                $crate::take::SMALL
+                $crate::body::SMALL_BYTES
             }
         }
     )+ };
 }
 pub(crate) use small;
-
-/// For [`small`].
-pub(crate) const SMALL: usize = SMALL_BYTES;
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for InPath<T> {
     type Rejection = ApiError;
@@ -97,14 +94,32 @@ impl<T: JsonSchema> OperationInput for InQuery<T> {
     }
 }
 
-impl<T: DeserializeOwned + Limited> FromRequest<App> for Sent<T> {
+impl<T: DeserializeOwned + Limited + Send + 'static> FromRequest<App> for Sent<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let bytes = json_bytes(request, app, T::most(&app.limits)).await?;
-        let value = if bytes.is_empty() { serde_json::json!({}) } else { parsed(&bytes)? };
-        spec::read_value(value).map(Self).map_err(|faults| ApiError::invalid_document(&faults))
+        let most = T::most(&app.limits);
+        let (bytes, room) = json_bytes(request, app, most).await?;
+        if bytes.len() <= SMALL_BYTES {
+            return read(&bytes, most).map(|value| Self(value, room));
+        }
+        // Takes long enough to keep other clients waiting.
+        let value = match tokio::task::spawn_blocking(move || read(&bytes, most)).await {
+            Ok(value) => value?,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => return Err(ApiError::busy("the server is shutting down", 10)),
+            },
+        };
+        Ok(Self(value, room))
     }
+}
+
+/// Nothing at all stands for an object without members.
+fn read<T: DeserializeOwned>(bytes: &[u8], most: usize) -> ApiResult<T> {
+    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
+    let value = spec::parse_within(bytes, most).and_then(spec::read_value);
+    value.map_err(|faults| ApiError::invalid_document(&faults))
 }
 
 /// How many of a list; at least one, at most `MOST`.
@@ -159,10 +174,6 @@ pub(crate) fn words<T: DeserializeOwned>(field: &str, list: Option<&str>) -> Res
     words.map(|found| word(field, found)).collect()
 }
 
-fn parsed(bytes: &[u8]) -> Result<serde_json::Value, ApiError> {
-    spec::parse(bytes).map_err(|faults| ApiError::invalid_document(&faults))
-}
-
 impl<T: JsonSchema> OperationInput for Sent<T> {
     fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
         axum::Json::<T>::operation_input(ctx, operation);
@@ -173,7 +184,7 @@ impl FromRequest<App> for SentPipeline {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        json_bytes(request, app, app.limits.document_bytes).await.map(Self)
+        Ok(Self(json_bytes(request, app, app.limits.document_bytes).await?.0))
     }
 }
 
@@ -197,8 +208,7 @@ impl FromRequest<App> for SentModule {
             stall: app.limits.stall_time,
             bytes_per_s: Some(MODULE_BYTES_PER_S),
         };
-        // How large it may be is the gate's to say, while it comes.
-        Pieces::new(&parts.headers, body, u64::MAX, "the module", pace).map(Self)
+        Pieces::new(&parts.headers, body, app.modules.module_bytes, "the module", pace).map(Self)
     }
 }
 
@@ -209,18 +219,19 @@ impl OperationInput for SentModule {
     }
 }
 
-async fn json_bytes(request: Request, app: &App, most: usize) -> Result<Bytes, ApiError> {
+async fn json_bytes(request: Request, app: &App, most: usize) -> ApiResult<(Bytes, Room)> {
     let (parts, body) = request.into_parts();
     let pace = Pace {
         until: Instant::now() + app.limits.body_time,
         stall: app.limits.stall_time,
-        bytes_per_s: Some(MODULE_BYTES_PER_S),
+        bytes_per_s: Some(JSON_BYTES_PER_S),
     };
-    let bytes = Pieces::new(&parts.headers, body, most as u64, "the document", pace)?.whole().await?;
+    let pieces = Pieces::new(&parts.headers, body, most as u64, "the document", pace)?;
+    let (bytes, room) = pieces.whole(&app.rooms).await?;
     if !bytes.is_empty() {
         want_type(&parts.headers, &["application/json"])?;
     }
-    Ok(bytes)
+    Ok((bytes, room))
 }
 
 fn body_of(ctx: &mut GenContext, operation: &mut Operation, kind: &str, json_schema: Schema) {
@@ -231,4 +242,37 @@ fn body_of(ctx: &mut GenContext, operation: &mut Operation, kind: &str, json_sch
         ..RequestBody::default()
     };
     set_body(ctx, operation, body);
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_types::run::RunState;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_read_within_its_own_bound() {
+        assert_eq!(read::<Value>(b"", 2).unwrap(), json!({}));
+        let long = format!("\"{}\"", "x".repeat(5 << 20));
+        assert!(read::<Value>(long.as_bytes(), long.len()).is_ok());
+        assert!(read::<Value>(long.as_bytes(), long.len() - 1).is_err());
+        assert!(read::<Value>(br#"{"a": 1, "a": 2}"#, 100).is_err(), "one of them would be lost");
+    }
+
+    #[test]
+    fn words_are_those_of_the_field_and_commas_may_be_too_many() {
+        let states = words::<RunState>("state", Some("running, ,failed,")).unwrap();
+        assert_eq!(states, [RunState::Running, RunState::Failed]);
+        assert_eq!(words::<RunState>("state", None).unwrap(), []);
+        assert!(words::<RunState>("state", Some("running,done")).is_err());
+    }
+
+    #[test]
+    fn a_limit_is_neither_zero_nor_above_its_most() {
+        let limit = |wanted: u32| Limit::<200>::try_from(wanted).map(Limit::get);
+        assert_eq!((limit(1), limit(200)), (Ok(1), Ok(200)));
+        assert_eq!(limit(0).unwrap_err(), "found `0`, wanted 1 to 200");
+        assert!(limit(201).is_err());
+    }
 }

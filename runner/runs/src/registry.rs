@@ -34,9 +34,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 pub use self::admission::Budget;
+pub use self::catalogue::MAX_KEYS;
 pub use self::error::{OpenError, RunsError};
 pub use self::feed::{Event, Events, RunGap, RunLog, parse_event_id};
 pub(crate) use self::live::LiveRun;
+pub use self::queries::{MAX_LIMIT, MAX_POINTS};
 pub use self::upload::Draft;
 pub use self::wire::*;
 

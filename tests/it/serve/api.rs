@@ -120,15 +120,12 @@ fn what_is_no_stage_is_refused_with_its_reason_and_leaves_nothing() {
 fn a_module_uploaded_by_many_at_once_is_one() {
     let served = Serving::default().start();
     let bytes = fs::read(module("text-filter")).unwrap();
-    let created: usize = thread::scope(|scope| {
-        let uploads: Vec<_> = (0..50).map(|_| scope.spawn(|| served.upload(&bytes))).collect();
-        let answers = uploads.into_iter().map(|upload| upload.join().unwrap());
-        answers
-            .filter(|answer| matches!(answer.status, 200 | 201))
-            .map(|answer| usize::from(answer.status == 201))
-            .sum()
+    let mut statuses: Vec<u16> = thread::scope(|scope| {
+        let uploads: Vec<_> = (0..50).map(|_| scope.spawn(|| served.upload(&bytes).status)).collect();
+        uploads.into_iter().map(|upload| upload.join().unwrap()).collect()
     });
-    assert_eq!(created, 1);
+    statuses.sort_unstable();
+    assert_eq!((statuses[48], statuses[49]), (200, 201), "{statuses:?}");
     let detail = served.get("/modules/text-filter").is(200).json();
     assert_eq!(detail["versions"].as_array().unwrap().len(), 1);
 }
@@ -267,12 +264,13 @@ fn a_module_is_tried_on_a_sample_and_nothing_is_kept() {
     let served = with_photos();
     let request = json!({ "params": { "size": 8 }, "from": { "store": "photos", "keys": ["000/000000.jpg", "no/such.jpg"] } });
     let missing = served.post("/modules/decode-resize/versions/latest/try", &request);
-    assert!(matches!(missing.status, 422 | 502), "{} {}", missing.status, missing.text());
+    assert!(missing.is(404).json()["detail"].as_str().unwrap().contains("no/such.jpg"));
     let request =
         json!({ "params": { "size": 8 }, "from": { "store": "photos", "keys": ["000/000000.jpg"] } });
     let report = served.post("/modules/decode-resize/versions/latest/try", &request).is(200).json();
     assert_eq!(report["calls"][0]["samples"][0]["outcome"], "kept", "{report:#}");
-    let request = json!({ "samples": [{ "key": "a", "base64": "bm8ganBlZw==" }] });
+    // As large as photos are: more than a pipeline document may have.
+    let request = json!({ "samples": [{ "key": "a", "base64": "AAAA".repeat(5_000_000 / 3) }] });
     let report = served.post("/modules/decode-resize/versions/latest/try", &request).is(200).json();
     assert_eq!(report["calls"][0]["samples"][0]["outcome"], "failed", "{report:#}");
     assert_eq!(served.get("/runs").is(200).json()["items"], json!([]));
@@ -287,15 +285,25 @@ fn what_is_asked_for_metrics_adds_up() {
     served.over(&id);
     let long = served.submit(&sleepy(100_000, 1.0));
     served.until(&long, |run| run["samples"].as_u64().is_some_and(|samples| samples > 20));
-    pause(300);
-    let metrics = served.ask("GET", "/metrics", None, &[]).is(200).text();
+    // Sums of a live run come a moment after those of its detail.
+    let sum = |metrics: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix("penstock_samples_total "));
+        line.unwrap().parse::<f64>().unwrap()
+    };
+    let metrics = loop {
+        let metrics = served.ask("GET", "/metrics", None, &[]).is(200).text();
+        if sum(&metrics) >= 120.0 {
+            break metrics;
+        }
+        pause(20);
+    };
     let value = |line: &str| -> f64 {
         let found = metrics.lines().find(|found| found.starts_with(line));
         found.unwrap_or_else(|| panic!("{line}\n{metrics}")).rsplit(' ').next().unwrap().parse().unwrap()
     };
     assert_eq!(value("penstock_runs{state=\"completed\"}"), 1.0);
     assert_eq!(value("penstock_runs{state=\"running\"}"), 1.0);
-    assert!(value("penstock_samples_total") >= 120.0);
+    assert!(value("penstock_stage_tasks_total{") > 0.0 && value("penstock_process_cpu_seconds_total") > 0.0);
     assert!(
         metrics.lines().any(|line| line.starts_with("penstock_queue_readiness{") && line.contains("sleepy")),
         "{metrics}"

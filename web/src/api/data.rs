@@ -7,7 +7,8 @@ use aide::axum::routing::{get_with, post_with};
 use axum::Json;
 use axum::extract::State;
 use penstock_runner::{
-    DeadLetters, ErrorQuery, LogEntry, LogQuery, Page, ReplayReport, SeriesQuery, WindowQuery,
+    DeadLetters, ErrorQuery, LogEntry, LogQuery, MAX_LIMIT, MAX_POINTS, Page, ReplayReport, SeriesQuery,
+    WindowQuery,
 };
 use penstock_types::ledger::Ledger;
 use penstock_types::run::{RunError, Window};
@@ -36,7 +37,7 @@ struct SeriesParameters {
     /// Until when; its end, or now, when missing.
     to_s: Option<f64>,
     /// Most points of a line; 600 when missing, 5000 at most.
-    points: Option<u32>,
+    points: Option<Limit<MAX_POINTS>>,
     /// Metrics, separated by commas; all when missing.
     metrics: Option<String>,
 }
@@ -48,7 +49,7 @@ struct WindowParameters {
     from_s: Option<f64>,
     /// Until when.
     to_s: Option<f64>,
-    /// Length of a window, in seconds; 1 when missing, 0.25 at least.
+    /// Length of a window, in seconds, rounded up to a multiple of 0.25; 1 when missing.
     every_s: Option<f64>,
 }
 
@@ -71,7 +72,7 @@ struct ErrorParameters {
     /// Where an earlier page ended: its `next`.
     cursor: Option<String>,
     /// Most errors; 50 when missing, 200 at most.
-    limit: Option<Limit<200>>,
+    limit: Option<Limit<MAX_LIMIT>>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -86,7 +87,7 @@ struct LogParameters {
     /// Where an earlier page ended: its `next`.
     cursor: Option<String>,
     /// Most lines; 50 when missing, 200 at most.
-    limit: Option<Limit<200>>,
+    limit: Option<Limit<MAX_LIMIT>>,
 }
 
 /// Which modules take the letters.
@@ -163,7 +164,7 @@ async fn series(
     let query = SeriesQuery {
         from_s: query.from_s,
         to_s: query.to_s,
-        points: query.points,
+        points: query.points.map(Limit::get),
         metrics: words("metrics", query.metrics.as_deref())?,
     };
     Ok(Json(app.runs.series(&path.id, query).await?))
@@ -228,7 +229,7 @@ async fn dead_letters(State(app): State<App>, InPath(path): InPath<RunPath>) -> 
 async fn replay(
     State(app): State<App>,
     InPath(path): InPath<RunPath>,
-    Sent(replay): Sent<Replay>,
+    Sent(replay, _): Sent<Replay>,
 ) -> ApiResult<Json<ReplayReport>> {
     Ok(Json(app.runs.replay(&path.id, replay.modules).await?))
 }

@@ -9,6 +9,7 @@ use axum::response::sse::{Event as SentEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, Stream, StreamExt};
 use penstock_runner::{Event, Events, RunGap, parse_event_id};
+use penstock_types::series::Level;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -20,8 +21,8 @@ use crate::take::InQuery;
 
 /// How often a silent stream says that it lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Samples of a run in a second.
-const HZ: u32 = 4;
+/// Samples of a run in a second: one for each of the finest rows.
+const HZ: u64 = 1_000_000_000 / Level::Finest.width();
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

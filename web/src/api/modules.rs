@@ -7,8 +7,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
 use penstock_runner::trial::TrialReport;
 use penstock_runner::{
-    Draft, ModuleDetail, ModuleQuery, ModuleReport, ModuleSummary, ModuleUpload, ModuleVersion, Page,
-    TryRequest,
+    Draft, MAX_LIMIT, ModuleDetail, ModuleQuery, ModuleReport, ModuleSummary, ModuleUpload, ModuleVersion,
+    Page, TryRequest,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -28,7 +28,7 @@ struct ListQuery {
     /// Where an earlier page ended: its `next`.
     cursor: Option<String>,
     /// Most modules; 50 when missing, 200 at most.
-    limit: Option<Limit<200>>,
+    limit: Option<Limit<MAX_LIMIT>>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -208,7 +208,8 @@ async fn content(
 async fn attempt(
     State(app): State<App>,
     InPath(path): InPath<VersionPath>,
-    Sent(request): Sent<TryRequest>,
+    // It holds its room until it is answered.
+    Sent(request, _room): Sent<TryRequest>,
 ) -> ApiResult<Json<TrialReport>> {
     Ok(Json(app.runs.try_module(&path.name, &path.version, request).await?))
 }
@@ -216,7 +217,7 @@ async fn attempt(
 async fn set_alias(
     State(app): State<App>,
     InPath(path): InPath<AliasPath>,
-    Sent(target): Sent<AliasTarget>,
+    Sent(target, _): Sent<AliasTarget>,
 ) -> ApiResult<Json<ModuleDetail>> {
     Ok(Json(app.runs.set_alias(&path.name, &path.alias, target.version).await?))
 }

@@ -2,7 +2,7 @@ use aide::axum::ApiRouter;
 use aide::axum::routing::get_with;
 use axum::Json;
 use axum::extract::State;
-use penstock_runner::{StoreKeys, StoreSummary};
+use penstock_runner::{MAX_KEYS, StoreKeys, StoreSummary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ struct KeyQuery {
     #[serde(default)]
     prefix: String,
     /// Most keys; 100 when missing, 1000 at most.
-    limit: Option<Limit<1000>>,
+    limit: Option<Limit<MAX_KEYS>>,
 }
 
 pub(super) fn routes() -> ApiRouter<App> {

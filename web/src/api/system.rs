@@ -137,7 +137,7 @@ async fn system(State(app): State<App>) -> ApiResult<Json<System>> {
         },
         storage: app.runs.storage().await?,
         process: process_use(),
-        samples: offer(&app.runs).await,
+        samples: offer(&app.runs).await?,
     }))
 }
 
@@ -150,7 +150,7 @@ async fn session(State(app): State<App>, headers: HeaderMap) -> Json<Session> {
     Json(Session { token_required, signed_in: app.guard.is_signed_in(&headers) })
 }
 
-async fn sign_in(State(app): State<App>, Sent(sign_in): Sent<SignIn>) -> ApiResult<Response> {
+async fn sign_in(State(app): State<App>, Sent(sign_in, _): Sent<SignIn>) -> ApiResult<Response> {
     let Some(token) = app.guard.token() else { return Ok(NoContent.into_response()) };
     if !token.is(sign_in.token.trim().as_bytes()) {
         // Whoever guesses is slowed down; whoever knows it is not.

@@ -18,9 +18,10 @@ use crate::history::transact;
 
 /// Always the newest version; nobody sets it.
 const LATEST: &str = "latest";
-/// Keys of a store that are given unless told otherwise, and at most.
+/// Keys of a store that are given unless told otherwise.
 const KEYS: u32 = 100;
-const MAX_KEYS: u32 = 1_000;
+/// Most keys of a store that are given.
+pub const MAX_KEYS: u32 = 1_000;
 
 impl Runs {
     /// Modules by name, a page at a time.
@@ -56,6 +57,12 @@ impl Runs {
         };
         let detail = self.history().read(read).await?;
         if detail.versions.is_empty() { Err(RunsError::not_found("module", name)) } else { Ok(detail) }
+    }
+
+    /// Whether there is a version of a module.
+    pub async fn has_module(&self, name: &str) -> Result<bool, RunsError> {
+        let own = name.to_owned();
+        Ok(self.history().read(move |connection| modules::count_of(connection, &own)).await? > 0)
     }
 
     /// One version of a module: by number, by alias, or the `latest`.

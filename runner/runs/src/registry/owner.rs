@@ -23,6 +23,8 @@ use crate::history::{History, runs::sweep};
 const LOOK: Duration = Duration::from_secs(1);
 /// How often old rows are removed, and for the first time after the start.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
+/// How often it is looked up how much room the data take.
+const MEASURE_EVERY: Duration = Duration::from_secs(60);
 /// How long events of a run are kept after its end.
 const FEED_AFTER_END: Duration = Duration::from_secs(60);
 /// How long runs get to end when the server does.
@@ -115,6 +117,9 @@ pub(crate) struct Owner {
     view: watch::Sender<Arc<View>>,
     clock: MonotonicClock,
     swept: Option<Tick>,
+    measured: Tick,
+    /// The look at the data that goes on.
+    measuring: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl Owner {
@@ -139,6 +144,8 @@ impl Owner {
             view,
             clock: MonotonicClock::start(),
             swept: None,
+            measured: Tick::ZERO,
+            measuring: None,
         }
     }
 
@@ -313,6 +320,12 @@ impl Owner {
             } else {
                 self.unstored.push_front(run);
             }
+        }
+        let is_measured = self.measuring.as_ref().is_none_or(|measuring| measuring.is_finished());
+        if is_measured && now - self.measured > MEASURE_EVERY.as_nanos() as u64 {
+            self.measured = now;
+            let workshop = self.workshop.clone();
+            self.measuring = Some(self.workshop.runtime.spawn_blocking(move || workshop.measure()));
         }
         let is_due = self.swept.is_none_or(|swept| now - swept > SWEEP_EVERY.as_nanos() as u64);
         if is_due {

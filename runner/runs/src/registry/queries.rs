@@ -1,8 +1,6 @@
 //! What is asked of runs: lists, figures over time, errors, logs, live events, counts.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,12 +21,14 @@ use super::wire::{
 use super::{Runs, RunsError};
 use crate::history::{ErrorFilter, HeldRows, LogFilter, RunFilter, modules, read, runs};
 
-/// Entries of a page unless told otherwise, and at most.
+/// Entries of a page unless told otherwise.
 const LIMIT: u32 = 50;
-const MAX_LIMIT: u32 = 200;
-/// Buckets of a series unless told otherwise, and at most.
+/// Most entries of a page.
+pub const MAX_LIMIT: u32 = 200;
+/// Buckets of a series unless told otherwise.
 const POINTS: u32 = 600;
-const MAX_POINTS: u32 = 5_000;
+/// Most buckets of a series.
+pub const MAX_POINTS: u32 = 5_000;
 /// Windows of one answer at most.
 const MAX_WINDOWS: usize = 10_000;
 /// Runs that one reader watches at most.
@@ -241,14 +241,14 @@ impl Runs {
         })
     }
 
-    /// What is kept, and how much room it takes.
+    /// What is kept, and how much room it takes; that is looked up once a minute.
     pub async fn storage(&self) -> Result<StorageUse, RunsError> {
-        let data_dir = self.0.workshop.data_dir.clone();
+        let (data_dir, data_dir_bytes) = (self.0.workshop.data_dir.clone(), self.0.workshop.data_dir_bytes());
         let count = move |connection: &rusqlite::Connection| {
             let runs: BTreeMap<RunState, u64> = runs::count_by_state(connection)?;
             let free = rustix::fs::statvfs(&data_dir).map_or(0, |found| found.f_bavail * found.f_frsize);
             Ok(StorageUse {
-                data_dir_bytes: size_of(&data_dir),
+                data_dir_bytes,
                 modules: modules::count(connection)?,
                 runs: runs.values().sum(),
                 free_bytes: free,
@@ -280,16 +280,6 @@ fn end_of(
         Some(end) => Ok(end),
         None => read::end(connection, run),
     }
-}
-
-fn size_of(folder: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    let sizes = entries.flatten().map(|entry| match entry.metadata() {
-        Ok(found) if found.is_dir() => size_of(&entry.path()),
-        Ok(found) => found.len(),
-        Err(_) => 0,
-    });
-    sizes.sum()
 }
 
 pub(super) fn limit(wanted: Option<u32>) -> u32 {

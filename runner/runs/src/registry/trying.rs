@@ -51,7 +51,8 @@ impl Runs {
         let busy = || RunsError::Busy("two modules are tried already; try again in a moment".to_owned());
         let turn = turn.map_err(|_| busy())?.map_err(|_| RunsError::Closed)?;
         let samples = match (request.samples, request.from) {
-            (Some(samples), None) => given(samples)?,
+            // Reading base64 takes long, too.
+            (Some(samples), None) => apart(self, || given(samples)).await?,
             (None, Some(from)) => self.read_samples(from).await?,
             _ => {
                 return Err(RunsError::Refused(

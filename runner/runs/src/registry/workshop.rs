@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use penstock_types::config::GateBounds;
@@ -30,6 +31,8 @@ pub(crate) struct Workshop {
     pub(crate) sandbox: Sandbox,
     pub(crate) gate: GateBounds,
     pub(crate) data_dir: PathBuf,
+    /// Bytes of everything in the folder, when it was last looked up.
+    data_dir_bytes: AtomicU64,
     /// Used last at the end.
     loaded: Mutex<VecDeque<Module>>,
     /// Held while bytes and the row of a module come or go, so that there is never one without the other.
@@ -73,10 +76,12 @@ impl Workshop {
             sandbox,
             gate,
             data_dir,
+            data_dir_bytes: AtomicU64::new(0),
             loaded: Mutex::default(),
             registering: Mutex::default(),
         };
         workshop.sweep_objects();
+        workshop.measure();
         Ok(workshop)
     }
 
@@ -90,6 +95,15 @@ impl Workshop {
 
     pub(crate) fn run_folder(&self, run: &str) -> PathBuf {
         self.data_dir.join(RUNS).join(run)
+    }
+
+    pub(crate) fn data_dir_bytes(&self) -> u64 {
+        self.data_dir_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Looks up how much room the folder takes: every file in it, which may be many.
+    pub(crate) fn measure(&self) {
+        self.data_dir_bytes.store(size_of(&self.data_dir), Ordering::Relaxed);
     }
 
     /// To be held, on a thread that may wait, while bytes and the row of a module come or go.
@@ -159,6 +173,16 @@ impl Workshop {
             }
         }
     }
+}
+
+fn size_of(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let sizes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(found) if found.is_dir() => size_of(&entry.path()),
+        Ok(found) => found.len(),
+        Err(_) => 0,
+    });
+    sizes.sum()
 }
 
 /// Makes what was renamed into a folder last.

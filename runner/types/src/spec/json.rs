@@ -19,10 +19,15 @@ pub const MAX_DEPTH: usize = 64;
 /// Reads JSON. Unlike serde_json alone it refuses an object that has a member twice, where one of them would be lost
 /// without a word.
 pub fn parse(bytes: &[u8]) -> Result<Value, Vec<SpecFault>> {
+    parse_within(bytes, MAX_DOCUMENT_BYTES)
+}
+
+/// The same of at most so many bytes, for JSON that is no pipeline document.
+pub fn parse_within(bytes: &[u8], most: usize) -> Result<Value, Vec<SpecFault>> {
     let whole = |message: String| vec![SpecFault::new(Pointer::ROOT, message)];
-    if bytes.len() > MAX_DOCUMENT_BYTES {
+    if bytes.len() > most {
         return Err(whole(format!(
-            "has more than {MAX_DOCUMENT_BYTES} bytes, which are the most that is read; large data belong into `assets`"
+            "has more than {most} bytes, which are the most that is read; large data belong into `assets`"
         )));
     }
     let faults = RefCell::new(Vec::new());

@@ -1590,6 +1590,12 @@ export interface components {
             ave_thread_wait_s?: number | null;
             /**
              * Format: double
+             * @description CPU time of the ops on worker threads, in seconds, known to about a millisecond; `null` for stages that need none. Less
+             *     than `busy_s` where ops waited: for a core, or because they sleep.
+             */
+            cpu_s?: number | null;
+            /**
+             * Format: double
              * @description Slot-seconds in which ops ran. The five slot times add up to concurrency x elapsed.
              */
             busy_s: number;
@@ -1842,10 +1848,7 @@ export interface components {
              * @description Until when; its end, or now, when missing.
              */
             to_s?: number | null;
-            /**
-             * Format: uint32
-             * @description Most points of a line; 600 when missing, 5000 at most.
-             */
+            /** @description Most points of a line; 600 when missing, 5000 at most. */
             points?: number | null;
             /** @description Metrics, separated by commas; all when missing. */
             metrics?: string | null;
@@ -1902,7 +1905,7 @@ export interface components {
             to_s?: number | null;
             /**
              * Format: double
-             * @description Length of a window, in seconds; 1 when missing, 0.25 at least.
+             * @description Length of a window, in seconds, rounded up to a multiple of 0.25; 1 when missing.
              */
             every_s?: number | null;
         };
@@ -3051,7 +3054,7 @@ export interface operations {
                 from_s?: number;
                 /** @description Until when. */
                 to_s?: number;
-                /** @description Length of a window, in seconds; 1 when missing, 0.25 at least. */
+                /** @description Length of a window, in seconds, rounded up to a multiple of 0.25; 1 when missing. */
                 every_s?: number;
             };
             header?: never;
