@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use penstock_web::{DocumentFault, Problem};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use ureq::Agent;
 use ureq::http::{Method, Request, Uri};
 
@@ -18,6 +18,8 @@ use crate::input::bad;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Until a connection stands.
 const CONNECT: Duration = Duration::from_secs(10);
+/// From so many bytes on a server is asked first whether it takes them: it may not read what it refuses.
+const ASKED_FIRST: usize = 1 << 20;
 /// The most that an answer may have.
 const MAX_ANSWER: u64 = 256 << 20;
 
@@ -81,6 +83,9 @@ impl Client {
         if content.is_some() {
             request = request.header("content-type", kind);
         }
+        if bytes.len() > ASKED_FIRST {
+            request = request.header("expect", "100-continue");
+        }
         let sent = self.agent.run(request.body(bytes).map_err(|error| bad(error.to_string()))?);
         let mut answer = sent.map_err(|error| {
             anyhow!("no server answers at {}: {error}; start one with `penstock serve`, or name it with `--server`", self.base)
@@ -115,17 +120,16 @@ fn token(file: Option<&Path>) -> Result<Option<String>> {
 
 /// What a server refuses, in its words.
 fn refusal(status: u16, bytes: &[u8]) -> anyhow::Error {
-    let problem: Value = serde_json::from_slice(bytes).unwrap_or_default();
-    let Some(title) = problem["title"].as_str() else {
+    let Ok(problem) = serde_json::from_slice::<Problem>(bytes) else {
         return anyhow!("the server answered with status {status}, and not as Penstock does");
     };
-    let mut told = format!("{title}: {}", problem["detail"].as_str().unwrap_or_default());
-    for fault in problem["errors"].as_array().into_iter().flatten() {
-        let text = |name: &str| fault[name].as_str().unwrap_or_default();
-        told.push_str(&format!("\n  {}: {}", text("pointer"), text("detail")));
+    let mut told = format!("{}: {}", problem.title, problem.detail);
+    for DocumentFault { pointer, detail } in &problem.errors {
+        told.push_str(&format!("\n  {pointer}: {detail}"));
     }
     match status {
-        500.. => anyhow!(told),
+        // The same may be done at another time: nothing is wrong with what the user gave.
+        408 | 409 | 429 | 500.. => anyhow!(told),
         401 => {
             bad(format!("{told}\n  name the file that holds it with `--token-file`, or set PENSTOCK_TOKEN"))
         }

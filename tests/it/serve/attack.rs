@@ -9,6 +9,8 @@ use serde_json::json;
 
 use super::{sleepy, with_photos};
 
+/// How long anything may take on a machine that does other things too.
+const PATIENCE: Duration = Duration::from_secs(60);
 const TOKEN: &str = "CanaryTokenOfTheServer-0123456789";
 
 /// Sends bytes as they are; gives all that comes back until the other side ends, or nothing more comes for 20 s.
@@ -95,7 +97,7 @@ fn a_server_without_a_token_listens_to_this_machine_alone() {
     let folder = Folder::new();
     let call =
         penstock_tests::Call::new(&["serve", "--listen=0.0.0.0:0", "--data-dir"]).argument(folder.path());
-    let told = call.finish().exits(1).stderr;
+    let told = call.finish().exits(2).stderr;
     insta::assert_snapshot!(told);
     let short = folder.write("token", "secret");
     let call =
@@ -121,7 +123,7 @@ fn what_is_too_large_is_refused_while_it_comes() {
     let both = format!(
         "POST /api/v1/runs HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n"
     );
-    assert_ne!(status(&raw(address, both.as_bytes())), "201");
+    assert_eq!(status(&raw(address, both.as_bytes())), "422");
     let packed = format!(
         "POST /api/v1/runs HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n{{}}"
     );
@@ -129,7 +131,7 @@ fn what_is_too_large_is_refused_while_it_comes() {
     let module = format!(
         "POST /api/v1/modules HTTP/1.1\r\n{host}content-type: application/wasm\r\ncontent-length: 999999999999\r\n\r\n\0asm"
     );
-    assert_ne!(status(&raw(address, module.as_bytes())), "201");
+    assert_eq!(status(&raw(address, module.as_bytes())), "413");
     let many: String = (0..200).map(|number| format!("x-{number}: y\r\n")).collect();
     assert_eq!(status(&raw(address, format!("GET / HTTP/1.1\r\n{host}{many}\r\n").as_bytes())), "431");
     let long = format!("GET /{} HTTP/1.1\r\n{host}\r\n", "a".repeat(100_000));
@@ -198,7 +200,6 @@ fn a_document_sent_by_http_brings_no_place_of_its_own() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "to see that nobody waits for those who are slow")]
 fn slow_and_idle_clients_are_let_go_and_others_served() {
     let served = Serving::default().start();
     let address = served.address();
@@ -206,7 +207,7 @@ fn slow_and_idle_clients_are_let_go_and_others_served() {
     let open = |bytes: &str| {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(bytes.as_bytes()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     };
     let mut held = vec![open(""), open("GET / HT"), open(&format!("GET / HTTP/1.1\r\n{host}"))];
@@ -215,24 +216,37 @@ fn slow_and_idle_clients_are_let_go_and_others_served() {
     held.push(open(&format!(
         "POST /api/v1/runs HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
     )));
-    let start = Instant::now();
     served.get("/system").is(200);
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    // Each by itself, well within the patience of the reads; the first of them before the document is due.
     for mut stream in held {
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).expect("the server ends it");
     }
-    assert!(start.elapsed() < Duration::from_secs(35), "{:?}", start.elapsed());
+    served.get("/system").is(200);
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "to wait no longer than anything may take")]
 fn more_connections_than_there_are_places_are_told_so() {
     let served = Serving::default().start();
     let held: Vec<_> = (0..512).map(|_| TcpStream::connect(served.address()).unwrap()).collect();
-    super::pause(200);
-    let answer = raw(served.address(), b"");
+    // It takes them one after the other.
+    let answer = loop {
+        let answer =
+            raw(served.address(), b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        if status(&answer) != "200" {
+            break answer;
+        }
+    };
     assert_eq!(status(&answer), "503", "{answer}");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert_eq!(body, "too many connections; try again soon");
+    assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
     drop(held);
-    super::pause(200);
-    served.get("/system").is(200);
+    // And it learns one after the other that they are gone.
+    let start = Instant::now();
+    while served.get("/system").status == 503 {
+        assert!(start.elapsed() < PATIENCE);
+        super::pause(20);
+    }
 }

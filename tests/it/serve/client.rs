@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use penstock_tests::{Call, Folder, Served, Serving, module, photos, repository};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{quick_photos, sleepy};
 
@@ -49,7 +49,20 @@ fn a_run_is_stopped_and_its_follower_learns_it() {
     let id = submitted.lines().next().unwrap();
     let stopped = call(&served, &["stop", id]).finish().exits(0).stdout;
     assert_eq!(stopped, format!("{id} is stopped\n"));
-    let file = folder.document(&sleepy(1_000_000, 1.0));
+    // Another one, which somebody watches.
+    let follower = call(&served, &["submit", "--follow", "--json"]).argument(&file);
+    let watching = follower.start();
+    let alive = loop {
+        let runs = served.get("/runs?state=running").is(200).json();
+        if let Some(run) = runs["items"].get(0) {
+            break run["id"].as_str().unwrap().to_owned();
+        }
+        super::pause(20);
+    };
+    call(&served, &["stop", &alive]).finish().exits(0);
+    let followed = follower.finished(watching).exits(130).stdout;
+    let followed: Value = serde_json::from_str(&followed).unwrap();
+    assert_eq!((&followed["id"], &followed["state"]), (&json!(alive), &json!("stopped")));
     let follower =
         call(&served, &["submit", "--follow", "--for=1s"]).argument(&file).finish().exits(0).stdout;
     assert!(follower.starts_with("sleepy completed"), "{follower}");
@@ -76,6 +89,50 @@ fn what_a_server_refuses_is_told_with_all_its_faults() {
     assert!(nobody.contains("no server answers at http://127.0.0.1:9"), "{nobody}");
     let address = Call::new(&["runs", "--server=http://me:CanaryPassword@host"]).finish().exits(2).stderr;
     assert!(!address.contains("CanaryPassword"), "{address}");
+}
+
+#[test]
+fn a_module_of_any_size_is_sent_whole_and_the_server_says_whether_it_takes_it() {
+    let served = Serving::default().start();
+    let folder = Folder::new();
+    let file = folder.write("large.wasm", vec![0; 40 << 20]);
+    let refused = call(&served, &["push"]).argument(&file).finish().exits(2).stderr;
+    assert!(refused.contains("It is too large") && refused.contains("33554432"), "{refused}");
+    let limits = json!({ "limits": { "modules": { "module_bytes": 64 << 20 } } });
+    let config = folder.write("penstock.json", limits.to_string());
+    let served = Serving::default().argument("--config").argument(&config).start();
+    let refused = call(&served, &["push"]).argument(&file).finish().exits(2).stderr;
+    assert!(!refused.contains("too large"), "{refused}");
+}
+
+#[test]
+fn lists_come_whole_and_say_when_nothing_matches() {
+    let served = Serving::default().start();
+    assert_eq!(call(&served, &["runs"]).finish().exits(0).stdout, "none yet\n");
+    for _ in 0..3 {
+        served.over(&served.submit(&sleepy(1, 0.0)));
+    }
+    assert_eq!(call(&served, &["runs", "--state=failed"]).finish().exits(0).stdout, "none matches\n");
+    let two = call(&served, &["runs", "--limit=2", "--json"]).finish().exits(0).stdout;
+    assert_eq!(serde_json::from_str::<Value>(&two).unwrap().as_array().unwrap().len(), 2);
+    let all = call(&served, &["runs", "--json"]).finish().exits(0).stdout;
+    assert_eq!(serde_json::from_str::<Value>(&all).unwrap().as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn what_may_be_done_later_is_no_bad_input() {
+    let folder = Folder::new();
+    let config = folder.write("penstock.json", json!({ "limits": { "runs": { "queued": 1 } } }).to_string());
+    let served = Serving::default().argument("--config").argument(&config).argument("--threads=1").start();
+    let file = folder.document(&sleepy(1_000_000, 1.0));
+    let first = call(&served, &["submit", "--key=once"]).argument(&file).finish().exits(0).stdout;
+    served.until(first.lines().next().unwrap(), |run| run["state"] == "running");
+    call(&served, &["submit"]).argument(&file).finish().exits(0);
+    let full = call(&served, &["submit"]).argument(&file).finish().exits(1).stderr;
+    assert!(full.contains("Enough runs are waiting"), "{full}");
+    // Nor does time change what this is.
+    let other = folder.document(&sleepy(2, 0.0));
+    call(&served, &["submit", "--key=once"]).argument(&other).finish().exits(2);
 }
 
 /// The block of the README that begins so, as people copy it.

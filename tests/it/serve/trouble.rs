@@ -72,7 +72,9 @@ fn a_server_out_of_files_says_so_and_recovers() {
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     drop(idle);
     // It notices one after the other that they are gone.
+    let start = Instant::now();
     while served.get("/system").status == 503 {
+        assert!(start.elapsed() < Duration::from_secs(60));
         pause(50);
     }
     let over = served.over(&run);

@@ -1,7 +1,7 @@
 //! What a server has: runs and modules.
 
 use anyhow::Result;
-use penstock_runner::{ModuleSummary, Page};
+use penstock_runner::{MAX_LIMIT, ModuleSummary, Page};
 use penstock_types::run::RunSummary;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,13 +15,16 @@ use crate::text::{count, duration, percent, rate, say};
 
 /// Lists runs.
 pub(crate) fn runs(args: &RunsArgs) -> Result<u8> {
-    let mut address = format!("/runs?limit={}", args.limit);
+    let mut address = "/runs".to_owned();
     for (name, value) in [("state", &args.state), ("q", &args.text)] {
         if let Some(value) = value {
-            address.push_str(&format!("&{name}={}", encoded(value)));
+            let separator = if address.contains('?') { '&' } else { '?' };
+            address.push_str(&format!("{separator}{name}={}", encoded(value)));
         }
     }
-    list(&Client::new(&args.server)?, &address, args.json, |runs: &[RunSummary]| {
+    let found = all(&Client::new(&args.server)?, &address, args.limit as usize)?;
+    let none = if address.contains('?') { "none matches" } else { "none yet" };
+    show(&found, args.json, none, |runs: &[RunSummary]| {
         let header = [
             "id",
             "pipeline",
@@ -54,7 +57,8 @@ pub(crate) fn runs(args: &RunsArgs) -> Result<u8> {
 
 /// Lists modules.
 pub(crate) fn modules(args: &ModulesArgs) -> Result<u8> {
-    list(&Client::new(&args.server)?, "/modules?limit=200", args.json, |modules: &[ModuleSummary]| {
+    let found = all(&Client::new(&args.server)?, "/modules", usize::MAX)?;
+    show(&found, args.json, "none yet", |modules: &[ModuleSummary]| {
         let header = ["module", "versions", "latest", "aliases", "size", "runs", "digest"];
         let rows = modules.iter().map(|module| {
             let aliases = module.aliases.iter().map(|(alias, version)| format!("{alias}={version}"));
@@ -72,17 +76,32 @@ pub(crate) fn modules(args: &ModulesArgs) -> Result<u8> {
     })
 }
 
-fn list<T: Serialize + DeserializeOwned>(
-    client: &Client,
-    address: &str,
+/// The first so many entries of a list, page after page.
+fn all<T: DeserializeOwned>(client: &Client, address: &str, most: usize) -> Result<Vec<T>> {
+    let separator = if address.contains('?') { '&' } else { '?' };
+    let mut found = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let size = (most - found.len()).min(MAX_LIMIT as usize);
+        let page: Page<T> = client.get(&format!("{address}{separator}limit={size}{cursor}"))?;
+        found.extend(page.items);
+        match page.next {
+            Some(next) if found.len() < most => cursor = format!("&cursor={}", encoded(&next)),
+            _ => return Ok(found),
+        }
+    }
+}
+
+fn show<T: Serialize>(
+    found: &[T],
     as_json: bool,
+    none: &str,
     in_words: impl Fn(&[T]) -> String,
 ) -> Result<u8> {
-    let page: Page<T> = client.get(address)?;
     match as_json {
-        true => say(&serde_json::to_string_pretty(&page.items)?)?,
-        false if page.items.is_empty() => say("none yet")?,
-        false => say(&in_words(&page.items))?,
+        true => say(&serde_json::to_string_pretty(found)?)?,
+        false if found.is_empty() => say(none)?,
+        false => say(&in_words(found))?,
     }
     Ok(COMPLETED)
 }

@@ -1,19 +1,20 @@
+use std::fs;
+
 use anyhow::Result;
 use penstock_runner::ModuleUpload;
-use penstock_types::config::GateBounds;
 use ureq::http::Method;
 
 use crate::COMPLETED;
 use crate::args::PushArgs;
 use crate::client::Client;
-use crate::input::{bad, module_bytes};
+use crate::input::bad;
 use crate::text::say;
 
 /// Uploads a module.
 pub(crate) fn push(args: &PushArgs) -> Result<u8> {
     let path = args.module.display();
-    let bytes = module_bytes(&args.module, &GateBounds::default())
-        .map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
+    // All of it: how large a module may be is the server's to say.
+    let bytes = fs::read(&args.module).map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
     let client = Client::new(&args.server)?;
     let address = match &args.alias {
         Some(alias) => format!("/modules?alias={}", encoded(alias)),

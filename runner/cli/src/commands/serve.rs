@@ -2,6 +2,7 @@ use std::env;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::thread::available_parallelism;
 
 use anyhow::{Context, Result};
@@ -39,6 +40,8 @@ async fn serve_on(args: &ServeArgs) -> Result<u8> {
         modules: config.limits.modules.clone(),
         bounds: config.limits.runs,
     };
+    settings.check().map_err(|error| bad(error.to_string()))?;
+    let mut end = std::pin::pin!(end()?);
     let data_dir = data_dir(args, &config)?;
     let runs_settings = RunsSettings {
         budget: budget(args, &config),
@@ -52,7 +55,7 @@ async fn serve_on(args: &ServeArgs) -> Result<u8> {
     };
     let handle = tokio::runtime::Handle::current();
     let runs = tokio::task::block_in_place(|| Runs::open(&handle, runs_settings))?;
-    let served = serve_runs(args, &config, settings, &runs, &data_dir).await;
+    let served = serve_runs(args, &config, settings, &runs, &data_dir, end.as_mut()).await;
     let ended = runs.shutdown().await;
     if !ended.unfinished.is_empty() {
         warn(&format!("{} did not end in time and will read `interrupted`", ended.unfinished.join(", ")));
@@ -66,10 +69,13 @@ async fn serve_runs(
     settings: ServeSettings,
     runs: &Runs,
     data_dir: &Path,
+    mut end: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<()> {
-    let end = end()?;
     for module in &args.modules {
-        upload(runs, module, config).await?;
+        tokio::select! {
+            uploaded = upload(runs, module, config) => uploaded?,
+            () = end.as_mut() => return Ok(()),
+        }
     }
     let wants_token = settings.token.is_some();
     let server = Server::bind(settings, runs.clone()).await?;
@@ -112,7 +118,9 @@ fn welcome(address: SocketAddr, runs: &Runs, data_dir: &Path, wants_token: bool)
 /// Uploads a module as anybody else would; one that is known already is left as it is.
 async fn upload(runs: &Runs, path: &Path, config: &Config) -> Result<()> {
     let shown = path.display();
-    let bytes = module_bytes(path, &config.limits.modules)
+    let (own, bounds) = (path.to_owned(), config.limits.modules.clone());
+    let bytes = tokio::task::spawn_blocking(move || module_bytes(&own, &bounds))
+        .await?
         .map_err(|error| bad(format!("cannot read `{shown}`: {error}")))?;
     let refused = |error: RunsError| match error {
         RunsError::Refused(_) | RunsError::TooLarge { .. } => bad(format!("`{shown}`: {error}")),
