@@ -3,6 +3,7 @@
 mod data;
 mod events;
 mod modules;
+mod predict;
 mod runs;
 mod stores;
 mod system;
@@ -19,5 +20,6 @@ pub(crate) fn routes() -> ApiRouter<App> {
         .merge(stores::routes())
         .merge(runs::routes())
         .merge(data::routes())
+        .merge(predict::routes())
         .merge(events::routes())
 }

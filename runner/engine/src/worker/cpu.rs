@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn what_computes_has_a_core_and_what_sleeps_has_none() {
         let clock = MonotonicClock::start();
-        let mut timed = |cpu: &mut CpuShare, work: &mut dyn FnMut()| {
+        let timed = |cpu: &mut CpuShare, work: &mut dyn FnMut()| {
             let begin = clock.now();
             work();
             let wall = clock.now() - begin;

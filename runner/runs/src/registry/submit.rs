@@ -28,16 +28,18 @@ use crate::runner::check_against_known;
 const MAX_KEY: usize = 255;
 /// Longest time that may be asked for, in seconds: a year.
 const MAX_SECONDS: f64 = 366.0 * 86_400.0;
+/// Modules that are named to somebody who names one that is not there.
+const MAX_SUGGESTED: u32 = 20;
 /// How long `stop` waits for a run's end.
 const STOP: Duration = Duration::from_secs(3);
 
 /// A document that can run.
-struct Checked {
+pub(super) struct Checked {
     /// As it was sent.
     document: Value,
     spec: Value,
-    plan: Plan,
-    cost: Cost,
+    pub(super) plan: Plan,
+    pub(super) cost: Cost,
     layout: Layout,
     /// Digests by what the document calls the modules.
     written: BTreeMap<String, String>,
@@ -223,7 +225,7 @@ impl Runs {
         live.detail(waiting)
     }
 
-    async fn check(&self, bytes: Bytes) -> Result<Checked, RunsError> {
+    pub(super) async fn check(&self, bytes: Bytes) -> Result<Checked, RunsError> {
         let (workshop, budget, bounds) = (self.0.workshop.clone(), self.0.budget, self.0.bounds);
         self.history()
             .read(move |connection| {
@@ -306,7 +308,7 @@ impl Runs {
 
 /// What a document's modules are.
 pub(super) struct Resolved {
-    /// What is known of them, by what the document calls them, and of all others by their names.
+    /// What is known of them, by what the document calls them.
     pub(super) facts: BTreeMap<String, ModuleFacts>,
     /// `name@version`, by what the document calls them.
     pub(super) names: BTreeMap<String, String>,
@@ -316,12 +318,7 @@ pub(super) struct Resolved {
 
 /// Looks up the modules that a document names.
 pub(super) fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, HistoryError> {
-    let newest = modules::newest(connection)?;
-    let mut facts: BTreeMap<String, ModuleFacts> = newest
-        .into_iter()
-        .map(|(name, digest, manifest)| (name.clone(), ModuleFacts { name, digest, manifest }))
-        .collect();
-    let known: Vec<String> = facts.keys().take(20).map(|name| format!("`{name}`")).collect();
+    let mut facts = BTreeMap::new();
     let mut names = BTreeMap::new();
     let mut faults = Vec::new();
     for (place, stage) in spec.stages.iter().enumerate() {
@@ -339,24 +336,27 @@ pub(super) fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<
                 facts.insert(written.to_owned(), own);
             }
             None => {
-                let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
                 let place = Pointer::ROOT.key("stages").index(place).key("wasm").key("module");
-                let name = written.split('@').next().filter(|name| facts.contains_key(*name));
-                let message = match name {
-                    Some(name) => format!(
-                        "the module `{name}` has no version or alias `{}`",
-                        printable(written.split_once('@').map_or("", |(_, version)| version), MAX_SHOWN_KEY)
-                    ),
-                    None => format!(
-                        "there is no module `{}`: known are {known}; upload it first",
-                        printable(written, MAX_SHOWN_KEY)
-                    ),
-                };
-                faults.push(SpecFault::new(place, message));
+                faults.push(SpecFault::new(place, unknown(connection, written)?));
             }
         }
     }
     Ok(Resolved { facts, names, faults })
+}
+
+/// What is said of a module that is not there.
+fn unknown(connection: &rusqlite::Connection, written: &str) -> Result<String, HistoryError> {
+    if let Some((name, version)) = written.split_once('@')
+        && modules::count_of(connection, name)? > 0
+    {
+        let version = printable(version, MAX_SHOWN_KEY);
+        return Ok(format!("the module `{name}` has no version or alias `{version}`"));
+    }
+    let (names, _) = modules::names(connection, None, "", MAX_SUGGESTED)?;
+    let known: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+    let written = printable(written, MAX_SHOWN_KEY);
+    Ok(format!("there is no module `{written}`: known are {known}; upload it first"))
 }
 
 /// What each stage takes and gives.

@@ -442,6 +442,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{id}/predict": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * What a run would do with some settings changed
+         * @description Predicted from the times that the run took so far, by the same rules as it runs by. With `sweep`, changes that would make it faster, too.
+         */
+        post: operations["predict_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/events": {
         parameters: {
             query?: never;
@@ -2181,6 +2201,141 @@ export interface components {
             /** @description What is wrong with it. */
             reason: string;
         };
+        /** @description What is to be different from the run. */
+        PredictRequest: {
+            /**
+             * @description Values by their places in the document, e.g. `{"/stages/1/wasm/concurrency": 4}`.
+             * @default {}
+             */
+            set: {
+                [key: string]: unknown;
+            };
+            /**
+             * Format: double
+             * @description Cores that computing stages share; those of this machine unless given.
+             * @default null
+             */
+            cores: number | null;
+            /**
+             * Format: double
+             * @description Predicts a run of so many seconds from its start, an hour at most; one that has warmed up unless given.
+             * @default null
+             */
+            for_s: number | null;
+            /** @description Looks for changes that would make it faster, too. */
+            sweep?: components["schemas"]["PredictSweep"] | null;
+        };
+        /** @description What changes may cost. */
+        PredictSweep: {
+            /**
+             * Format: uint32
+             * @description Worker threads at most; what the server has unless given.
+             * @default null
+             */
+            max_threads: number | null;
+            /**
+             * Format: uint64
+             * @description Memory of all instances of modules at most, in MiB; what the server has unless given.
+             * @default null
+             */
+            max_memory_mib: number | null;
+        };
+        /** @description What a run would do. */
+        Predicted: {
+            /**
+             * Format: double
+             * @description Items that the consumer would take in a second.
+             */
+            rate?: number | null;
+            /**
+             * Format: double
+             * @description Samples that it would take in a second.
+             */
+            samples_per_s?: number | null;
+            /**
+             * Format: double
+             * @description From when on the figures are, in seconds since the run's start: what comes before is filling up.
+             */
+            t0_s: number;
+            /**
+             * Format: double
+             * @description Until when.
+             */
+            t1_s: number;
+            /**
+             * Format: uint32
+             * @description Worker threads.
+             */
+            threads: number;
+            /**
+             * Format: double
+             * @description Cores that the ops share.
+             */
+            cores: number;
+            /** @description The stages, as a run would tell them. */
+            stages: components["schemas"]["StageRecord"][];
+            /** @description The queues, as a run would tell them. */
+            queues: components["schemas"]["QueueRecord"][];
+            /** @description What a recorded run did, if one was given. */
+            recorded?: components["schemas"]["RecordedRate"] | null;
+            /** @description What is taken for granted. */
+            assumptions: string[];
+            /** @description What would make it faster, cheapest first; `null` unless asked for. */
+            proposals?: components["schemas"]["Proposal"][] | null;
+        };
+        /** @description What a recorded run did. */
+        RecordedRate: {
+            /**
+             * Format: double
+             * @description Items that its consumer took in a second.
+             */
+            rate?: number | null;
+            /**
+             * Format: uint32
+             * @description Worker threads that it had.
+             */
+            threads: number;
+        };
+        /** @description Settings that together make a pipeline faster, or as fast with less. */
+        Proposal: {
+            /** @description What to set. */
+            changes: components["schemas"]["Change"][];
+            /**
+             * Format: double
+             * @description Items that the consumer would take in a second then.
+             */
+            rate: number;
+            /**
+             * Format: double
+             * @description That rate to the one without changes.
+             */
+            gain: number;
+            /**
+             * Format: uint32
+             * @description Worker threads in all.
+             */
+            threads: number;
+            /**
+             * Format: uint64
+             * @description Memory that instances of modules may take, in MiB.
+             */
+            memory_mib: number;
+        };
+        /** @description One setting of the document. */
+        Change: {
+            /** @description Where in the document. */
+            pointer: string;
+            /**
+             * Format: uint32
+             * @description What it is.
+             */
+            from: number;
+            /**
+             * Format: uint32
+             * @description What it would be.
+             */
+            to: number;
+        };
         EventQuery: {
             /**
              * @description Ids of the runs to watch, separated by commas; 32 at most. Without any, events tell of the list of runs alone.
@@ -3294,6 +3449,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ReplayReport"];
+                };
+            };
+            /** @description Why it was not done. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    predict_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The run's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        /** @description What is to be different from the run. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PredictRequest"];
+            };
+        };
+        responses: {
+            /** @description What a run would do. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Predicted"];
                 };
             };
             /** @description Why it was not done. */
