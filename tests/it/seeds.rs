@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 use penstock_engine::item::Item;
 use penstock_types::run::StageRecord;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::experiment::{Figures, Run};
 use self::oracle::Oracle;
@@ -196,6 +196,38 @@ const OF_SEED_002: [&str; 8] = [
     "002-agg1",
     "002-agg2",
 ];
+
+/// Nothing else would notice a document with longer sleeps: bounds widen with them.
+#[test]
+fn documents_of_seed_002_are_those_that_spdl_ran() {
+    let oracle = Oracle::read();
+    for name in OF_SEED_002 {
+        let path = penstock_tests::repository().join(format!("examples/pipelines/seeds/{name}.json"));
+        let document: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let mut stages = Vec::new();
+        for stage in &oracle.scenario(name).stages {
+            let mean_ms = stage.mean_ms as u64;
+            let mut sleep = json!({
+                "name": format!("{mean_ms}ms"), "mean_ms": mean_ms, "jitter": 0.1, "on": "async", "queue": 2
+            });
+            if stage.concurrency > 1 {
+                sleep["concurrency"] = stage.concurrency.into();
+            }
+            stages.push(json!({ "sleep": sleep }));
+            stages.extend(
+                stage.then_aggregate.map(|size| json!({ "aggregate": { "size": size, "queue": 2 } })),
+            );
+        }
+        let expected = json!({
+            "name": name,
+            "source": { "range": { "count": 1_000_000 } },
+            "stages": stages,
+            "sink": { "queue": 3 },
+            "consumer": { "simulate": { "step_ms": 30 } }
+        });
+        assert_eq!(document, expected, "{name}");
+    }
+}
 
 #[test]
 fn every_queue_of_seed_002_is_between_spdl_and_the_ideal() {
