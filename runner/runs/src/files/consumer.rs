@@ -190,12 +190,12 @@ impl Consumer for FilesConsumer {
         self.samples += samples;
         self.pending += samples;
         let Item::Collated(batch) = item else {
-            return Err(fault(
-                "`files` takes collated batches and got something else; add a `collate`".to_owned(),
-            ));
+            let message = "`files` takes collated batches and got something else; add a `collate`";
+            return Err(Fault::new(FailureClass::Data, message));
         };
-        let file = File::of(batch, number)
-            .map_err(|reason| fault(format!("batch {number} cannot be a file: {reason}")))?;
+        let file = File::of(batch, number).map_err(|reason| {
+            Fault::new(FailureClass::Data, format!("batch {number} cannot be a file: {reason}"))
+        })?;
         match self.wait_for_fewer_than(IN_FLIGHT, stop) {
             Ok(()) => self.begin(file, number, samples),
             Err(Broken::Stopping) => {}

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use penstock_types::manifest::Manifest;
 use penstock_wasm::ModuleReport;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
@@ -245,24 +244,6 @@ pub(crate) fn runs_of(connection: &Connection, name: &str) -> Result<u64, Histor
         |row| row.get(0),
     )?;
     Ok(runs as u64)
-}
-
-/// What every module's newest version says of itself, for messages that suggest one.
-pub(crate) fn newest(connection: &Connection) -> Result<Vec<(String, String, Manifest)>, HistoryError> {
-    let mut statement = connection.prepare_cached(
-        "SELECT name, digest, report FROM modules WHERE (name, version) IN \
-         (SELECT name, max(version) FROM modules GROUP BY name) ORDER BY name LIMIT 1000",
-    )?;
-    let rows = statement.query_map([], |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
-    })?;
-    let mut found = Vec::new();
-    for row in rows {
-        let (name, digest, report) = row?;
-        let report: ModuleReport = serde_json::from_str(&report)?;
-        found.push((name, digest, report.manifest));
-    }
-    Ok(found)
 }
 
 /// How many versions a module has.

@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::running::Stretch;
 use penstock_types::run::RunState;
+use penstock_types::series::Level;
 use penstock_types::stats::{Histogram, QueueSums, TaskSums, Tick};
 use rusqlite::Connection;
 use serde_json::json;
 
+use super::chunk::unpack;
 use super::read::{columns, thinned, times, windows};
 use super::runs::{Entry, Registered, insert, sweep, write};
-use super::tape::LayoutQueue;
+use super::tape::{LayoutQueue, Unwritten};
 use super::{HeldRows, History, HistoryError, Layout, LayoutStage, READERS, Tape, schema, transact};
 
 const STAGES: usize = 9;
@@ -203,4 +205,65 @@ async fn a_disk_that_hangs_holds_up_no_end() {
     assert!(last.try_recv().is_err());
     drop(gate);
     assert_eq!(last.recv_timeout(Duration::from_secs(60)), Ok(()));
+}
+
+#[test]
+fn a_tape_that_nobody_writes_keeps_so_much_and_says_what_it_lost() {
+    let tape = Tape::new(&layout());
+    // Chunks have 256 rows of a quarter of a second; 16 of them wait.
+    (0..18 * 256).for_each(|quarter| {
+        tape.add(&stretch(quarter));
+    });
+    assert_eq!(tape.lost(), 2);
+    let held = tape.held(Level::Finest);
+    assert_eq!((held.rows.len(), held.rows[0].slot), (16 * 256, 2 * 256));
+}
+
+#[test]
+fn what_came_while_a_write_was_under_way_or_failed_is_written_with_the_next() {
+    let tape = Tape::new(&layout());
+    let finest = |unwritten: &Unwritten| {
+        let chunks = unwritten.chunks.iter().filter(|chunk| chunk.level == Level::Finest);
+        chunks.map(|chunk| unpack(&chunk.data).unwrap().len()).sum::<usize>()
+    };
+    let add = |quarters: std::ops::Range<u64>| quarters.for_each(|quarter| drop(tape.add(&stretch(quarter))));
+    add(0..10);
+    let failed = tape.unwritten();
+    assert_eq!(finest(&failed), 10);
+    add(10..14);
+    let under_way = tape.unwritten();
+    assert_eq!(finest(&under_way), 14);
+    add(14..15);
+    tape.on_written(&under_way);
+    // The chunk is written as a whole.
+    assert_eq!(finest(&tape.unwritten()), 15);
+    tape.on_written(&tape.unwritten());
+    assert_eq!(finest(&tape.unwritten()), 0);
+}
+
+#[test]
+fn rows_that_are_held_and_rows_that_are_stored_are_told_once() {
+    let (_folder, mut connection) = recorded(0);
+    let tape = Tape::new(&layout());
+    let mut tasks = 0;
+    for quarter in 0..700 {
+        let stretch = stretch(quarter);
+        tasks += stretch.stages[0].tasks;
+        tape.add(&stretch);
+        // In the middle of a chunk, so that a part of it is stored and all of it held.
+        if quarter == 600 {
+            let unwritten = tape.unwritten();
+            transact(&mut connection, |transaction| write(transaction, "run", &Entry::default(), &unwritten))
+                .unwrap();
+            tape.on_written(&unwritten);
+        }
+    }
+    let held = HeldRows::of(Some(&tape));
+    assert!(held.end() == Some(700 * QUARTER));
+    for width in [QUARTER, 4 * QUARTER, 16 * QUARTER, 256 * QUARTER] {
+        let buckets = penstock_types::series::Buckets::every(0, 700 * QUARTER, width);
+        let windows = windows(&connection, "run", &held, &layout(), buckets).unwrap();
+        let told: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
+        assert_eq!((windows.len() as u64, told), ((700 * QUARTER).div_ceil(width), tasks));
+    }
 }

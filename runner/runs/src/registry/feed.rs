@@ -273,7 +273,6 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use penstock_types::run::RunState;
 
     use super::*;
 
@@ -356,6 +355,6 @@ mod tests {
             r#"{"run":"r","entry":{"number":7,"stage":"1:a","level":"info","message":"","at_s":0.0}}"#
         );
         assert_eq!(Event::Gap(RunGap { run: "r".to_owned() }).data().unwrap(), r#"{"run":"r"}"#);
-        assert_eq!(RunState::named("queued"), Some(RunState::Queued));
+        assert_eq!((log(7).name(), Event::Gap(RunGap { run: String::new() }).name()), ("log", "gap"));
     }
 }
