@@ -1,5 +1,6 @@
 //! Calls of the binary, as a user makes them.
 
+use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -99,8 +100,8 @@ impl Call {
     /// The process, not yet started. Nothing of the machine's or the user's settings gets into it.
     pub fn command(&self) -> Command {
         let mut command = Command::new(penstock());
-        command.args(&self.arguments).stdin(Stdio::null()).env_remove("PENSTOCK_LOG");
-        command.env_remove("PENSTOCK_CONFIG");
+        command.args(&self.arguments).stdin(Stdio::null());
+        clean(&mut command);
         command.env("PENSTOCK_CACHE_DIR", kept("cache"));
         command
     }
@@ -149,6 +150,14 @@ impl Finished {
         let after = self.stdout.lines().skip_while(|line| *line != title).skip(1);
         after.take_while(|line| !line.is_empty()).map(str::trim_start).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Takes all settings of the machine's and the user's out of a command's environment.
+pub(crate) fn clean(command: &mut Command) {
+    let ours = |name: &OsString| name.as_encoded_bytes().starts_with(b"PENSTOCK_");
+    env::vars_os().map(|(name, _)| name).filter(ours).for_each(|name| {
+        command.env_remove(name);
+    });
 }
 
 fn pair(name: &str, path: &Path) -> OsString {

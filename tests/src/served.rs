@@ -12,6 +12,7 @@ use serde_json::Value;
 use ureq::Agent;
 use ureq::http::{Method, Request};
 
+use crate::call::clean;
 use crate::files::Folder;
 use crate::programs::penstock;
 
@@ -58,9 +59,7 @@ impl Serving {
     pub fn over(data: &Path) -> Self {
         let mut command = Command::new(penstock());
         command.args(["serve", "--listen", "127.0.0.1:0"]);
-        for name in ["PENSTOCK_TOKEN", "PENSTOCK_TOKEN_FILE", "PENSTOCK_CONFIG", "PENSTOCK_DATA_DIR"] {
-            command.env_remove(name);
-        }
+        clean(&mut command);
         Self { command, data: data.to_owned(), own: None }
     }
 

@@ -62,3 +62,40 @@ fn answer(path: &str, file: EmbeddedFile, headers: &HeaderMap) -> Response {
     }
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::http::StatusCode;
+
+    use super::*;
+
+    async fn get(path: &str) -> Response {
+        page(Method::GET, path.parse().unwrap(), HeaderMap::new()).await
+    }
+
+    #[tokio::test]
+    async fn what_may_be_a_page_is_the_one_document_and_what_is_a_file_is_not() {
+        for path in ["/", "/runs/new", "/runs/a.b", "/modules/decode.v2/1", "/api/docs"] {
+            let answer = get(path).await;
+            assert_eq!(
+                (answer.status(), &answer.headers()[header::CACHE_CONTROL]),
+                (StatusCode::OK, &HeaderValue::from_static("no-cache")),
+                "{path}"
+            );
+        }
+        for path in ["/assets/none", "/none.js", "/api", "/api/v1/none", "/../Cargo.toml"] {
+            assert_eq!(get(path).await.status(), StatusCode::NOT_FOUND, "{path}");
+        }
+        let written = page(Method::POST, "/".parse().unwrap(), HeaderMap::new()).await;
+        assert_eq!(written.status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
+
+    #[tokio::test]
+    async fn a_browser_that_has_a_page_does_not_get_it_again() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::IF_NONE_MATCH, get("/").await.headers()[header::ETAG].clone());
+        let again = page(Method::GET, "/".parse().unwrap(), headers).await;
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
+        assert!(again.headers().contains_key(header::ETAG));
+    }
+}

@@ -37,11 +37,11 @@ mod tests {
 
     #[test]
     fn a_process_that_lives_uses_something() {
-        let before = process_use().unwrap();
-        let file = fs::File::open("/dev/null").unwrap();
+        // So many that it does not matter what other tests open and close.
+        let files: Vec<_> = (0..200).map(|_| fs::File::open("/dev/null").unwrap()).collect();
         let with = process_use().unwrap();
-        assert!(with.cpu_s > 0.0 && with.rss_bytes > 1 << 20 && with.open_files >= 3);
-        assert!(with.open_files > before.open_files, "{} then {}", before.open_files, with.open_files);
-        drop(file);
+        assert!(with.cpu_s > 0.0 && with.rss_bytes > 1 << 20);
+        assert!(with.open_files >= 200, "{}", with.open_files);
+        drop(files);
     }
 }

@@ -4,19 +4,18 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 /// A connection that ends when its other side takes nothing for too long. A client that only reads slowly goes on.
-pub(crate) struct Stalling {
-    stream: TcpStream,
+pub(crate) struct Stalling<S> {
+    stream: S,
     patience: Duration,
     /// When patience ends; `None` while nothing waits to be written.
     until: Option<Pin<Box<Sleep>>>,
 }
 
-impl Stalling {
-    pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
+impl<S> Stalling<S> {
+    pub(crate) fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, until: None }
     }
 
@@ -33,7 +32,7 @@ impl Stalling {
     }
 }
 
-impl AsyncRead for Stalling {
+impl<S: AsyncRead + Unpin> AsyncRead for Stalling<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -43,7 +42,7 @@ impl AsyncRead for Stalling {
     }
 }
 
-impl AsyncWrite for Stalling {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -74,5 +73,33 @@ impl AsyncWrite for Stalling {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(context);
         self.patient(shut, context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_write_that_nobody_takes_fails() {
+        let (here, _there) = duplex(16);
+        let mut stalling = Stalling::new(here, Duration::from_millis(20));
+        let written = stalling.write_all(&[0; 100]).await;
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn patience_begins_anew_with_everything_that_is_taken() {
+        let (here, mut there) = duplex(16);
+        let mut stalling = Stalling::new(here, Duration::from_secs(600));
+        for _ in 0..10 {
+            stalling.write_all(&[0; 16]).await.unwrap();
+            assert!(stalling.until.is_none());
+            let waits = tokio::time::timeout(Duration::ZERO, stalling.write_all(&[0; 1])).await;
+            assert!(waits.is_err() && stalling.until.is_some());
+            there.read_exact(&mut [0; 16]).await.unwrap();
+        }
     }
 }

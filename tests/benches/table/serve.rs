@@ -151,18 +151,22 @@ fn read(address: SocketAddr, id: &str, is_silent: bool, over: &AtomicBool) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     write!(stream, "GET /api/v1/events?runs={id} HTTP/1.1\r\nhost: {address}\r\n\r\n").unwrap();
+    let mut lines = BufReader::new(stream);
+    let mut line = Vec::new();
+    lines.read_until(b'\n', &mut line).unwrap();
+    assert!(line.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&line));
     if is_silent {
         while !over.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(100));
         }
         return;
     }
-    let mut lines = BufReader::new(stream);
-    let mut line = Vec::new();
     while !over.load(Ordering::Relaxed) {
         line.clear();
         // A pause of the server ends the read, not the reader.
-        let _paused = lines.by_ref().take(1 << 20).read_until(b'\n', &mut line);
+        if matches!(lines.by_ref().take(1 << 20).read_until(b'\n', &mut line), Ok(0)) {
+            panic!("the stream ended before the run");
+        }
     }
 }
 
