@@ -1,10 +1,15 @@
 use std::collections::BTreeMap;
 
+use jsonschema::PatternOptions;
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::param_schema::{MAX_PARAM_VALUES, count_values};
 use penstock_types::plan::ModuleFacts;
 use penstock_types::spec::{MAX_FAULTS, Spec, Stage};
 use serde_json::{Map, Value};
+
+/// Most bytes of a regular expression of a schema, compiled, and of what it remembers while it looks.
+const PATTERN_BYTES: usize = 256 << 10;
+const PATTERN_CACHE_BYTES: usize = 1 << 20;
 
 /// Checks the parameters of every WASM stage against what its module's manifest says it takes.
 pub(crate) fn check_params(spec: &Spec, modules: &BTreeMap<String, ModuleFacts>) -> Vec<SpecFault> {
@@ -44,7 +49,9 @@ pub(crate) fn check_against(
 }
 
 fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: &mut Vec<SpecFault>) {
-    match jsonschema::validator_for(schema) {
+    // A stranger wrote it: expressions that go back and forth over a text could take for ever.
+    let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_CACHE_BYTES);
+    match jsonschema::options().with_pattern_options(patterns).build(schema) {
         Ok(validator) => faults.extend(validator.iter_errors(params).take(MAX_FAULTS).map(|error| {
             let within = Pointer::parse(error.instance_path().as_str());
             let place = within.iter().flat_map(Pointer::steps).fold(place.clone(), |place, step| place.key(&step));
@@ -54,5 +61,30 @@ fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: 
             place.clone(),
             format!("the manifest of the module `{module}` holds a schema that cannot be used: {error}; its author has to mend it"),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(schema: &Value, params: &Value) -> Vec<String> {
+        let mut faults = Vec::new();
+        check(params, schema, "m", &Pointer::ROOT, &mut faults);
+        faults.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn expressions_that_go_back_and_forth_or_grow_are_not_evaluated() {
+        let params = json!({ "a": "aaaaaaaaaaaaaaaaaaaaaaaaac" });
+        let schema = |pattern: &str| json!({ "additionalProperties": { "pattern": pattern } });
+        assert_eq!(told(&schema("^a+c$"), &params), Vec::<String>::new());
+        assert_eq!(told(&schema("^b"), &params).len(), 1);
+        for pattern in ["^(?:a|aa)+(?=b)a0$", "a{200000}", r"(\\pL{99}){99}"] {
+            let told = told(&schema(pattern), &params);
+            assert!(told.len() == 1 && told[0].contains("its author has to mend it"), "{told:?}");
+        }
     }
 }

@@ -10,6 +10,11 @@ pub const MAX_PARAM_SCHEMAS: u64 = 2_000;
 /// Most members and elements that params may have, those of members and elements included.
 pub const MAX_PARAM_VALUES: usize = 10_000;
 
+/// As how many schemas a regular expression counts: each is compiled, and looks at every character.
+const PATTERN_SIZE: u64 = 50;
+/// Most characters of a regular expression.
+const MAX_PATTERN: usize = 1_000;
+
 /// Members whose value is no schema and holds none.
 const PLAIN: [&str; 6] = ["const", "default", "enum", "examples", "required", "type"];
 
@@ -50,8 +55,15 @@ impl<'a> Sizes<'a> {
                         ("$dynamicRef" | "$recursiveRef", _) => {
                             return Err(format!("uses `{name}`, which is not followed here; use `$ref`"));
                         }
+                        ("pattern", Value::String(pattern)) => size_of_pattern(pattern)?,
+                        ("patternProperties", Value::Object(named)) => {
+                            named.iter().try_fold(0_u64, |size, (pattern, named)| {
+                                let more = size_of_pattern(pattern)?.saturating_add(self.of(named)?);
+                                Ok::<_, String>(size.saturating_add(more))
+                            })?
+                        }
                         // Names of params, which may be called anything.
-                        ("properties" | "patternProperties" | "dependentSchemas", Value::Object(named)) => {
+                        ("properties" | "dependentSchemas", Value::Object(named)) => {
                             named.values().try_fold(0_u64, |size, named| {
                                 Ok::<_, String>(size.saturating_add(self.of(named)?))
                             })?
@@ -89,6 +101,13 @@ impl<'a> Sizes<'a> {
     }
 }
 
+fn size_of_pattern(pattern: &str) -> Result<u64, String> {
+    if pattern.chars().count() > MAX_PATTERN {
+        return Err(format!("holds a regular expression of more than {MAX_PATTERN} characters"));
+    }
+    Ok(PATTERN_SIZE)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -117,6 +136,20 @@ mod tests {
         }
         let told = check_param_schema(&schema).unwrap_err();
         assert_eq!(told, "comes to more than 2000 schemas with its references followed");
+    }
+
+    #[test]
+    fn regular_expressions_are_few_and_short() {
+        let with = |count: usize, pattern: &str| {
+            check_param_schema(&json!({ "allOf": vec![json!({ "pattern": pattern }); count] }))
+        };
+        with(30, "^[a-z]+$").unwrap();
+        assert!(with(41, "^[a-z]+$").unwrap_err().starts_with("comes to more than 2000 schemas"));
+        let told = with(1, &"a".repeat(1_001)).unwrap_err();
+        assert_eq!(told, "holds a regular expression of more than 1000 characters");
+        let named: serde_json::Map<_, _> = (0..41).map(|n| (format!("^{n}"), json!({}))).collect();
+        assert!(check_param_schema(&json!({ "patternProperties": named })).is_err());
+        check_param_schema(&json!({ "properties": { "pattern": { "type": "string" } } })).unwrap();
     }
 
     #[test]
