@@ -13,6 +13,7 @@ mod delivered;
 mod examples;
 mod files;
 mod floors;
+mod headspace;
 mod hostile;
 mod index;
 mod instances;

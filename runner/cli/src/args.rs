@@ -64,6 +64,13 @@ pub(crate) enum Command {
         Stores and modules are given as to `penstock run`.\n\
         Exit codes: 0 predicted, 2 bad input, or nobody knows how long a stage takes.")]
     Predict(PredictArgs),
+    /// Measure what there is to gain by loading faster: the pipeline as it is, the loader alone, and the consumer alone.
+    #[command(
+        after_help = "Example:\n  penstock headspace photos.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
+        Stores and modules are given as to `penstock run`.\n\
+        Exit codes: 0 measured, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C."
+    )]
+    Headspace(HeadspaceArgs),
     /// Run the dead letters of a run again, each through the stage in which it failed and no other.
     ///
     /// What comes out is not kept: a replay tells whether a mended module, or a mended store, takes what had failed.
@@ -214,6 +221,21 @@ pub(crate) struct PredictArgs {
     /// Print the prediction as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HeadspaceArgs {
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArgs,
+    /// How long each of the three runs takes.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, default_value = "10s")]
+    pub(crate) time: Duration,
+    /// Print what was measured as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not say which run goes on.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
 }
 
 fn cores(given: &str) -> Result<f64, String> {

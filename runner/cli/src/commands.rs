@@ -1,5 +1,6 @@
 pub(crate) mod check;
 pub(crate) mod compile_module;
+pub(crate) mod headspace;
 pub(crate) mod index;
 pub(crate) mod list;
 pub(crate) mod module;

@@ -4,6 +4,7 @@
 mod assemble;
 mod dead_letter;
 mod files;
+pub mod headspace;
 mod history;
 mod modules;
 mod output;

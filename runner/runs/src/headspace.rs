@@ -1,0 +1,246 @@
+//! What there is to gain by loading faster: the consumer without the loader, the loader without the consumer, and both.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_engine::consumers::{Discard, Simulate};
+use penstock_engine::item::Item;
+use penstock_engine::ports::{Consumer, Ending, Fault, StopFlag};
+use penstock_engine::running::StopReason;
+use penstock_types::plan::{ConsumerPlan, Plan};
+use penstock_types::run::RunState;
+use penstock_types::stats::QueueFigures;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tokio::runtime::Handle;
+
+use crate::run::Run;
+use crate::runner::{Runner, StartError};
+
+/// Gains up to this share are not worth any work: two measurements differ by as much.
+pub const ENOUGH: f64 = 0.02;
+/// Items that the consumer gets again and again when it works alone.
+const KEPT: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
+/// Share of each run at its begin that is left out: queues fill.
+const WARM_UP: f64 = 0.25;
+
+/// The runs that are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leg {
+    /// The pipeline as it is.
+    Real,
+    /// The loader, with a consumer that takes no time.
+    Loader,
+    /// The consumer, with items that are there already.
+    Consumer,
+}
+
+/// What there is to gain.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Headspace {
+    /// Items that the consumer takes in a second.
+    pub real_rate: f64,
+    /// Items that the loader gives in a second when nothing holds it up.
+    pub loader_rate: f64,
+    /// Items that the consumer takes in a second when nothing has to be loaded; `null` when it takes no time.
+    pub consumer_rate: Option<f64>,
+    /// How much faster all would be if loading took no time: 0.25 is 25 %. `null` when the consumer takes no time: then loading
+    /// is all there is.
+    pub to_gain: Option<f64>,
+    /// How many such consumers the loader could feed; `null` when the consumer takes no time.
+    pub feeds: Option<f64>,
+    /// Whether there is nothing worth gaining.
+    pub is_enough: bool,
+    /// The queue in front of the consumer in the real run.
+    pub sink: QueueFigures,
+    /// All of it in one sentence.
+    pub sentence: String,
+}
+
+/// Why there is nothing to measure.
+#[derive(Debug, thiserror::Error)]
+pub enum HeadspaceError {
+    /// The consumer cannot be given the same item twice.
+    #[error(
+        "the consumer `files` cannot be measured alone: it would write the same batch again and again; measure with `simulate`"
+    )]
+    Files,
+    /// A run cannot be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// Somebody stopped it.
+    #[error("it was stopped")]
+    Stopped,
+    /// A run failed, or ended before anything could be measured.
+    #[error("{0}")]
+    Run(String),
+}
+
+/// Makes the runs, each for `span`; `on_start` hears of every one of them.
+pub fn headspace(
+    runner: &Runner,
+    plan: &Plan,
+    runtime: &Handle,
+    span: Duration,
+    on_start: &mut dyn FnMut(Leg, &Run),
+) -> Result<Headspace, HeadspaceError> {
+    let mut plan = plan.clone();
+    // However few samples there are: what is measured is a rate.
+    plan.source.traversal.epochs = None;
+    let consumer = || -> Option<Box<dyn Consumer>> {
+        match &plan.consumer {
+            ConsumerPlan::Simulate { step, jitter } => {
+                Some(Box::new(Simulate::new(*step, *jitter, plan.seed)))
+            }
+            ConsumerPlan::Discard | ConsumerPlan::Files(_) => None,
+        }
+    };
+    if matches!(plan.consumer, ConsumerPlan::Files(_)) {
+        return Err(HeadspaceError::Files);
+    }
+    let mut measure = |leg, consumer: Box<dyn Consumer>| -> Result<(f64, QueueFigures), HeadspaceError> {
+        let run = runtime.block_on(runner.start_with(&plan, None, consumer))?;
+        on_start(leg, &run);
+        measured(run, span)
+    };
+    let (real_rate, sink) = measure(Leg::Real, consumer().unwrap_or_else(|| Box::new(Discard)))?;
+    let (loader_rate, _) = measure(Leg::Loader, Box::new(Discard))?;
+    let consumer_rate = match consumer() {
+        Some(consumer) => {
+            let alone = Alone::new(consumer, span.mul_f64(1.0 - WARM_UP));
+            let found = alone.found.clone();
+            let run = runtime.block_on(runner.start_with(&plan, None, Box::new(alone)))?;
+            on_start(Leg::Consumer, &run);
+            Some(alone_rate(run, &found)?)
+        }
+        None => None,
+    };
+    Ok(Headspace::new(real_rate, loader_rate, consumer_rate, sink))
+}
+
+/// Items in a second after the warm-up, and the sink queue's figures over the whole run.
+fn measured(run: Run, span: Duration) -> Result<(f64, QueueFigures), HeadspaceError> {
+    let taken = |run: &Run| {
+        let snapshot = run.snapshot();
+        (snapshot.elapsed_s, snapshot.queues.last().map_or(0, |queue| queue.figures.num_items))
+    };
+    run.wait_for(span.mul_f64(WARM_UP));
+    let (from_s, before) = taken(&run);
+    run.wait_for(span.mul_f64(1.0 - WARM_UP));
+    let (to_s, after) = taken(&run);
+    run.stop(StopReason::TimeIsUp);
+    let snapshot = run.wait().snapshot;
+    if snapshot.state == RunState::Stopped {
+        return Err(HeadspaceError::Stopped);
+    }
+    if snapshot.state != RunState::Completed {
+        let why = snapshot.error.unwrap_or_else(|| snapshot.state.name().to_owned());
+        return Err(HeadspaceError::Run(format!("a run did not come to its end: {why}")));
+    }
+    let sink = snapshot.queues.last().map(|queue| queue.figures.clone());
+    match sink {
+        Some(sink) if after > before && to_s > from_s => {
+            Ok(((after - before) as f64 / (to_s - from_s), sink))
+        }
+        _ => Err(HeadspaceError::Run(format!(
+            "no item reached the consumer within {:.1} s; measure longer with `--for`",
+            span.as_secs_f64()
+        ))),
+    }
+}
+
+fn alone_rate(run: Run, found: &Mutex<Option<f64>>) -> Result<f64, HeadspaceError> {
+    let rate = || *found.lock().unwrap_or_else(PoisonError::into_inner);
+    while rate().is_none() && !run.wait_for(Duration::from_millis(20)) {}
+    run.stop(StopReason::TimeIsUp);
+    let snapshot = run.wait().snapshot;
+    if snapshot.state == RunState::Stopped {
+        return Err(HeadspaceError::Stopped);
+    }
+    rate().ok_or_else(|| {
+        let why = snapshot.error.unwrap_or_else(|| snapshot.state.name().to_owned());
+        HeadspaceError::Run(format!("the consumer alone did not come to its end: {why}"))
+    })
+}
+
+/// Keeps the first items and gives them to a consumer again and again.
+struct Alone {
+    consumer: Box<dyn Consumer>,
+    kept: Vec<Item>,
+    span: Duration,
+    /// Items in a second, once that is known.
+    found: Arc<Mutex<Option<f64>>>,
+}
+
+impl Alone {
+    fn new(consumer: Box<dyn Consumer>, span: Duration) -> Self {
+        Self { consumer, kept: Vec::new(), span, found: Arc::default() }
+    }
+
+    fn rehearse(&mut self, stop: &StopFlag) -> Result<(), Fault> {
+        let clock = MonotonicClock::start();
+        let mut taken = 0_u64;
+        let begin = clock.now();
+        for item in self.kept.iter().cycle() {
+            let passed = Duration::from_nanos(clock.now() - begin);
+            if stop.is_set() {
+                return Ok(());
+            }
+            if passed >= self.span && taken > 0 {
+                let rate = taken as f64 / passed.as_secs_f64();
+                *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(rate);
+                break;
+            }
+            self.consumer.consume(item.clone(), stop)?;
+            taken += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Consumer for Alone {
+    fn consume(&mut self, item: Item, stop: &StopFlag) -> Result<(), Fault> {
+        if self.kept.len() < KEPT.get() {
+            self.kept.push(item);
+            if self.kept.len() == KEPT.get() {
+                return self.rehearse(stop);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, ending: Ending, stop: &StopFlag) -> Result<(), Fault> {
+        // There are fewer of them.
+        if ending == Ending::Whole && !self.kept.is_empty() && self.kept.len() < KEPT.get() {
+            return self.rehearse(stop);
+        }
+        Ok(())
+    }
+}
+
+impl Headspace {
+    fn new(real_rate: f64, loader_rate: f64, consumer_rate: Option<f64>, sink: QueueFigures) -> Self {
+        let to_gain = consumer_rate.map(|consumer| (consumer / real_rate - 1.0).max(0.0));
+        let feeds = consumer_rate.map(|consumer| loader_rate / consumer);
+        let is_enough = to_gain.is_some_and(|gain| gain <= ENOUGH);
+        let sentence = match (consumer_rate, to_gain, feeds) {
+            (Some(consumer), Some(gain), Some(feeds)) if is_enough => format!(
+                "Loading is fast enough: the consumer takes {real_rate:.1} items/s of the {consumer:.1}/s that it could take at \
+                 most ({:.1} % to gain), and the loader could feed {feeds:.2} of it. Stop here.",
+                gain * 100.0
+            ),
+            (Some(consumer), Some(gain), Some(feeds)) => format!(
+                "There are {:.0} % to gain: the consumer takes {real_rate:.1} items/s and could take {consumer:.1}/s if loading took \
+                 no time; the loader feeds {feeds:.2} of it.",
+                gain * 100.0
+            ),
+            _ => format!(
+                "The consumer takes no time, so that loading is all there is: {loader_rate:.1} items/s. Give the document a consumer \
+                 that takes as long as a training step (`simulate`) to learn whether that is enough."
+            ),
+        };
+        Self { real_rate, loader_rate, consumer_rate, to_gain, feeds, is_enough, sink, sentence }
+    }
+}
