@@ -7,6 +7,7 @@
 mod audio;
 mod c_guest;
 mod cli;
+mod compare;
 mod compile;
 mod config;
 mod delivered;

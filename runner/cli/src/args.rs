@@ -71,6 +71,12 @@ pub(crate) enum Command {
         Exit codes: 0 measured, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C."
     )]
     Headspace(HeadspaceArgs),
+    /// Compare runs: what was changed, what that came to, and why; or the ranks of one pipeline, naming the straggler.
+    #[command(
+        after_help = "Examples:\n  penstock compare before after\n  penstock compare rank-0 rank-1 rank-2 rank-3\n\n\
+        Exit codes: 0 compared, 2 bad input."
+    )]
+    Compare(CompareArgs),
     /// Run the dead letters of a run again, each through the stage in which it failed and no other.
     ///
     /// What comes out is not kept: a replay tells whether a mended module, or a mended store, takes what had failed.
@@ -219,6 +225,16 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "MIB", requires = "sweep", default_value_t = 4096)]
     pub(crate) max_memory_mib: u64,
     /// Print the prediction as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompareArgs {
+    /// Folders that `penstock run --out` has made: two runs, or one for each rank.
+    #[arg(value_name = "OUT", num_args = 2..)]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Print the comparison as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

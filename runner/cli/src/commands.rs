@@ -1,4 +1,5 @@
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod compile_module;
 pub(crate) mod headspace;
 pub(crate) mod index;

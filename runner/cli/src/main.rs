@@ -19,8 +19,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command, IndexCommand, ModuleCommand};
 use crate::commands::{
-    check, compile_module, headspace, index, list, module, new, predict, push, replay, run, schema, serve,
-    submit, test_stage,
+    check, compare, compile_module, headspace, index, list, module, new, predict, push, replay, run, schema,
+    serve, submit, test_stage,
 };
 use crate::input::BadInput;
 use crate::text::warn;
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
     let outcome = match &args.command {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::check(args),
+        Command::Compare(args) => compare::compare(args),
         Command::Headspace(args) => headspace::headspace(args),
         Command::Predict(args) => predict::predict(args),
         Command::Replay(args) => replay::replay(args),

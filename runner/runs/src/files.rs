@@ -26,7 +26,8 @@ use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 pub(crate) use self::consumer::{FilesConsumer, FilesCount};
 pub use self::manifest::Difference;
-use self::manifest::{Manifest, differences};
+use self::manifest::Manifest;
+pub(crate) use self::manifest::differences;
 
 /// Most differences that are told at a time.
 const MAX_DIFFERENCES: usize = 10;

@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 
 mod assemble;
+pub mod compare;
 mod dead_letter;
 mod files;
 pub mod headspace;

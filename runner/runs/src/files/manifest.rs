@@ -86,7 +86,7 @@ impl Manifest {
 }
 
 /// Every place at which `there` and `here` differ.
-pub(super) fn differences(there: Value, here: Value) -> Vec<Difference> {
+pub(crate) fn differences(there: Value, here: Value) -> Vec<Difference> {
     let mut found = Vec::new();
     compare(&Pointer::ROOT, Some(&there), Some(&here), &mut found);
     found

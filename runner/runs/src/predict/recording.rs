@@ -73,6 +73,11 @@ impl Recording {
         &self.snapshot
     }
 
+    /// The document that ran.
+    pub fn document(&self) -> &Value {
+        &self.document
+    }
+
     /// Items that its consumer took in a second.
     pub(super) fn rate(&self) -> Option<f64> {
         self.snapshot.queues.last()?.figures.qps

@@ -1,0 +1,77 @@
+use anyhow::Result;
+use penstock_runner::compare::{Comparison, Delta, RankComparison, compare as compare_two, compare_ranks};
+use penstock_runner::predict::{Recording, RecordingError};
+
+use crate::COMPLETED;
+use crate::args::CompareArgs;
+use crate::input::bad;
+use crate::report::table;
+use crate::text::{duration, percent, rate, say};
+
+/// Compares what runs have written down.
+pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
+    let read = |folder: &std::path::PathBuf| {
+        Recording::read(folder).map_err(|error| match error {
+            RecordingError::None { .. } => bad(error.to_string()),
+            RecordingError::Unreadable { .. } => anyhow::Error::from(error),
+        })
+    };
+    let runs: Vec<Recording> = args.runs.iter().map(read).collect::<Result<_>>()?;
+    if let Some(ranks) = compare_ranks(&runs) {
+        say(&if args.json { serde_json::to_string_pretty(&ranks)? } else { ranks_in_words(&ranks) })?;
+        return Ok(COMPLETED);
+    }
+    let [one, other] = runs.as_slice() else {
+        return Err(bad(format!(
+            "{} runs are compared only if each is of another rank (`shard` of the source), and these are not; name two",
+            runs.len()
+        )));
+    };
+    let comparison = compare_two(one, other);
+    say(&if args.json { serde_json::to_string_pretty(&comparison)? } else { in_words(&comparison) })?;
+    Ok(COMPLETED)
+}
+
+fn in_words(comparison: &Comparison) -> String {
+    let mut parts = vec![comparison.sentence.clone()];
+    if comparison.changes.is_empty() {
+        parts.push("The documents are the same.".to_owned());
+    } else {
+        let rows = comparison.changes.iter().map(|change| {
+            let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
+            vec![change.pointer.clone(), shown(&change.from), shown(&change.to)]
+        });
+        parts.push(table(&["changed", "first", "second"], rows));
+    }
+    let row = |what: &str, delta: Delta, words: &dyn Fn(Option<f64>) -> String| {
+        vec![what.to_owned(), words(delta.from), words(delta.to), change(delta)]
+    };
+    let mut rows = vec![
+        row("items/s", comparison.rate, &rate),
+        row("consumer waits for an item", comparison.wait_s, &duration),
+        row("readiness before the consumer", comparison.readiness, &percent),
+    ];
+    for stage in &comparison.stages {
+        rows.push(row(&format!("[{}] ave", stage.id), stage.ave_time_s, &duration));
+        if stage.core_share.from.is_some() {
+            rows.push(row(&format!("[{}] had a core", stage.id), stage.core_share, &percent));
+        }
+    }
+    parts.push(table(&["", "first", "second", "change"], rows.into_iter()));
+    parts.join("\n\n")
+}
+
+fn change(delta: Delta) -> String {
+    match (delta.from, delta.to) {
+        (Some(from), Some(to)) if from > 0.0 => format!("{:+.1} %", (to / from - 1.0) * 100.0),
+        _ => "-".to_owned(),
+    }
+}
+
+fn ranks_in_words(ranks: &RankComparison) -> String {
+    let rows = ranks.ranks.iter().map(|rank| {
+        let limit = rank.limit.clone();
+        vec![rank.rank.to_string(), rate(Some(rank.rate)), format!("{:.0} %", rank.to_median * 100.0), limit]
+    });
+    format!("{}\n\n{}", ranks.sentence, table(&["rank", "items/s", "of the middle one", "limit"], rows))
+}

@@ -1,0 +1,303 @@
+//! Runs against each other: what was changed, what that came to, and why.
+
+use penstock_types::run::{RunSnapshot, StageRecord};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::files::{Difference, differences};
+use crate::predict::Recording;
+
+/// Differences up to this share are none: two runs of the same differ by as much.
+const SAME: f64 = 0.02;
+/// Changes of a stage's times up to this share do not explain anything.
+const SAME_TIME: f64 = 0.05;
+/// Share of the time without a core from which on that is worth telling.
+const DISTURBED: f64 = 0.1;
+
+/// Two runs.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Comparison {
+    /// All of it in one sentence.
+    pub sentence: String,
+    /// What is different in their documents.
+    pub changes: Vec<DocumentChange>,
+    /// Items that the consumer took in a second.
+    pub rate: Delta,
+    /// Mean time the consumer waited for an item, in seconds.
+    pub wait_s: Delta,
+    /// Readiness of the queue before the consumer.
+    pub readiness: Delta,
+    /// What limits each of them: a stage's id, `consumer` or `threads`.
+    pub limits: [String; 2],
+    /// The stages that both have.
+    pub stages: Vec<StageDelta>,
+}
+
+/// A place at which two documents differ.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct DocumentChange {
+    /// Where.
+    pub pointer: String,
+    /// What stands there in the first one, as JSON; `null` for nothing.
+    pub from: Option<String>,
+    /// What stands there in the second one.
+    pub to: Option<String>,
+}
+
+/// A figure of two runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Delta {
+    /// Of the first one.
+    pub from: Option<f64>,
+    /// Of the second one.
+    pub to: Option<f64>,
+}
+
+/// A stage of two runs.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct StageDelta {
+    /// Its id in the second one.
+    pub id: String,
+    /// Tasks that may be alive.
+    pub concurrency: [u32; 2],
+    /// Mean time of an op, in seconds.
+    pub ave_time_s: Delta,
+    /// 99 % of the ops took no longer, in seconds.
+    pub p99_time_s: Delta,
+    /// Share of their time in which ops on worker threads had a core.
+    pub core_share: Delta,
+}
+
+/// Runs of one pipeline on several ranks.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct RankComparison {
+    /// All of it in one sentence.
+    pub sentence: String,
+    /// The ranks, slowest first.
+    pub ranks: Vec<RankRate>,
+}
+
+/// One rank.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct RankRate {
+    /// Which one.
+    pub rank: u32,
+    /// Items that its consumer took in a second.
+    pub rate: f64,
+    /// That rate to the middle one.
+    pub to_median: f64,
+    /// What limits it.
+    pub limit: String,
+}
+
+/// What a part of a run takes of an item of the consumer, in seconds: the greatest limits.
+struct Demand {
+    name: String,
+    seconds: f64,
+}
+
+/// Compares two runs.
+pub fn compare(first: &Recording, second: &Recording) -> Comparison {
+    let (one, other) = (first.snapshot(), second.snapshot());
+    let changes = differences(first.document().clone(), second.document().clone());
+    let stages: Vec<StageDelta> = other
+        .stages
+        .iter()
+        .filter_map(|stage| {
+            let before =
+                one.stages.iter().find(|before| before.name == stage.name && before.kind == stage.kind);
+            Some(StageDelta::of(before?, stage))
+        })
+        .collect();
+    let limits = [limit(one), limit(other)];
+    let rate = Delta { from: rate(one), to: rate(other) };
+    Comparison {
+        sentence: sentence(&rate, &limits, &stages, [one.threads, other.threads]),
+        changes: changes.into_iter().map(DocumentChange::from).collect(),
+        rate,
+        wait_s: of_sink(one, other, |sink| sink.ave_get_time_s),
+        readiness: of_sink(one, other, |sink| sink.readiness),
+        limits,
+        stages,
+    }
+}
+
+/// Compares the ranks of one pipeline; `None` unless the documents of all runs are of different ranks.
+pub fn compare_ranks(runs: &[Recording]) -> Option<RankComparison> {
+    let mut ranks = Vec::with_capacity(runs.len());
+    for run in runs {
+        let rank = run.document().pointer("/source")?.as_object()?.values().next()?.pointer("/shard/rank")?;
+        ranks.push((u32::try_from(rank.as_u64()?).ok()?, run));
+    }
+    ranks.sort_by_key(|(rank, _)| *rank);
+    if ranks.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+        return None;
+    }
+    let mut rates: Vec<f64> = runs.iter().map(|run| rate(run.snapshot()).unwrap_or(0.0)).collect();
+    rates.sort_by(f64::total_cmp);
+    let median = rates[rates.len() / 2];
+    let mut found: Vec<RankRate> = ranks
+        .iter()
+        .map(|(rank, run)| {
+            let own = rate(run.snapshot()).unwrap_or(0.0);
+            let to_median = if median > 0.0 { own / median } else { 1.0 };
+            RankRate { rank: *rank, rate: own, to_median, limit: limit(run.snapshot()) }
+        })
+        .collect();
+    found.sort_by(|one, other| one.rate.total_cmp(&other.rate));
+    let sentence = straggler(&ranks, &found);
+    Some(RankComparison { sentence, ranks: found })
+}
+
+/// Names the slowest rank, and what is slower on it than elsewhere.
+fn straggler(ranks: &[(u32, &Recording)], found: &[RankRate]) -> String {
+    let slowest = &found[0];
+    if slowest.to_median >= 1.0 - SAME {
+        return format!("No rank is slower than the others by more than {:.0} %.", SAME * 100.0);
+    }
+    let of_rank = |rank: u32| ranks.iter().find(|(found, _)| *found == rank).map(|(_, run)| run.snapshot());
+    let own = of_rank(slowest.rank).map_or(&[][..], |run| &run.stages);
+    let slower = own.iter().filter_map(|stage| {
+        let times = ranks.iter().filter_map(|(_, run)| {
+            let same = run.snapshot().stages.iter().find(|other| other.id == stage.id)?;
+            same.task.ave_time_s
+        });
+        let mut times: Vec<f64> = times.collect();
+        times.sort_by(f64::total_cmp);
+        let median = *times.get(times.len() / 2)?;
+        let own = stage.task.ave_time_s?;
+        (own > median * (1.0 + SAME_TIME)).then_some((own / median, stage, own, median))
+    });
+    let worst = slower.max_by(|(one, ..), (other, ..)| one.total_cmp(other));
+    let why = worst.map_or_else(
+        || format!("; `{}` limits it", slowest.limit),
+        |(_, stage, own, median)| {
+            format!(": an op of `{}` takes {} there and {} elsewhere", stage.id, millis(own), millis(median))
+        },
+    );
+    format!(
+        "Rank {} is the straggler: {:.1} items/s, {:.0} % less than the middle one{why}.",
+        slowest.rank,
+        slowest.rate,
+        (1.0 - slowest.to_median) * 100.0
+    )
+}
+
+fn sentence(rate: &Delta, limits: &[String; 2], stages: &[StageDelta], threads: [u32; 2]) -> String {
+    let (Some(from), Some(to)) = (rate.from, rate.to) else {
+        return "One of the runs delivered nothing, so that there is nothing to compare.".to_owned();
+    };
+    let change = to / from - 1.0;
+    let limited = |limit: &str| match limit {
+        "consumer" => "the consumer".to_owned(),
+        "threads" => "the number of worker threads".to_owned(),
+        stage => format!("stage `{stage}`"),
+    };
+    if change.abs() <= SAME {
+        return format!("No difference: {to:.1} items/s after {from:.1}/s; {} limits.", limited(&limits[1]));
+    }
+    let direction = if change > 0.0 { "faster" } else { "slower" };
+    // What was the limit explains a gain; what is the limit now, a loss.
+    let explains = if change > 0.0 { &limits[0] } else { &limits[1] };
+    let mut why = Vec::new();
+    if threads[0] != threads[1] && (explains == "threads" || limits.contains(&"threads".to_owned())) {
+        why.push(format!("there are {} worker threads instead of {}", threads[1], threads[0]));
+    }
+    let name = |id: &str| id.split_once(':').map_or(id.to_owned(), |(_, name)| name.to_owned());
+    if let Some(stage) = stages.iter().find(|stage| name(&stage.id) == name(explains)) {
+        why.extend(stage.why());
+    }
+    let why = if why.is_empty() { String::new() } else { format!(", because {}", why.join(" and ")) };
+    let now = if limits[0] == limits[1] {
+        format!("{} still limits", limited(&limits[1]))
+    } else {
+        format!("the limit was {} and is {} now", limited(&limits[0]), limited(&limits[1]))
+    };
+    format!("{:.0} % {direction}: {to:.1} items/s instead of {from:.1}{why}; {now}.", change.abs() * 100.0)
+}
+
+/// What takes longest for an item of the consumer, and so decides the rate.
+fn limit(run: &RunSnapshot) -> String {
+    let items = run.queues.last().map_or(0, |sink| sink.figures.num_items).max(1) as f64;
+    let mut demands: Vec<Demand> = run
+        .stages
+        .iter()
+        .map(|stage| Demand {
+            name: stage.id.clone(),
+            seconds: stage.task.busy_s / items / f64::from(stage.concurrency.max(1)),
+        })
+        .collect();
+    let on_threads = run.stages.iter().filter(|stage| stage.task.ave_thread_wait_s.is_some());
+    let busy: f64 = on_threads.map(|stage| stage.task.busy_s).sum();
+    demands
+        .push(Demand { name: "threads".to_owned(), seconds: busy / items / f64::from(run.threads.max(1)) });
+    if let Some(sink) = run.queues.last() {
+        let busy = sink.figures.elapsed_s * (1.0 - sink.figures.starved.unwrap_or(0.0));
+        demands.push(Demand { name: "consumer".to_owned(), seconds: busy / items });
+    }
+    let greatest = demands.into_iter().max_by(|one, other| one.seconds.total_cmp(&other.seconds));
+    greatest.map_or_else(|| "consumer".to_owned(), |demand| demand.name)
+}
+
+fn rate(run: &RunSnapshot) -> Option<f64> {
+    run.queues.last()?.figures.qps.filter(|rate| *rate > 0.0)
+}
+
+fn of_sink(
+    one: &RunSnapshot,
+    other: &RunSnapshot,
+    figure: fn(&penstock_types::stats::QueueFigures) -> Option<f64>,
+) -> Delta {
+    let of = |run: &RunSnapshot| run.queues.last().and_then(|sink| figure(&sink.figures));
+    Delta { from: of(one), to: of(other) }
+}
+
+fn millis(seconds: f64) -> String {
+    format!("{:.1} ms", seconds * 1e3)
+}
+
+impl StageDelta {
+    fn of(one: &StageRecord, other: &StageRecord) -> Self {
+        let share = |stage: &StageRecord| {
+            let task = &stage.task;
+            task.cpu_s.filter(|_| task.busy_s > 0.0).map(|cpu_s| cpu_s / task.busy_s)
+        };
+        Self {
+            id: other.id.clone(),
+            concurrency: [one.concurrency, other.concurrency],
+            ave_time_s: Delta { from: one.task.ave_time_s, to: other.task.ave_time_s },
+            p99_time_s: Delta { from: one.task.p99_time_s, to: other.task.p99_time_s },
+            core_share: Delta { from: share(one), to: share(other) },
+        }
+    }
+
+    /// What is different about it that tells in the rate.
+    fn why(&self) -> Vec<String> {
+        let mut why = Vec::new();
+        let [from, to] = self.concurrency;
+        if from != to {
+            why.push(format!("`{}` has {to} tasks at a time instead of {from}", self.id));
+        }
+        if let (Some(from), Some(to)) = (self.ave_time_s.from, self.ave_time_s.to)
+            && (to / from - 1.0).abs() > SAME_TIME
+        {
+            why.push(format!("its ops take {} instead of {}", millis(to), millis(from)));
+        }
+        if let (Some(from), Some(to)) = (self.core_share.from, self.core_share.to)
+            && (to - from).abs() > DISTURBED
+        {
+            why.push(format!(
+                "they had a core {:.0} % of that time instead of {:.0} %, so that something else used the machine",
+                to * 100.0,
+                from * 100.0
+            ));
+        }
+        why
+    }
+}
+
+impl From<Difference> for DocumentChange {
+    fn from(difference: Difference) -> Self {
+        Self { pointer: difference.pointer.to_string(), from: difference.there, to: difference.here }
+    }
+}
