@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use penstock_tests::{Served, Serving};
+use penstock_tests::{Served, Serving, module};
 use serde_json::{Value, json};
 
 use super::{pause, sleepy};
@@ -138,13 +138,24 @@ fn the_list_of_runs_is_told_to_all() {
 
 #[test]
 fn one_who_does_not_read_holds_up_nobody() {
-    let served = Serving::default().start();
-    let id = served.submit(&sleepy(100_000, 1.0));
-    let silent: Vec<_> = (0..20).map(|_| Events::open(&served, &format!("?runs={id}"), None)).collect();
-    let before = served.get(&format!("/runs/{id}")).is(200).json()["samples"].as_u64().unwrap_or(0);
-    pause(1500);
-    let after = served.get(&format!("/runs/{id}")).is(200).json()["samples"].as_u64().unwrap();
-    assert!(after > before + 300, "{before} then {after}");
+    let served = Serving::default().argument("--module").argument(module("guest-misbehaving"));
+    let served = served.variable("PENSTOCK_LOG", "off").start();
+    // Each sample logs more lines than are kept between two looks.
+    let id = served.submit(&json!({
+        "threads": 1, "source": { "range": { "count": 100_000_000 } },
+        "stages": [{ "wasm": { "module": "misbehaving", "params": { "how": "log-flood" } } }]
+    }));
+    let query = format!("?runs={id}");
+    let silent: Vec<_> = (0..20).map(|_| Events::open(&served, &query, None)).collect();
+    let mut witness = Events::open(&served, &query, None);
+    // More than fits on the way to one who does not read.
+    let mut bytes = 0;
+    while bytes < 5 << 20 {
+        bytes += witness.next().expect("it goes on").data.to_string().len();
+    }
+    let samples = |run: &Value| run["samples"].as_u64().unwrap_or(0);
+    let before = samples(&served.get(&format!("/runs/{id}")).is(200).json());
+    served.until(&id, |run| samples(run) > before);
     let unknown = served.ask("GET", "/api/v1/events?runs=nothing", None, &[]);
     assert_eq!(unknown.status, 404);
     drop(silent);
