@@ -68,6 +68,7 @@ impl Recorder {
             t1_s: to.at.seconds(),
             stages: self.stages(&stage_sums(from, to)),
             queues: self.queues(&queue_sums(from, to)),
+            machine: None,
         }
     }
 

@@ -7,6 +7,7 @@ mod dead_letter;
 mod files;
 pub mod headspace;
 mod history;
+mod machine;
 mod modules;
 mod output;
 mod params;

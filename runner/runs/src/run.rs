@@ -12,6 +12,7 @@ use penstock_wasm::{LogLines, StageFactory};
 
 use crate::dead_letter::LetterStage;
 use crate::files::FilesCount;
+use crate::machine::MachineReading;
 use crate::output::{OutputError, OutputFolder};
 use crate::registry::LiveRun;
 
@@ -45,6 +46,7 @@ pub(crate) struct Facts {
     modules: BTreeMap<String, String>,
     guests: BTreeMap<String, StageFactory>,
     files: Option<Arc<FilesCount>>,
+    machine: MachineReading,
 }
 
 /// Writes down what happens.
@@ -55,6 +57,8 @@ pub(crate) struct Watcher {
     stages: BTreeMap<String, LetterStage>,
     /// How long ops took, by stage, first to last; for the output.
     times: Mutex<Vec<Histogram>>,
+    /// At the end of the last window; for the output.
+    machine: Mutex<MachineReading>,
     /// Weak, because it reaches the run, which holds this.
     follower: Weak<LiveRun>,
 }
@@ -128,6 +132,7 @@ impl Facts {
             modules,
             guests,
             files,
+            machine: MachineReading::now(),
         }
     }
 
@@ -160,6 +165,7 @@ impl Facts {
             files: self.files.as_ref().map(|files| files.record()),
             stages: view.stages,
             queues: view.queues,
+            machine: MachineReading::now().since(&self.machine),
             ledger: view.ledger,
             failures: view.failures,
             failures_not_listed: view.failures_not_listed,
@@ -178,6 +184,7 @@ impl Watcher {
             output,
             stages: stages.collect(),
             times: Mutex::new(vec![Histogram::default(); plan.stages.len()]),
+            machine: Mutex::new(MachineReading::now()),
             follower: follower.map_or_else(Weak::new, Arc::downgrade),
         }
     }
@@ -210,7 +217,10 @@ impl Observer for Watcher {
 
     fn on_window(&self, window: &Window) {
         if let Some(output) = &self.output {
-            output.write_window(window);
+            let now = MachineReading::now();
+            let mut before = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+            let machine = now.since(&std::mem::replace(&mut before, now));
+            output.write_window(&Window { machine, ..window.clone() });
         }
     }
 

@@ -5,6 +5,7 @@ pub mod answer;
 pub mod config;
 pub mod fault;
 pub mod ledger;
+pub mod machine;
 pub mod manifest;
 pub mod param_schema;
 pub mod plan;

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::Ledger;
+use crate::machine::MachineFigures;
 use crate::stats::{QueueFigures, TaskFigures};
 
 /// One run, seen at one moment. The same shape stands in `snapshot.json`, in the API and behind every page.
@@ -37,6 +38,8 @@ pub struct RunSnapshot {
     pub stages: Vec<StageRecord>,
     /// The queues, first to last: at the exit of the source, of every stage, and of the sink.
     pub queues: Vec<QueueRecord>,
+    /// What process and machine did since the run's start; `null` where the system does not tell.
+    pub machine: Option<MachineFigures>,
     /// Where every sample went.
     pub ledger: Ledger,
     /// What failed, grouped by stage, class and message; most frequent first.
@@ -200,6 +203,8 @@ pub struct Window {
     pub stages: Vec<StageRecord>,
     /// What the queues did in it.
     pub queues: Vec<QueueRecord>,
+    /// What process and machine did in it; `null` where that is not known.
+    pub machine: Option<MachineFigures>,
 }
 
 /// Failures of one kind.

@@ -143,6 +143,7 @@ impl Layout {
             t1_s: row.t1 as f64 / 1e9,
             stages: self.stages.iter().zip(&row.stages).map(stage).collect(),
             queues: self.queues.iter().zip(&row.queues).map(queue).collect(),
+            machine: None,
         }
     }
 }
