@@ -1,6 +1,7 @@
 //! The words of Penstock as types: pure, serialisable, without clock, I/O or threads.
 #![warn(missing_docs)]
 
+pub mod amount;
 pub mod answer;
 pub mod config;
 pub mod fault;
