@@ -17,3 +17,4 @@ pub mod spec;
 pub mod stats;
 pub mod text;
 pub mod traversal;
+pub mod verdict;
