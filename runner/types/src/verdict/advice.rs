@@ -85,7 +85,7 @@ fn wanted(look: &Look<'_>) -> f64 {
 fn wanted_in_words(look: &Look<'_>, more: f64) -> String {
     match look.demand().filter(|_| more < MOST) {
         Some(demand) => format!("for the {}/s that the consumer could take", crate::amount::rate(demand)),
-        None => format!("for {more:.0} times the rate"),
+        None => format!("to get up to {more:.0} times the rate"),
     }
 }
 
@@ -174,7 +174,7 @@ fn faster(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Option<Ad
     };
     Some(rate(
         format!(
-            "{what}: a task of `{}` takes {} and may take {}, {}.",
+            "{what}: a task of `{}` takes {} and would have to take {}, {}.",
             stage.id,
             duration(time),
             duration(time / needed),

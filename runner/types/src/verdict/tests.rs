@@ -14,7 +14,7 @@ use crate::stats::{QueueFigures, TaskFigures};
 /// in ms, readiness.
 type Stage = (f64, [f64; 4]);
 
-fn shape(document: Value) -> Shape {
+pub(super) fn shape(document: Value) -> Shape {
     let spec = read_value(document).unwrap();
     let plan = Plan::check(&spec, Known { modules: &BTreeMap::new(), stores: None }).unwrap();
     Shape::of(&plan, 12, None)
@@ -224,4 +224,208 @@ fn the_recorded_runs_are_told_as_the_seeds_explain_them() {
         verdict
     });
     insta::assert_json_snapshot!(told);
+}
+
+/// A run of these stages for ten seconds, every figure at rest: nothing waits, and every slot is idle.
+fn at_rest(shape: &Shape, rate: f64) -> (Vec<TaskFigures>, Vec<QueueFigures>) {
+    let stages = shape.stages.iter().map(|stage| tasks(stage.concurrency, 0.0, rate, 0.0, 10.0)).collect();
+    let queues = (0..shape.stages.len() + 2).map(|_| queue(2, [rate, 0.0, 0.0, 1.0], 10.0)).collect();
+    (stages, queues)
+}
+
+/// The share of time in which each queue's reader waits, first to last.
+fn starve<const N: usize>(queues: &mut [QueueFigures], shares: [f64; N]) {
+    for (queue, share) in queues.iter_mut().zip(shares) {
+        queue.starved = Some(share);
+        queue.ave_get_time_s = queue.qps.filter(|qps| *qps > 0.0).map(|qps| share / qps);
+    }
+}
+
+/// Shares of the slots' time: busy, waiting for a thread, waiting for the order, blocked.
+fn occupy(task: &mut TaskFigures, concurrency: u32, [busy, thread_wait, order_wait, blocked]: [f64; 4]) {
+    let slots_s = f64::from(concurrency) * task.elapsed_s;
+    task.busy_s = busy * slots_s;
+    task.thread_wait_s = thread_wait * slots_s;
+    task.order_wait_s = order_wait * slots_s;
+    task.blocked_s = blocked * slots_s;
+    task.idle_s = (1.0 - busy - thread_wait - order_wait - blocked) * slots_s;
+    task.ave_time_s = Some(0.02);
+}
+
+fn found(verdict: &Verdict) -> (VerdictKind, Option<&str>) {
+    (verdict.kind, verdict.stage.as_deref())
+}
+
+#[test]
+fn a_wait_by_chance_in_front_of_the_slowest_stage_does_not_blame_the_one_before() {
+    let shape = pipeline(json!([sleep("fast", 1), sleep("slow", 1)]));
+    let mut run = at_rest(&shape, 20.0);
+    // Random times and short queues: the slow one waits, too, but the fast one is blocked for longer.
+    occupy(&mut run.0[0], 1, [0.70, 0.0, 0.0, 0.25]);
+    occupy(&mut run.0[1], 1, [0.88, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.12, 0.9, 0.4]);
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Stage, Some("2:slow")));
+}
+
+#[test]
+fn what_only_moves_samples_is_never_the_limit() {
+    let shape = pipeline(json!([sleep("slow", 1), { "aggregate": { "size": 4 } }, { "disaggregate": {} }]));
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[0], 1, [1.0, 0.0, 0.0, 0.0]);
+    // Bursts fill the queue behind the aggregate for a moment.
+    starve(&mut run.1, [0.0, 0.97, 0.03, 0.6, 0.3]);
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Stage, Some("1:slow")));
+    let shape = pipeline(json!([{ "aggregate": { "size": 4 } }]));
+    let mut run = at_rest(&shape, 20.0);
+    starve(&mut run.1, [1.0, 1.0, 0.3]);
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Source, Some("0:src")));
+}
+
+#[test]
+fn results_that_wait_their_turn_hold_slots_but_not_behind_a_full_queue() {
+    let ordered = json!({ "sleep": { "mean_ms": 20, "name": "decode", "concurrency": 4, "order": "input" } });
+    let shape = pipeline(json!([ordered, sleep("slow", 1)]));
+    let mut run = at_rest(&shape, 20.0);
+    // Four results, one of them in front: it waits for room, the others behind it.
+    occupy(&mut run.0[0], 4, [0.1, 0.0, 0.65, 0.25]);
+    occupy(&mut run.0[1], 1, [0.95, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.0, 0.9, 0.4]);
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Stage, Some("2:slow")));
+    // Nothing waits for room: a slow task in front holds up the others.
+    occupy(&mut run.0[0], 4, [0.5, 0.0, 0.48, 0.0]);
+    occupy(&mut run.0[1], 1, [0.5, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.5, 0.9, 0.4]);
+    let verdict = judged(&shape, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Stage, Some("1:decode")));
+    let order = Setting { pointer: shape.stages[0].place.key("order"), value: json!("completion") };
+    assert_eq!(verdict.advice[0].set, [order]);
+}
+
+#[test]
+fn tasks_that_wait_for_threads_make_the_threads_the_limit() {
+    let stage =
+        |name: &str| json!({ "sleep": { "mean_ms": 20, "name": name, "concurrency": 8, "on": "thread" } });
+    let shape = Shape { threads: 4, ..pipeline(json!([stage("a"), stage("b")])) };
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[0], 8, [0.3, 0.7, 0.0, 0.0]);
+    occupy(&mut run.0[1], 8, [0.2, 0.5, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.3, 1.0, 0.5]);
+    let verdict = judged(&shape, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Threads, Some("1:a")));
+    let threads = verdict.threads.unwrap();
+    assert_eq!((threads.threads, threads.busy, threads.least), (4, 4.0, 4));
+    // Twice the rate on 8 threads, and half of their square root to spare.
+    assert_eq!(
+        serde_json::to_value(&verdict.advice[0].set).unwrap(),
+        json!([{ "pointer": "/threads", "value": 10 }])
+    );
+    // The same waits with half of the threads free: something else keeps tasks from starting.
+    let shape = Shape { threads: 8, ..shape };
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Stage, Some("1:a")));
+}
+
+#[test]
+fn no_more_threads_are_asked_for_than_there_are_cores() {
+    let document = json!({
+        "source": { "range": { "count": 10 } },
+        "stages": [{ "aggregate": { "size": 2 } }, { "collate": { "concurrency": 4 } }],
+    });
+    let shape = Shape { threads: 4, cores: Some(4), ..shape(document) };
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[1], 4, [1.0, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.0, 1.0, 1.0]);
+    let verdict = judged(&shape, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Stage, Some("2:collate")));
+    assert!(verdict.advice.iter().all(|advice| advice.set.is_empty()), "{:?}", verdict.advice);
+    let half = Shape { threads: 2, ..shape };
+    occupy(&mut run.0[1], 4, [0.5, 0.5, 0.0, 0.0]);
+    let verdict = judged(&half, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Threads, Some("2:collate")));
+    assert_eq!(
+        serde_json::to_value(&verdict.advice[0].set).unwrap(),
+        json!([{ "pointer": "/threads", "value": 4 }])
+    );
+}
+
+#[test]
+fn samples_that_fail_are_the_limit_when_they_would_have_been_enough() {
+    let shape = pipeline(json!([{ "aggregate": { "size": 4 } }, sleep("decode", 1)]));
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[1], 1, [1.0, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.0, 1.0, 0.2]);
+    let mut with_failures = |samples| {
+        run.0[1].failed_samples = samples;
+        judged(&shape, &run)
+    };
+    // 200 tasks of 4 samples each.
+    assert_eq!(found(&with_failures(400)), (VerdictKind::Failures, Some("2:decode")));
+    assert_eq!(found(&with_failures(200)), (VerdictKind::Failures, Some("2:decode")));
+    let few = with_failures(80);
+    assert_eq!(found(&few), (VerdictKind::Stage, Some("2:decode")));
+    assert!(few.evidence.iter().any(|line| line.contains("10.0 % fail")), "{:?}", few.evidence);
+    let mut nothing = at_rest(&shape, 20.0);
+    nothing.0[1].failed_samples = 800;
+    nothing.1[3] = QueueFigures { num_items: 0, qps: Some(0.0), ..nothing.1[3].clone() };
+    let cold = Measured {
+        from_s: 0.0,
+        to_s: 10.0,
+        stages: &nothing.0,
+        queues: &nothing.1,
+        is_warm: false,
+        is_over: true,
+        failures: &[],
+    };
+    assert_eq!(found(&Verdict::of(&shape, cold)), (VerdictKind::Failures, Some("2:decode")));
+}
+
+#[test]
+fn little_or_nothing_delivered_is_not_judged() {
+    let shape = pipeline(json!([sleep("slow", 1)]));
+    let mut run = at_rest(&shape, 20.0);
+    let mut told = |items, elapsed_s, is_over| {
+        let sink = run.1.last_mut().unwrap();
+        (sink.num_items, sink.elapsed_s) = (items, elapsed_s);
+        let is_warm = false;
+        let measured = Measured {
+            from_s: 0.0,
+            to_s: elapsed_s,
+            stages: &run.0,
+            queues: &run.1,
+            is_warm,
+            is_over,
+            failures: &[],
+        };
+        Verdict::of(&shape, measured).sentence
+    };
+    assert_eq!(told(0, 30.0, false), "Not warmed up yet: nothing has been delivered.");
+    assert_eq!(told(0, 30.0, true), "Nothing was delivered.");
+    assert_eq!(told(3, 2.0, false), "Not warmed up yet: samples delivered so far: 3.");
+    assert_eq!(told(3, 2.0, true), "Too little to tell: samples delivered in all: 3.");
+    assert!(told(8, 2.0, true).starts_with("The consumer is the limit"));
+    assert!(told(3, 12.0, true).starts_with("The consumer is the limit"), "few, but for long enough");
+}
+
+#[test]
+fn without_a_consumer_that_works_the_slowest_stage_is_told_however_fast_it_is() {
+    let document = json!({ "source": { "range": { "count": 10 } }, "stages": [sleep("decode", 4)] });
+    let shape = shape(document);
+    let mut run = at_rest(&shape, 5000.0);
+    occupy(&mut run.0[0], 4, [0.98, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 1.0, 1.0]);
+    let verdict = judged(&shape, &run);
+    assert_eq!((found(&verdict), verdict.demand), ((VerdictKind::Stage, Some("1:decode")), None));
+    occupy(&mut run.0[0], 4, [0.2, 0.0, 0.0, 0.0]);
+    assert_eq!(judged(&shape, &run).answer, Answer::NothingWaits);
+}
+
+#[test]
+fn slots_add_up_to_the_concurrency() {
+    let verdict = production();
+    for slots in &verdict.slots {
+        let sum = slots.busy + slots.thread_wait + slots.order_wait + slots.blocked + slots.idle;
+        assert!((sum - f64::from(slots.concurrency)).abs() < 1e-9, "{slots:?}");
+    }
+    let least: Vec<(&str, u32)> =
+        verdict.slots.iter().map(|slots| (slots.stage.as_str(), slots.least)).collect();
+    assert_eq!(least, [("2:download", 3), ("4:preprocess", 6), ("6:collate", 1), ("7:gpu_transfer", 1)]);
 }

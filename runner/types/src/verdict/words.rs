@@ -15,47 +15,48 @@ const TOLD_FAILURES: f64 = 0.01;
 
 pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> String {
     let wait = percent(look.consumer_wait().unwrap_or(0.0));
-    let name = name(look, limit);
+    let (name, rate) = (name(look, limit), through(look));
+    let bottleneck = match look.shape.discards {
+        true => "Data loading is all that is measured",
+        false => "Data loading is the bottleneck",
+    };
+    let demand = demand(look);
     match kind {
         VerdictKind::Consumer => {
             format!("The consumer is the limit, data loading is not: the consumer waits {wait} of the time.")
         }
-        VerdictKind::Variance if look.shape.discards => {
-            let gives = gives(look);
-            format!(
-                "Data loading {gives}, and bursts are the limit: no stage is in use for much of its time, least of all {name}'s readers."
-            )
-        }
+        VerdictKind::Variance if look.shape.discards => format!(
+            "{bottleneck}: {rate} come through, and no stage is in use for much of its time, since items come in bursts from {name} on."
+        ),
         VerdictKind::Variance => format!(
             "The consumer is the limit most of the time, but waits {wait} of it for bursts: {name} could give more, and gives it unevenly."
         ),
-        VerdictKind::Threads => {
-            let threads = look.shape.threads;
-            format!("{}: {} {}.", bottleneck(look), threads_in_words(threads), reach(look))
-        }
+        VerdictKind::Threads => match look.shape.threads {
+            1 => format!("{bottleneck}: the one worker thread, always taken, lets {rate} through{demand}."),
+            threads => format!(
+                "{bottleneck}: the {} worker threads, all taken, let {rate} through{demand}.",
+                count(u64::from(threads))
+            ),
+        },
         VerdictKind::Failures => {
             let share = match limit {
                 Some(Limit::Stage(stage)) => look.failed_share(stage),
                 _ => 0.0,
             };
-            let rest = look
-                .rate()
-                .filter(|rate| *rate > 0.0)
-                .map_or_else(|| "nothing gets through".to_owned(), |_| format!("the rest {}", reach(look)));
-            format!(
-                "Data loading is the bottleneck because samples fail: {} of those that {name} gets; {rest}.",
-                percent(share)
-            )
+            let fail = format!("samples fail, {} of those that {name} gets", percent(share));
+            match look.rate().filter(|rate| *rate > 0.0) {
+                Some(_) => format!("{bottleneck}, because {fail}: {rate} are left{demand}."),
+                None => format!("{bottleneck}, because {fail}: nothing is left."),
+            }
         }
-        VerdictKind::Stage => format!("{}: stage {name} {}.", bottleneck(look), reach(look)),
-        VerdictKind::Storage => format!("{}: storage, read by {name}, {}.", bottleneck(look), reach(look)),
-        VerdictKind::Source => format!("{}: the source {name} {}.", bottleneck(look), reach(look)),
-        VerdictKind::NothingWaits => format!(
-            "Nothing is the limit: the consumer gets {} {}/s and waits {} for each.",
-            rate(look.rate().unwrap_or(0.0)),
-            look.shape.unit,
-            waits(look)
-        ),
+        VerdictKind::Stage => format!("{bottleneck}: stage {name} lets {rate} through{demand}."),
+        VerdictKind::Storage => {
+            format!("{bottleneck}: storage, which {name} reads, lets {rate} through{demand}.")
+        }
+        VerdictKind::Source => format!("{bottleneck}: the source {name} gives {rate}{demand}."),
+        VerdictKind::NothingWaits => {
+            format!("Nothing is the limit: the consumer gets {rate} and waits {} for each.", waits(look))
+        }
         VerdictKind::TooLittle => too_little(look),
     }
 }
@@ -89,36 +90,21 @@ pub(super) fn evidence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
     lines
 }
 
-/// Whose fault it is. A consumer that only takes has nothing to be kept from.
-fn bottleneck(look: &Look<'_>) -> &'static str {
-    if look.shape.discards { "Data loading is all there is" } else { "Data loading is the bottleneck" }
+/// What comes out.
+fn through(look: &Look<'_>) -> String {
+    format!("{} {}/s", rate(look.rate().unwrap_or(0.0)), look.shape.unit)
 }
 
-/// What comes out, and what could be taken.
-fn reach(look: &Look<'_>) -> String {
-    let gives = gives(look);
+/// What could be taken, and what the consumer does meanwhile.
+fn demand(look: &Look<'_>) -> String {
+    let wait = percent(look.consumer_wait().unwrap_or(0.0));
     match look.demand() {
         Some(demand) => format!(
-            "{gives} of the {}/s that the consumer could take; the consumer waits {} of the time",
-            rate(demand),
-            percent(look.consumer_wait().unwrap_or(0.0))
+            " of the {}/s that the consumer could take; the consumer waits {wait} of the time",
+            rate(demand)
         ),
-        None if look.shape.discards => format!("{gives}, and the consumer takes them at once"),
-        None => format!(
-            "{gives}; the consumer waits {} of the time",
-            percent(look.consumer_wait().unwrap_or(0.0))
-        ),
-    }
-}
-
-fn gives(look: &Look<'_>) -> String {
-    format!("lets {} {}/s through", rate(look.rate().unwrap_or(0.0)), look.shape.unit)
-}
-
-fn threads_in_words(threads: u32) -> String {
-    match threads {
-        1 => "the one worker thread".to_owned(),
-        more => format!("the {} worker threads, all taken,", count(u64::from(more))),
+        None if look.shape.discards => ", and the consumer takes them at once".to_owned(),
+        None => format!("; the consumer waits {wait} of the time"),
     }
 }
 
@@ -185,14 +171,14 @@ fn sides(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
     let queues = look.measured.queues;
     let starved = |queue: usize| queues.get(queue).and_then(|queue| queue.starved);
     let name = name(look, limit);
-    let after =
-        starved(behind).map(|share| format!("what reads from it waits {} of the time", percent(share)))?;
+    let after = starved(behind).map(percent)?;
     let room = queues[behind].ave_put_time_s.map(|room| format!("{} for room", duration(room)));
     let input = behind.checked_sub(1).and_then(starved);
     let input = input.map(|share| format!("{} of the time for input", percent(share)));
     let own: Vec<String> = [room, input].into_iter().flatten().collect();
-    let own = if own.is_empty() { String::new() } else { format!(", it itself {}", own.join(" and ")) };
-    Some(format!("At the queue behind {name}, {after}{own}."))
+    let own =
+        if own.is_empty() { String::new() } else { format!("; {name} itself waits {}", own.join(" and ")) };
+    Some(format!("What reads from {name} waits {after} of the time{own}."))
 }
 
 /// Slots that are held without work being done.
