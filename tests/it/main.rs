@@ -30,3 +30,4 @@ mod sandbox;
 mod serve;
 mod test_stage;
 mod toys;
+mod verdict;

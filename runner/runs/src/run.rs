@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use penstock_engine::Failure;
 use penstock_engine::running::{Observer, RunHandle, RunView, Running, StopReason, Stretch};
 use penstock_types::plan::Plan;
 use penstock_types::run::{RunSnapshot, Window};
+use penstock_types::verdict::{Diagnosis, Shape, VerdictSpan};
 use penstock_wasm::{LogLines, StageFactory};
 
 use crate::dead_letter::LetterStage;
@@ -43,7 +44,12 @@ pub(crate) struct Facts {
     modules: BTreeMap<String, String>,
     guests: BTreeMap<String, StageFactory>,
     files: Option<Arc<FilesCount>>,
+    verdicts: Verdicts,
 }
+
+/// What limits a run: told by the thread that keeps its time, asked by anybody.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdicts(Arc<Mutex<Diagnosis>>);
 
 /// Writes down what happens.
 #[derive(Debug)]
@@ -51,6 +57,7 @@ pub(crate) struct Watcher {
     output: Option<Arc<OutputFolder>>,
     /// What is written beside a failure, by stage id.
     stages: BTreeMap<String, LetterStage>,
+    verdicts: Verdicts,
     /// Weak, because it reaches the run, which holds this.
     follower: Weak<LiveRun>,
 }
@@ -115,6 +122,7 @@ impl Facts {
         modules: BTreeMap<String, String>,
         guests: BTreeMap<String, StageFactory>,
         files: Option<Arc<FilesCount>>,
+        verdicts: Verdicts,
     ) -> Self {
         Self {
             id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),
@@ -124,6 +132,7 @@ impl Facts {
             modules,
             guests,
             files,
+            verdicts,
         }
     }
 
@@ -140,7 +149,16 @@ impl Facts {
         &self.started_at
     }
 
+    /// What limits the run now.
+    pub(crate) fn verdict(&self) -> Option<VerdictSpan> {
+        self.verdicts.lock().current().cloned()
+    }
+
     pub(crate) fn snapshot(&self, view: RunView) -> RunSnapshot {
+        let (verdict, verdicts) = {
+            let diagnosis = self.verdicts.lock();
+            (diagnosis.whole(&view.failures), diagnosis.spans())
+        };
         let counters = self.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
         RunSnapshot {
             id: self.id.clone(),
@@ -159,7 +177,20 @@ impl Facts {
             ledger: view.ledger,
             failures: view.failures,
             failures_not_listed: view.failures_not_listed,
+            verdict: Some(verdict),
+            verdicts,
         }
+    }
+}
+
+impl Verdicts {
+    /// Of a run that is about to start.
+    pub(crate) fn of(shape: Shape) -> Self {
+        Self(Arc::new(Mutex::new(Diagnosis::of(shape))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Diagnosis> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -167,10 +198,16 @@ impl Watcher {
     pub(crate) fn new(
         output: Option<Arc<OutputFolder>>,
         plan: &Plan,
+        verdicts: Verdicts,
         follower: Option<&Arc<LiveRun>>,
     ) -> Self {
         let stages = plan.stages.iter().map(|stage| (stage.id.to_string(), LetterStage::of(stage)));
-        Self { output, stages: stages.collect(), follower: follower.map_or_else(Weak::new, Arc::downgrade) }
+        Self {
+            output,
+            stages: stages.collect(),
+            verdicts,
+            follower: follower.map_or_else(Weak::new, Arc::downgrade),
+        }
     }
 }
 
@@ -199,6 +236,8 @@ impl Observer for Watcher {
     }
 
     fn on_sums(&self, stretch: &Stretch) {
+        let (at, is_over) = (stretch.t1.nanos(), stretch.state.is_over());
+        self.verdicts.lock().add(at, &stretch.stages, &stretch.queues, is_over);
         if let Some(follower) = self.follower.upgrade() {
             follower.on_sums(stretch);
         }

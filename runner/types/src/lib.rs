@@ -2,7 +2,6 @@
 #![warn(missing_docs)]
 
 pub mod amount;
-pub mod answer;
 pub mod config;
 pub mod fault;
 pub mod ledger;
