@@ -16,8 +16,6 @@ mod slots;
 mod tests;
 mod words;
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -185,11 +183,5 @@ impl From<VerdictKind> for Answer {
             VerdictKind::TooLittle => Self::Unknown,
             _ => Self::Yes,
         }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.sentence)
     }
 }
