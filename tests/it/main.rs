@@ -34,3 +34,4 @@ mod seeds;
 mod serve;
 mod test_stage;
 mod toys;
+mod verdict;

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use penstock_types::run::RunSnapshot;
+use penstock_types::verdict::VerdictSpan;
 
 use crate::text::{count, percent, rate, warn};
 
@@ -36,8 +37,10 @@ impl Progress {
         let delivered = snapshot.ledger.total.delivered;
         self.measure(snapshot.elapsed_s, delivered);
         let readiness = snapshot.queues.last().and_then(|sink| sink.figures.readiness);
+        let limit =
+            snapshot.verdicts.last().map_or_else(|| "not known yet".to_owned(), VerdictSpan::in_short);
         let line = format!(
-            "{}: {} samples delivered, {}/s, sink ready {}, {:.0} s",
+            "{}: {} samples delivered, {}/s, sink ready {}, limit: {limit}, {:.0} s",
             snapshot.state.name(),
             count(delivered),
             rate(self.rate),

@@ -2,18 +2,69 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use penstock_types::answer::Answer;
 use penstock_types::run::{FailureGroup, QueueRecord, RunSnapshot, StageRecord};
+use penstock_types::verdict::{Advice, Goal, Verdict, VerdictKind, VerdictSpan};
+use serde_json::Value;
 
 use crate::text::{bracketed, count, duration, percent, rate};
 
 /// Everything that is worth saying about a run that is over.
 pub(crate) fn report(snapshot: &RunSnapshot) -> String {
-    let mut parts =
-        vec![headline(snapshot), stages(&snapshot.stages), queues(&snapshot.queues), ledger(snapshot)];
+    let mut parts = vec![
+        snapshot.verdict.as_ref().map_or_else(String::new, verdict),
+        moves(&snapshot.verdicts),
+        headline(snapshot),
+        stages(&snapshot.stages),
+        queues(&snapshot.queues),
+        ledger(snapshot),
+    ];
     parts.extend([failures(snapshot), files(snapshot), counters(snapshot), lines(snapshot)]);
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
+}
+
+/// What limits the run, what proves it, and what to do about it.
+fn verdict(verdict: &Verdict) -> String {
+    let mut lines = vec![verdict.sentence.clone()];
+    lines.extend(verdict.evidence.iter().map(|line| format!("  {line}")));
+    let (for_rate, for_saving): (Vec<&Advice>, Vec<_>) =
+        verdict.advice.iter().partition(|advice| advice.goal == Goal::Rate);
+    for (title, advice) in [("What would help:", for_rate), ("What could be saved:", for_saving)] {
+        if !advice.is_empty() {
+            lines.push(title.to_owned());
+            lines.extend(advice.into_iter().map(advice_line));
+        }
+    }
+    lines.join("\n")
+}
+
+fn advice_line(advice: &Advice) -> String {
+    let settings: Vec<String> = advice
+        .set
+        .iter()
+        .map(|setting| format!("--set {}={}", setting.pointer, bare(&setting.value)))
+        .collect();
+    if settings.is_empty() {
+        format!("  {}", advice.text)
+    } else {
+        format!("  {} {}", advice.text, settings.join(" "))
+    }
+}
+
+/// A value as `--set` takes it: text needs no quotes.
+fn bare(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// When the limit moved, if it did.
+fn moves(spans: &[VerdictSpan]) -> String {
+    if spans.iter().filter(|span| span.kind != VerdictKind::TooLittle).count() < 2 {
+        return String::new();
+    }
+    let line =
+        |span: &VerdictSpan| format!("  {:>7.1} s to {:>7.1} s: {}", span.from_s, span.to_s, span.in_short());
+    let lines = std::iter::once("The limit moved:".to_owned()).chain(spans.iter().map(line));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn headline(snapshot: &RunSnapshot) -> String {
@@ -163,7 +214,9 @@ fn lines(snapshot: &RunSnapshot) -> String {
         upstream.map_or_else(|| "-".to_owned(), bracketed),
         downstream.map_or_else(|| "-".to_owned(), bracketed),
     ));
-    lines.push(format!("Is data loading the bottleneck? {}.", Answer::of(upstream, downstream).in_words()));
+    if let Some(verdict) = &snapshot.verdict {
+        lines.push(format!("Is data loading the bottleneck? {}.", verdict.answer.in_words()));
+    }
     lines.join("\n")
 }
 

@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use penstock_engine::Failure;
@@ -8,6 +8,7 @@ use penstock_types::plan::Plan;
 use penstock_types::run::{RunSnapshot, Window};
 use penstock_types::series::TaskTimes;
 use penstock_types::stats::Histogram;
+use penstock_types::verdict::{Diagnosis, Shape, VerdictSpan};
 use penstock_wasm::{LogLines, StageFactory};
 
 use crate::dead_letter::LetterStage;
@@ -47,7 +48,12 @@ pub(crate) struct Facts {
     guests: BTreeMap<String, StageFactory>,
     files: Option<Arc<FilesCount>>,
     machine: MachineReading,
+    verdicts: Verdicts,
 }
+
+/// What limits a run: told by the thread that keeps its time, asked by anybody.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdicts(Arc<Mutex<Diagnosis>>);
 
 /// Writes down what happens.
 #[derive(Debug)]
@@ -59,6 +65,7 @@ pub(crate) struct Watcher {
     times: Mutex<Vec<Histogram>>,
     /// At the end of the last window; for the output.
     machine: Mutex<MachineReading>,
+    verdicts: Verdicts,
     /// Weak, because it reaches the run, which holds this.
     follower: Weak<LiveRun>,
 }
@@ -123,6 +130,7 @@ impl Facts {
         modules: BTreeMap<String, String>,
         guests: BTreeMap<String, StageFactory>,
         files: Option<Arc<FilesCount>>,
+        verdicts: Verdicts,
     ) -> Self {
         Self {
             id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),
@@ -133,6 +141,7 @@ impl Facts {
             guests,
             files,
             machine: MachineReading::now(),
+            verdicts,
         }
     }
 
@@ -149,7 +158,16 @@ impl Facts {
         &self.started_at
     }
 
+    /// What limits the run now.
+    pub(crate) fn verdict(&self) -> Option<VerdictSpan> {
+        self.verdicts.lock().current().cloned()
+    }
+
     pub(crate) fn snapshot(&self, view: RunView) -> RunSnapshot {
+        let (verdict, verdicts) = {
+            let diagnosis = self.verdicts.lock();
+            (diagnosis.whole(&view.failures), diagnosis.spans())
+        };
         let counters = self.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
         RunSnapshot {
             id: self.id.clone(),
@@ -169,7 +187,20 @@ impl Facts {
             ledger: view.ledger,
             failures: view.failures,
             failures_not_listed: view.failures_not_listed,
+            verdict: Some(verdict),
+            verdicts,
         }
+    }
+}
+
+impl Verdicts {
+    /// Of a run that is about to start.
+    pub(crate) fn of(shape: Shape) -> Self {
+        Self(Arc::new(Mutex::new(Diagnosis::of(shape))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Diagnosis> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -177,6 +208,7 @@ impl Watcher {
     pub(crate) fn new(
         output: Option<Arc<OutputFolder>>,
         plan: &Plan,
+        verdicts: Verdicts,
         follower: Option<&Arc<LiveRun>>,
     ) -> Self {
         let stages = plan.stages.iter().map(|stage| (stage.id.to_string(), LetterStage::of(stage)));
@@ -185,6 +217,7 @@ impl Watcher {
             stages: stages.collect(),
             times: Mutex::new(vec![Histogram::default(); plan.stages.len()]),
             machine: Mutex::new(MachineReading::now()),
+            verdicts,
             follower: follower.map_or_else(Weak::new, Arc::downgrade),
         }
     }
@@ -229,6 +262,8 @@ impl Observer for Watcher {
             let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
             times.iter_mut().zip(&stretch.stages).for_each(|(all, stage)| all.merge(&stage.op_times));
         }
+        let (at, is_over) = (stretch.t1.nanos(), stretch.state.is_over());
+        self.verdicts.lock().add(at, &stretch.stages, &stretch.queues, is_over);
         if let Some(follower) = self.follower.upgrade() {
             follower.on_sums(stretch);
         }

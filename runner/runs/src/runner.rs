@@ -9,6 +9,7 @@ use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::{Known, ModuleFacts, Plan, StageKind};
 use penstock_types::policy::OnError;
 use penstock_types::spec::{Consumer as DocumentConsumer, Source, Spec, Stage};
+use penstock_types::verdict::Shape;
 use tokio::runtime::Handle;
 
 use crate::assemble::{AssembleError, Parts};
@@ -16,7 +17,7 @@ use crate::modules::Modules;
 use crate::output::{OutputError, OutputFolder};
 use crate::params::check_params;
 use crate::registry::LiveRun;
-use crate::run::{Facts, Run, Watcher};
+use crate::run::{Facts, Run, Verdicts, Watcher};
 use crate::stores::Stores;
 
 /// Runs pipelines with the stores and modules it was given.
@@ -134,6 +135,10 @@ impl Runner {
             Some(source) => source,
             None => parts.source(&plan.source)?,
         };
+        let shape = Shape::of(plan, threads, Some(cores()));
+        // What is given in its place takes items to do something with them.
+        let shape = if ends.consumer.is_some() { shape.with_working_consumer() } else { shape };
+        let verdicts = Verdicts::of(shape);
         let (consumer, files) = match ends.consumer {
             Some(consumer) => (consumer, None),
             None => parts.consumer(plan, &self.runtime).await?,
@@ -147,12 +152,13 @@ impl Runner {
             _ => None,
         });
         let id = ends.follower.as_ref().map(|follower| follower.id().to_owned());
-        let facts = Facts::new(id, &plan.name, threads, modules.collect(), assembled.guests, files);
+        let facts =
+            Facts::new(id, &plan.name, threads, modules.collect(), assembled.guests, files, verdicts.clone());
         let clock = Arc::new(MonotonicClock::start());
         if let Some(follower) = &ends.follower {
             follower.begin(clock.clone(), facts.clone());
         }
-        let watcher = Arc::new(Watcher::new(output, plan, ends.follower.as_ref()));
+        let watcher = Arc::new(Watcher::new(output, plan, verdicts, ends.follower.as_ref()));
         let running = assembled
             .graph
             .start(self.runtime.clone(), clock, watcher.clone())

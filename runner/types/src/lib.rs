@@ -1,7 +1,7 @@
 //! The words of Penstock as types: pure, serialisable, without clock, I/O or threads.
 #![warn(missing_docs)]
 
-pub mod answer;
+pub mod amount;
 pub mod config;
 pub mod fault;
 pub mod ledger;
@@ -17,3 +17,4 @@ pub mod spec;
 pub mod stats;
 pub mod text;
 pub mod traversal;
+pub mod verdict;

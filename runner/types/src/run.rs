@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::ledger::Ledger;
 use crate::machine::MachineFigures;
 use crate::stats::{QueueFigures, TaskFigures};
+use crate::verdict::{Verdict, VerdictSpan};
 
 /// One run, seen at one moment. The same shape stands in `snapshot.json`, in the API and behind every page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -46,6 +47,13 @@ pub struct RunSnapshot {
     pub failures: Vec<FailureGroup>,
     /// Failures that are in no group, because there were too many different ones.
     pub failures_not_listed: u64,
+    /// What limits it, over the whole run so far; `null` for a run of an earlier version.
+    #[serde(default)]
+    pub verdict: Option<Verdict>,
+    /// When what limits it moved: verdicts of windows, oldest first, without gaps; the last one goes on. At most the last
+    /// hundred.
+    #[serde(default)]
+    pub verdicts: Vec<VerdictSpan>,
 }
 
 /// One run in a list.

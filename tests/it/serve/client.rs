@@ -30,7 +30,7 @@ fn a_module_is_pushed_a_pipeline_submitted_and_both_are_listed() {
     assert!(checked.starts_with("it can run: 7 stages, 2 threads"), "{checked}");
     let followed = call(&served, &["submit", "--follow"]).argument(&file).finish().exits(0).stdout;
     assert!(
-        followed.starts_with("photos completed after") && followed.contains("100 samples delivered"),
+        followed.contains("\nphotos completed after") && followed.contains("100 samples delivered"),
         "{followed}"
     );
 
@@ -65,7 +65,7 @@ fn a_run_is_stopped_and_its_follower_learns_it() {
     assert_eq!((&followed["id"], &followed["state"]), (&json!(alive), &json!("stopped")));
     let follower =
         call(&served, &["submit", "--follow", "--for=1s"]).argument(&file).finish().exits(0).stdout;
-    assert!(follower.starts_with("sleepy completed"), "{follower}");
+    assert!(follower.contains("\nsleepy completed"), "{follower}");
 }
 
 #[test]

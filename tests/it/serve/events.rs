@@ -89,6 +89,7 @@ fn a_run_is_seen_from_its_first_to_its_last_moment() {
     let last = samples.last().unwrap();
     assert_eq!(last.data["samples"], 300);
     assert!(last.data["values"]["1:sleep"]["ave_time_s"].as_f64().is_none_or(|time| time > 0.004));
+    assert!(last.data["verdict"]["sentence"].is_string(), "{}", last.data);
     let end = seen.last().unwrap();
     assert_eq!((&end.data["state"], &end.data["samples"]), (&json!("completed"), &json!(300)));
     // The end is told when everything is stored.

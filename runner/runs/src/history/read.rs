@@ -51,16 +51,16 @@ impl HeldRows {
     }
 }
 
-/// A run's rows in buckets over the asked stretch, at most `points`; nanoseconds since its start.
-pub(crate) fn thinned(
+/// These buckets as a run can fill them: none behind its end, and wider ones where only coarser rows are left. Nanoseconds since
+/// its start.
+pub(crate) fn buckets(
     connection: &Connection,
     run: &str,
     held: &HeldRows,
-    (from, to): (u64, u64),
-    points: usize,
-) -> Result<(Buckets, Thinned), HistoryError> {
-    let mut buckets = Buckets::over(from, to, points);
-    // Where the finest rows are gone, coarser ones have to do.
+    wanted: Buckets,
+    end: u64,
+) -> Result<Buckets, HistoryError> {
+    let mut buckets = until(wanted, end);
     for level in [Level::Middle, Level::Coarsest] {
         if level <= buckets.level {
             continue;
@@ -70,28 +70,37 @@ pub(crate) fn thinned(
         }
         buckets = buckets.at(level);
     }
-    let mut thinned = Thinned::new(buckets);
-    gather(connection, run, held, &buckets, &mut thinned)?;
-    Ok((buckets, thinned))
+    Ok(buckets)
 }
 
-/// A run's rows in buckets of a width.
+/// A run's rows in buckets.
+pub(crate) fn thinned(
+    connection: &Connection,
+    run: &str,
+    held: &HeldRows,
+    buckets: Buckets,
+) -> Result<Thinned, HistoryError> {
+    let mut thinned = Thinned::new(buckets);
+    gather(connection, run, held, &buckets, &mut thinned)?;
+    Ok(thinned)
+}
+
+/// A run's rows in buckets, as people read them.
 pub(crate) fn windows(
     connection: &Connection,
     run: &str,
     held: &HeldRows,
     layout: &Layout,
-    mut buckets: Buckets,
+    buckets: Buckets,
 ) -> Result<Vec<Window>, HistoryError> {
-    for level in [Level::Middle, Level::Coarsest] {
-        if !is_gone(connection, run, held, &buckets)? {
-            break;
-        }
-        buckets = buckets.at(level);
-    }
-    let mut thinned = Thinned::new(buckets);
-    gather(connection, run, held, &buckets, &mut thinned)?;
+    let thinned = thinned(connection, run, held, buckets)?;
     Ok(thinned.rows().iter().flatten().map(|row| layout.window(row)).collect())
+}
+
+/// The buckets that begin before `end`, the first one in any case. They keep their width, by which whoever asked counts.
+fn until(buckets: Buckets, end: u64) -> Buckets {
+    let filled = end.saturating_sub(buckets.from).div_ceil(buckets.width).max(1);
+    Buckets { count: buckets.count.min(usize::try_from(filled).unwrap_or(usize::MAX)), ..buckets }
 }
 
 /// The asked columns of a run with this layout; all metrics when none is named.

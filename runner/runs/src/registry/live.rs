@@ -267,6 +267,7 @@ impl LiveRun {
             failed_samples,
             expected,
             occupancy: items.map(|(queue, items)| (queue.id.clone(), *items as u64)).collect(),
+            verdict: self.begun.get().and_then(|begun| begun.facts.verdict()),
         }
     }
 

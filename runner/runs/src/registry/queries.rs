@@ -19,7 +19,7 @@ use super::wire::{
     WindowQuery,
 };
 use super::{Runs, RunsError};
-use crate::history::{ErrorFilter, HeldRows, LogFilter, RunFilter, modules, read, runs};
+use crate::history::{ErrorFilter, HeldRows, Layout, LogFilter, RunFilter, modules, read, runs};
 
 /// Entries of a page unless told otherwise.
 const LIMIT: u32 = 50;
@@ -29,8 +29,10 @@ pub const MAX_LIMIT: u32 = 200;
 const POINTS: u32 = 600;
 /// Most buckets of a series.
 pub const MAX_POINTS: u32 = 5_000;
-/// Windows of one answer at most.
-const MAX_WINDOWS: usize = 10_000;
+/// Records of one answer at most: a bucket of a series, or a window, has one of each stage and of each queue. A series has up to
+/// eight numbers of each.
+const MAX_SERIES_RECORDS: usize = 250_000;
+const MAX_WINDOW_RECORDS: usize = 100_000;
 /// Runs that one reader watches at most.
 const MAX_WATCHED: usize = 32;
 
@@ -94,8 +96,7 @@ impl Runs {
     pub async fn series(&self, id: &str, query: SeriesQuery) -> Result<Series, RunsError> {
         // Before anything is read: what happens meanwhile comes as events, perhaps twice, but never not at all.
         let last = format!("{}-{}", self.epoch(), self.0.feed.last());
-        let points = query.points.unwrap_or(POINTS);
-        if !(1..=MAX_POINTS).contains(&points) {
+        if query.points.is_some_and(|points| !(1..=MAX_POINTS).contains(&points)) {
             return Err(RunsError::Refused(format!("`points` is a number from 1 to {MAX_POINTS}")));
         }
         let from = nanos(query.from_s.unwrap_or(0.0), "from_s")?;
@@ -104,22 +105,27 @@ impl Runs {
         let read = move |connection: &rusqlite::Connection| {
             let held = HeldRows::of(live.as_ref().map(|live| &live.tape));
             let Some(layout) = runs::layout(connection, &own)? else { return Ok(None) };
-            let to = match to {
-                Some(to) => to,
-                None => end_of(connection, &own, &held)?,
-            };
-            let (buckets, thinned) =
-                read::thinned(connection, &own, &held, (from, to.max(from)), points as usize)?;
-            Ok(Some(Series {
+            let end = end_of(connection, &own, &held)?;
+            let most = MAX_SERIES_RECORDS / nodes(&layout);
+            let points = query.points.map_or_else(|| most.clamp(1, POINTS as usize), |points| points as usize);
+            let wanted = Buckets::over(from, to.unwrap_or(end).max(from), points);
+            let buckets = read::buckets(connection, &own, &held, wanted, end)?;
+            if buckets.count > most.max(1) {
+                let told = too_many(&layout, buckets.count, "points", MAX_SERIES_RECORDS);
+                return Ok(Some(Err(format!("{told}: ask for {most} `points` at most"))));
+            }
+            let thinned = read::thinned(connection, &own, &held, buckets)?;
+            Ok(Some(Ok(Series {
                 from_s: buckets.from as f64 / 1e9,
                 to_s: buckets.to() as f64 / 1e9,
                 bucket_s: buckets.width as f64 / 1e9,
                 t_s: thinned.ends_s(),
                 columns: read::columns(&layout, &thinned, &query.metrics),
                 last,
-            }))
+            })))
         };
-        self.history().read(read).await?.ok_or_else(|| RunsError::not_found("run", id))
+        let found = self.history().read(read).await?.ok_or_else(|| RunsError::not_found("run", id))?;
+        found.map_err(RunsError::Refused)
     }
 
     /// What a run did in equal windows. Percentiles are `null`: see [`Self::times`].
@@ -131,22 +137,20 @@ impl Runs {
         let read = move |connection: &rusqlite::Connection| {
             let held = HeldRows::of(live.as_ref().map(|live| &live.tape));
             let Some(layout) = runs::layout(connection, &own)? else { return Ok(None) };
-            let to = match to {
-                Some(to) => to,
-                None => end_of(connection, &own, &held)?,
-            };
-            let buckets = Buckets::every(from, to, every);
-            if buckets.count > MAX_WINDOWS {
-                return Ok(Some(Err(buckets.count)));
+            let end = end_of(connection, &own, &held)?;
+            let wanted = Buckets::every(from, to.unwrap_or(end), every);
+            let buckets = read::buckets(connection, &own, &held, wanted, end)?;
+            let most = (MAX_WINDOW_RECORDS / nodes(&layout)).max(1);
+            if buckets.count > most {
+                let told = too_many(&layout, buckets.count, "windows", MAX_WINDOW_RECORDS);
+                return Ok(Some(Err(format!(
+                    "{told}: ask for a shorter time or longer windows, {most} of them at most"
+                ))));
             }
             Ok(Some(Ok(read::windows(connection, &own, &held, &layout, buckets)?)))
         };
         let found = self.history().read(read).await?.ok_or_else(|| RunsError::not_found("run", id))?;
-        found.map_err(|count| {
-            RunsError::Refused(format!(
-                "these would be {count} windows, and {MAX_WINDOWS} are given at a time: ask for a shorter time or longer windows"
-            ))
-        })
+        found.map_err(RunsError::Refused)
     }
 
     /// How long the successful ops of a stage took, over the whole run.
@@ -268,6 +272,20 @@ impl Runs {
         let layout = self.history().read(move |connection| runs::layout(connection, &own)).await?;
         layout.map(drop).ok_or_else(|| RunsError::not_found("run", id))
     }
+}
+
+/// What has a record in each bucket of a run.
+fn nodes(layout: &Layout) -> usize {
+    (layout.stages.len() + layout.queues.len()).max(1)
+}
+
+/// Why so many buckets are not given.
+fn too_many(layout: &Layout, count: usize, what: &str, most: usize) -> String {
+    let (stages, queues) = (layout.stages.len(), layout.queues.len());
+    let records = count.saturating_mul(nodes(layout));
+    format!(
+        "{count} {what} of {stages} stages and {queues} queues would be {records} records, and {most} are given at a time"
+    )
 }
 
 /// Until when there is something of a run, in nanoseconds.

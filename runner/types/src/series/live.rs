@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::metric::Metric;
 use crate::run::RunState;
 use crate::stats::Histogram;
+use crate::verdict::VerdictSpan;
 
 /// What a run did in the last quarter of a second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,6 +29,8 @@ pub struct LiveSample {
     pub expected: Option<u64>,
     /// Items in each queue at its end, by the queue's id.
     pub occupancy: BTreeMap<String, u64>,
+    /// What limits the run now, and since when.
+    pub verdict: Option<VerdictSpan>,
 }
 
 /// How long the successful ops of a stage took.

@@ -1524,6 +1524,17 @@ export interface components {
              * @description Failures that are in no group, because there were too many different ones.
              */
             failures_not_listed: number;
+            /**
+             * @description What limits it, over the whole run so far; `null` for a run of an earlier version.
+             * @default null
+             */
+            verdict: components["schemas"]["Verdict"] | null;
+            /**
+             * @description When what limits it moved: verdicts of windows, oldest first, without gaps; the last one goes on. At most the last
+             *     hundred.
+             * @default []
+             */
+            verdicts: components["schemas"]["VerdictSpan"][];
         };
         /** @description Files of batches, counted. */
         FilesRecord: {
@@ -1843,6 +1854,153 @@ export interface components {
             count: number;
             /** @description Keys of the first of them. */
             first_keys: string[];
+        };
+        /** @description What limits a pipeline in one stretch of time. */
+        Verdict: {
+            /** @description What kind of limit it is. */
+            kind: components["schemas"]["VerdictKind"];
+            /** @description Seed question number one: is data loading the bottleneck? */
+            answer: components["schemas"]["Answer"];
+            /** @description Id of the stage that the sentence names, or of the source; `null` when it names none. */
+            stage?: string | null;
+            /** @description All of it in one sentence. */
+            sentence: string;
+            /** @description The figures that prove it, a line each. */
+            evidence: string[];
+            /** @description What would remove the limit, most effective first; then what could be saved. */
+            advice: components["schemas"]["Advice"][];
+            /**
+             * Format: double
+             * @description Begin of the time it is about, in seconds since the run's start. Warm-up is left out where there was enough time after it.
+             */
+            from_s: number;
+            /**
+             * Format: double
+             * @description End of that time, in seconds since the run's start.
+             */
+            to_s: number;
+            /**
+             * Format: double
+             * @description Items that the consumer took per second.
+             */
+            rate?: number | null;
+            /**
+             * Format: double
+             * @description Items per second that it could have taken: what it takes when it never waits. `null` when it does nothing but wait.
+             */
+            demand?: number | null;
+            /**
+             * Format: double
+             * @description Share of time in which the consumer waited for an item, 0.0 to 1.0.
+             */
+            consumer_wait?: number | null;
+            /** @description What the slots did, by stage; stages that only move samples are left out. */
+            slots: components["schemas"]["SlotUse"][];
+            /** @description What the worker threads did; `null` when no stage needs one. */
+            threads?: components["schemas"]["ThreadUse"] | null;
+        };
+        /** @description What kind of limit it is. */
+        VerdictKind: "consumer" | "variance" | "stage" | "storage" | "source" | "threads" | "failures" | "nothing_waits" | "too_little";
+        /** @description Is data loading the bottleneck? */
+        Answer: "yes" | "no" | "nothing_waits" | "unknown";
+        /** @description Something to do about a pipeline. */
+        Advice: {
+            /** @description What it is good for. */
+            goal: components["schemas"]["Goal"];
+            /** @description What to do and what it would bring, in words. */
+            text: string;
+            /** @description What to set in the document, all of it together: `penstock run --set POINTER=VALUE`. Empty where no setting does it. */
+            set: components["schemas"]["Setting"][];
+        };
+        /** @description What advice is good for. */
+        Goal: "rate" | "saving";
+        /** @description A value in the pipeline document. */
+        Setting: {
+            /** @description Where, as RFC 6901 writes it, e.g. `/stages/3/wasm/concurrency`. */
+            pointer: components["schemas"]["Pointer"];
+            /** @description What to write there. */
+            value: unknown;
+        };
+        /** @description A place in a JSON document as RFC 6901 writes it, e.g. `/stages/2/wasm/module`; empty for the whole document. */
+        Pointer: string;
+        /** @description What the slots of one stage did: mean numbers of slots, which add up to its concurrency. */
+        SlotUse: {
+            /** @description Id of the stage. */
+            stage: string;
+            /**
+             * Format: uint32
+             * @description Slots it has.
+             */
+            concurrency: number;
+            /**
+             * Format: double
+             * @description Slots in which ops ran.
+             */
+            busy: number;
+            /**
+             * Format: double
+             * @description Slots whose tasks waited for a worker thread.
+             */
+            thread_wait: number;
+            /**
+             * Format: double
+             * @description Slots whose results waited for their turn in the input order.
+             */
+            order_wait: number;
+            /**
+             * Format: double
+             * @description Slots whose results waited for room in the next queue.
+             */
+            blocked: number;
+            /**
+             * Format: double
+             * @description Slots without a task.
+             */
+            idle: number;
+            /**
+             * Format: uint32
+             * @description The least concurrency that would have kept the rate.
+             */
+            least: number;
+            /** @description Where the document sets the concurrency; `null` where it cannot be another one. */
+            pointer?: components["schemas"]["Pointer"] | null;
+        };
+        /** @description What the worker threads did. */
+        ThreadUse: {
+            /**
+             * Format: uint32
+             * @description Threads there are.
+             */
+            threads: number;
+            /**
+             * Format: double
+             * @description Mean number of them that ran ops.
+             */
+            busy: number;
+            /**
+             * Format: uint32
+             * @description The least number that would have kept the rate.
+             */
+            least: number;
+        };
+        /** @description A stretch of a run in which one verdict held. */
+        VerdictSpan: {
+            /**
+             * Format: double
+             * @description Its begin, in seconds since the run's start.
+             */
+            from_s: number;
+            /**
+             * Format: double
+             * @description Its end, in seconds since the run's start; so far, while it goes on.
+             */
+            to_s: number;
+            /** @description What kind of limit it was. */
+            kind: components["schemas"]["VerdictKind"];
+            /** @description Id of the stage, or of the source. */
+            stage?: string | null;
+            /** @description The sentence, with the figures last measured. */
+            sentence: string;
         };
         RunPath: {
             /** @description The run's id. */

@@ -1,0 +1,232 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::VerdictKind;
+use super::judge::{Limit, Look};
+use super::shape::{StageShape, Work};
+use super::slots::SlotUse;
+use crate::amount::duration;
+use crate::fault::Pointer;
+use crate::policy::{Capacity, Order};
+
+/// No step asks for more than so many times the rate: by then something else is the limit.
+const MOST: f64 = 4.0;
+/// A queue that did not hold a burst is made deeper by this factor.
+const DEEPER: usize = 4;
+
+/// Something to do about a pipeline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Advice {
+    /// What it is good for.
+    pub goal: Goal,
+    /// What to do and what it would bring, in words.
+    pub text: String,
+    /// What to set in the document, all of it together: `penstock run --set POINTER=VALUE`. Empty where no setting does it.
+    pub set: Vec<Setting>,
+}
+
+/// What advice is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Goal {
+    /// A higher rate.
+    Rate,
+    /// The same rate for less.
+    Saving,
+}
+
+/// A value in the pipeline document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Setting {
+    /// Where, as RFC 6901 writes it, e.g. `/stages/3/wasm/concurrency`.
+    pub pointer: Pointer,
+    /// What to write there.
+    pub value: Value,
+}
+
+pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Vec<Advice> {
+    match kind {
+        VerdictKind::Consumer => {
+            let stop = rate("Nothing would make it faster but a faster consumer: stop here.", Vec::new());
+            std::iter::once(stop).chain(savings(look)).collect()
+        }
+        VerdictKind::Variance => deeper(look, limit).into_iter().chain(savings(look)).collect(),
+        VerdictKind::Stage | VerdictKind::Storage => {
+            let out_of_order = look.stage(limit).and_then(|(stage, slots)| completion_order(stage, slots));
+            let wider = wider(look);
+            out_of_order.into_iter().chain(wider).chain(faster(look, kind, limit)).collect()
+        }
+        VerdictKind::Threads => threads(look, limit),
+        VerdictKind::Source => vec![source(look)],
+        VerdictKind::Failures => vec![rate(
+            "Mend what fails: the messages name the samples, and dead letters can be tried again with `penstock replay`.",
+            Vec::new(),
+        )],
+        VerdictKind::NothingWaits | VerdictKind::TooLittle => Vec::new(),
+    }
+}
+
+fn rate(text: impl Into<String>, set: Vec<Setting>) -> Advice {
+    Advice { goal: Goal::Rate, text: text.into(), set }
+}
+
+fn setting(pointer: Pointer, value: impl Into<Value>) -> Setting {
+    Setting { pointer, value: value.into() }
+}
+
+/// How many times the rate is wanted: what the consumer could take.
+fn wanted(look: &Look<'_>) -> f64 {
+    let ratio = look.demand().zip(look.rate()).map(|(demand, rate)| demand / rate);
+    ratio.filter(|ratio| ratio.is_finite()).map_or(MOST, |ratio| ratio.clamp(1.0, MOST))
+}
+
+/// What the consumer gets out of it.
+fn wanted_in_words(look: &Look<'_>, more: f64) -> String {
+    match look.demand().filter(|_| more < MOST) {
+        Some(demand) => format!("for the {}/s that the consumer could take", crate::amount::rate(demand)),
+        None => format!("to get up to {more:.0} times the rate"),
+    }
+}
+
+/// More slots for every stage that could not give the rate that is wanted, and the threads they need.
+fn wider(look: &Look<'_>) -> Option<Advice> {
+    let more = wanted(look);
+    let short = |stage: &StageShape, slots: &SlotUse| slots.in_use(stage) * more > 1.0 && stage.may_grow;
+    let slots =
+        look.shape.stages.iter().zip(&look.slots).filter_map(|(stage, slots)| Some((stage, slots.as_ref()?)));
+    let mut words = Vec::new();
+    let mut set = Vec::new();
+    let mut needs_threads = false;
+    for (stage, slots) in slots.filter(|(stage, slots)| short(stage, slots)) {
+        let least = slots.least_for(stage, more).max(slots.concurrency + 1);
+        // More tasks than cores can compute at a time would only wait for a thread.
+        let most =
+            if stage.work == Work::Computing { look.shape.cores.unwrap_or(u32::MAX) } else { u32::MAX };
+        let least = least.min(most.max(slots.concurrency));
+        if least > slots.concurrency {
+            words.push(format!("`{}` from {} to {least}", stage.id, slots.concurrency));
+            set.push(setting(stage.place.key("concurrency"), least));
+            needs_threads |= stage.work.is_on_thread();
+        }
+    }
+    if set.is_empty() {
+        return None;
+    }
+    let mut text = format!("Raise the concurrency of {}", words.join(", of "));
+    if let Some(threads) = needs_threads.then(|| enough_threads(look, more)).flatten() {
+        text.push_str(&format!(" and `threads` from {} to {threads}", look.shape.threads));
+        set.push(setting(Pointer::ROOT.key("threads"), threads));
+    }
+    Some(rate(format!("{text}, {}.", wanted_in_words(look, more)), set))
+}
+
+/// The threads that `more` times the rate needs, if these are more than there are and the machine has them.
+fn enough_threads(look: &Look<'_>, more: f64) -> Option<u32> {
+    let least = look.threads?.least_for(more);
+    let most = look.shape.cores.filter(|_| look.shape.computes_only()).unwrap_or(crate::spec::Threads::MOST);
+    Some(least.min(most)).filter(|threads| *threads > look.shape.threads)
+}
+
+fn threads(look: &Look<'_>, limit: Option<Limit>) -> Vec<Advice> {
+    let more = wanted(look);
+    // Tasks beyond the slots of all stages never are.
+    let on_threads = look.shape.stages.iter().filter(|stage| stage.work.is_on_thread());
+    let slots = on_threads.fold(0_u32, |sum, stage| sum.saturating_add(stage.concurrency));
+    let wanted = enough_threads(look, more).map(|threads| threads.min(slots));
+    let wider = wanted.filter(|threads| *threads > look.shape.threads).map(|threads| {
+        let text = format!(
+            "Raise `threads` from {} to {threads}, {}.",
+            look.shape.threads,
+            wanted_in_words(look, more)
+        );
+        rate(text, vec![setting(Pointer::ROOT.key("threads"), threads)])
+    });
+    let full = wider.is_none().then(|| {
+        rate(
+            "The machine has no more cores for more threads: make the ops cheaper, or use more machines.",
+            Vec::new(),
+        )
+    });
+    wider.into_iter().chain(full).chain(faster(look, VerdictKind::Stage, limit)).collect()
+}
+
+/// A slow task holds up the results of those that came after it.
+fn completion_order(stage: &StageShape, slots: &SlotUse) -> Option<Advice> {
+    let waits = slots.own_order_wait(stage) / f64::from(slots.concurrency);
+    (stage.order == Order::Input && waits >= 0.1).then(|| {
+        let text =
+            format!("Let `{}` pass results on as they complete, if the order does not matter.", stage.id);
+        rate(text, vec![setting(stage.place.key("order"), json!(Order::Completion))])
+    })
+}
+
+/// The op itself.
+fn faster(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Option<Advice> {
+    let Some(Limit::Stage(place)) = limit else { return None };
+    let stage = &look.shape.stages[place];
+    let time = look.measured.stages[place].ave_time_s?;
+    let more = wanted(look);
+    let needed = look.stage(limit).map_or(more, |(stage, slots)| more * slots.in_use(stage)).max(1.01);
+    let what = match kind {
+        VerdictKind::Storage => "Read from faster storage, or less of it",
+        _ => "Make the op faster",
+    };
+    Some(rate(
+        format!(
+            "{what}: a task of `{}` takes {} and would have to take {}, {}.",
+            stage.id,
+            duration(time),
+            duration(time / needed),
+            wanted_in_words(look, more)
+        ),
+        Vec::new(),
+    ))
+}
+
+fn source(look: &Look<'_>) -> Advice {
+    let text = match &look.shape.source.store {
+        Some(store) => format!(
+            "Name the samples faster: the source reads their keys from store `{store}`; an index (`penstock index create`) is read in one piece."
+        ),
+        None => "Make samples faster: no setting of the document does it.".to_owned(),
+    };
+    rate(text, Vec::new())
+}
+
+/// Deeper queues behind what gives in bursts: its own, and the one in front of the consumer.
+fn deeper(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
+    let Some(Limit::Stage(stage)) = limit else { return None };
+    let stage = &look.shape.stages[stage];
+    let deep = |items: usize| items.saturating_mul(DEEPER).min(Capacity::MOST as usize);
+    let (own, sink) = (deep(stage.queue), deep(look.shape.sink_queue));
+    let text = format!(
+        "Let the queues hold a burst: the one behind `{}` {own} items instead of {}, the sink's {sink} instead of {}.",
+        stage.id, stage.queue, look.shape.sink_queue
+    );
+    Some(rate(
+        text,
+        vec![setting(stage.place.key("queue"), own), setting(Pointer::ROOT.key("sink").key("queue"), sink)],
+    ))
+}
+
+/// Slots and threads that the rate does not need.
+fn savings(look: &Look<'_>) -> impl Iterator<Item = Advice> {
+    let of_slots =
+        look.slots.iter().flatten().filter(|slots| slots.least < slots.concurrency).filter_map(|slots| {
+            let text = format!(
+                "`{}` works in {:.1} of its {} slots: {} would do.",
+                slots.stage, slots.busy, slots.concurrency, slots.least
+            );
+            Some(Advice { goal: Goal::Saving, text, set: vec![setting(slots.pointer.clone()?, slots.least)] })
+        });
+    let of_threads = look.threads.filter(|threads| threads.least < threads.threads).map(|threads| Advice {
+        goal: Goal::Saving,
+        text: format!(
+            "Ops run on {:.1} of the {} worker threads: {} would do.",
+            threads.busy, threads.threads, threads.least
+        ),
+        set: vec![setting(Pointer::ROOT.key("threads"), threads.least)],
+    });
+    of_slots.chain(of_threads)
+}

@@ -1,0 +1,231 @@
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use super::judge::{Limit, Look};
+use super::{Measured, Shape, Verdict, VerdictKind, VerdictSpan, words};
+use crate::run::FailureGroup;
+use crate::series::Row;
+use crate::stats::{QueueFigures, QueueSums, TaskFigures, TaskSums};
+
+/// A window is judged once it is this long, in nanoseconds, and so many items went through it ...
+const WINDOW: u64 = 1_000_000_000;
+const WINDOW_ITEMS: u64 = 50;
+/// ... or after this time, whatever went through.
+const LONGEST_WINDOW: u64 = 10_000_000_000;
+/// A verdict moves when so many windows in a row agree on another one ...
+const HOLDS: u32 = 3;
+/// ... or at once, when what was the limit is in use for less than this share of its time, and the new one for more than that.
+const SLACK: f64 = 0.5;
+const FULL: f64 = 0.9;
+/// Spans that are kept; earlier ones give way.
+const MAX_SPANS: usize = 100;
+
+/// Follows a run and keeps its verdicts: of the whole, and of the time since the last one moved. Knows no clock: it is given
+/// what the run added up, stretch by stretch.
+#[derive(Clone, Debug)]
+pub struct Diagnosis {
+    shape: Shape,
+    /// Up to the stretch in which the consumer got its first item.
+    warm_up: Row,
+    is_warm: bool,
+    /// All after that.
+    warm: Row,
+    /// The window that is not judged yet.
+    open: Row,
+    spans: VecDeque<VerdictSpan>,
+    /// What windows agree on that is not the standing verdict, and how many there are.
+    next: Option<(VerdictSpan, u32)>,
+    is_over: bool,
+}
+
+impl Diagnosis {
+    /// A run that is about to start.
+    pub fn of(shape: Shape) -> Self {
+        let (stages, queues) = (shape.stages.len(), shape.stages.len() + 2);
+        let row = || Row::empty(0, 0, stages, queues);
+        Self {
+            warm_up: row(),
+            is_warm: false,
+            warm: row(),
+            open: row(),
+            spans: VecDeque::new(),
+            next: None,
+            is_over: false,
+            shape,
+        }
+    }
+
+    /// Takes in what the run added up until `t1`, in nanoseconds since its start.
+    pub fn add(&mut self, t1: u64, stages: &[TaskSums], queues: &[QueueSums], is_over: bool) {
+        self.is_over = is_over;
+        if !self.is_warm {
+            self.warm_up.add(t1, stages, queues);
+            self.is_warm = self.warm_up.queues.last().is_some_and(|sink| sink.gets > 0);
+            for row in [&mut self.warm, &mut self.open] {
+                (row.t0, row.t1) = (t1, t1);
+            }
+        } else {
+            self.warm.add(t1, stages, queues);
+            self.open.add(t1, stages, queues);
+            let items = self.open.queues.last().map_or(0, |sink| sink.gets);
+            let length = self.open.t1 - self.open.t0;
+            if (length >= WINDOW && items >= WINDOW_ITEMS) || length >= LONGEST_WINDOW {
+                let (stages, queues) = (self.open.stages.len(), self.open.queues.len());
+                let window = std::mem::replace(&mut self.open, Row::empty(0, t1, stages, queues));
+                self.judge(&window);
+            }
+        }
+        self.go_on(t1);
+        if is_over {
+            self.end(t1);
+        }
+    }
+
+    /// The standing verdict goes on; before there is one, it is said how much was delivered.
+    fn go_on(&mut self, t1: u64) {
+        let to_s = t1 as f64 / 1e9;
+        match self.spans.back_mut() {
+            Some(span) if span.kind != VerdictKind::TooLittle => span.to_s = to_s,
+            _ => {
+                let kind = VerdictKind::TooLittle;
+                let sentence = self.figures(&self.all(), false, &[], |measured| {
+                    words::sentence(&Look::at(&self.shape, measured), kind, None)
+                });
+                self.spans.pop_back();
+                self.spans.push_back(VerdictSpan { from_s: 0.0, to_s, kind, stage: None, sentence });
+            }
+        }
+    }
+
+    /// Warm-up and all after it.
+    fn all(&self) -> Row {
+        let mut all = self.warm_up.clone();
+        all.merge(&self.warm);
+        all
+    }
+
+    /// The verdict of the whole run so far. Warm-up, which ends with the first item, is left out as soon as there is enough
+    /// without it.
+    pub fn whole(&self, failures: &[FailureGroup]) -> Verdict {
+        let warm = self.verdict(&self.warm, true, failures);
+        if warm.kind != VerdictKind::TooLittle {
+            return warm;
+        }
+        self.verdict(&self.all(), false, failures)
+    }
+
+    /// When the verdict moved, and to what: oldest first, without gaps, the last of them going on; the last hundred.
+    pub fn spans(&self) -> Vec<VerdictSpan> {
+        self.spans.iter().cloned().collect()
+    }
+
+    /// The verdict that stands now; `None` before anything was measured.
+    pub fn current(&self) -> Option<&VerdictSpan> {
+        self.spans.back()
+    }
+
+    fn verdict(&self, row: &Row, is_warm: bool, failures: &[FailureGroup]) -> Verdict {
+        self.figures(row, is_warm, failures, |measured| Verdict::of(&self.shape, measured))
+    }
+
+    fn figures<T>(
+        &self,
+        row: &Row,
+        is_warm: bool,
+        failures: &[FailureGroup],
+        then: impl FnOnce(Measured<'_>) -> T,
+    ) -> T {
+        let capacities = self.shape.capacities();
+        let stages: Vec<TaskFigures> = row.stages.iter().map(crate::series::TaskRow::figures).collect();
+        let queues: Vec<QueueFigures> =
+            row.queues.iter().zip(capacities).map(|(row, capacity)| row.figures(capacity)).collect();
+        then(Measured {
+            from_s: row.t0 as f64 / 1e9,
+            to_s: row.t1 as f64 / 1e9,
+            stages: &stages,
+            queues: &queues,
+            is_warm,
+            is_over: self.is_over,
+            failures,
+        })
+    }
+
+    /// A window is over.
+    fn judge(&mut self, window: &Row) {
+        let found = VerdictSpan::from(self.verdict(window, true, &[]));
+        let Some(standing) = self.spans.back_mut() else { return };
+        if (standing.kind, &standing.stage) == (found.kind, &found.stage) {
+            standing.sentence = found.sentence;
+            self.next = None;
+            return;
+        }
+        let standing = standing.clone();
+        let (next, windows) = match self.next.take() {
+            Some((next, windows)) if (next.kind, &next.stage) == (found.kind, &found.stage) => {
+                (VerdictSpan { from_s: next.from_s, ..found }, windows + 1)
+            }
+            _ => (found, 1),
+        };
+        if windows >= HOLDS
+            || standing.kind == VerdictKind::TooLittle
+            || self.is_decisive(window, &standing, &next)
+        {
+            self.move_to(next);
+        } else {
+            self.next = Some((next, windows));
+        }
+    }
+
+    /// Whether one window is enough: what stood has slack, and what comes has none.
+    fn is_decisive(&self, window: &Row, standing: &VerdictSpan, next: &VerdictSpan) -> bool {
+        self.figures(window, true, &[], |measured| {
+            let look = Look::at(&self.shape, measured);
+            let in_use = |span: &VerdictSpan| self.limit(span).map(|limit| look.in_use(limit));
+            in_use(standing).is_some_and(|share| share < SLACK)
+                && in_use(next).is_some_and(|share| share >= FULL)
+        })
+    }
+
+    fn limit(&self, span: &VerdictSpan) -> Option<Limit> {
+        match (span.kind, &span.stage) {
+            (VerdictKind::Consumer | VerdictKind::Variance, _) => Some(Limit::Consumer),
+            (VerdictKind::Source, _) => Some(Limit::Source),
+            (_, Some(id)) => self.shape.stages.iter().position(|stage| stage.id == *id).map(Limit::Stage),
+            (_, None) => None,
+        }
+    }
+
+    fn move_to(&mut self, next: VerdictSpan) {
+        if let Some(standing) = self.spans.back_mut() {
+            standing.to_s = next.from_s;
+        }
+        self.next = None;
+        self.spans.push_back(next);
+        if self.spans.len() > MAX_SPANS {
+            self.spans.pop_front();
+        }
+    }
+
+    /// A run that was too short for a window is told as a whole.
+    fn end(&mut self, t1: u64) {
+        if self.spans.back().is_none_or(|span| span.kind == VerdictKind::TooLittle) {
+            let whole = VerdictSpan::from(self.whole(&[]));
+            self.move_to(VerdictSpan { to_s: t1 as f64 / 1e9, ..whole });
+        }
+        self.spans.retain(|span| span.to_s > span.from_s);
+    }
+}
+
+impl From<Verdict> for VerdictSpan {
+    fn from(verdict: Verdict) -> Self {
+        Self {
+            from_s: verdict.from_s,
+            to_s: verdict.to_s,
+            kind: verdict.kind,
+            stage: verdict.stage,
+            sentence: verdict.sentence,
+        }
+    }
+}

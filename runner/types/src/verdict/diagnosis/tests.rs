@@ -1,0 +1,153 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::stats::Slot;
+use crate::verdict::tests::shape;
+
+/// Length of a stretch, in nanoseconds.
+const STRETCH: u64 = 250_000_000;
+/// Items of a stretch: enough that a window closes every second.
+const ITEMS: u64 = 20;
+
+/// What a second looks like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    /// Nothing comes out.
+    Silent,
+    /// The consumer never waits.
+    Fed,
+    /// The first stage is always busy, and the consumer waits a tenth of the time.
+    First,
+    /// The second stage is, and the consumer waits half of the time; the first one has slack.
+    LaterStage,
+}
+
+fn run() -> Diagnosis {
+    Diagnosis::of(shape(json!({
+        "source": { "range": { "count": 1000 } },
+        "stages": [{ "sleep": { "mean_ms": 1, "name": "a" } }, { "sleep": { "mean_ms": 1, "name": "b" } }],
+        "consumer": { "simulate": { "step_ms": 1 } }
+    })))
+}
+
+/// A run whose consumer has just got its first items; windows are seconds from here on.
+fn warm() -> Diagnosis {
+    let mut diagnosis = run();
+    let (stages, queues) = sums(Phase::Fed);
+    diagnosis.add(STRETCH, &stages, &queues, false);
+    diagnosis
+}
+
+fn follow(diagnosis: &mut Diagnosis, seconds: &[Phase], from: u64) -> u64 {
+    let mut at = from;
+    for second in seconds {
+        for _ in 0..4 {
+            at += STRETCH;
+            let (stages, queues) = sums(*second);
+            diagnosis.add(at, &stages, &queues, false);
+        }
+    }
+    at
+}
+
+fn sums(second: Phase) -> ([TaskSums; 2], [QueueSums; 4]) {
+    let tenths = |share: u64| STRETCH / 10 * share;
+    let stage = |busy: u64| {
+        let mut slot_time = [0; 5];
+        slot_time[Slot::Busy as usize] = tenths(busy);
+        slot_time[Slot::Idle as usize] = tenths(10 - busy);
+        TaskSums { elapsed: STRETCH, tasks: ITEMS, slot_time, ..TaskSums::default() }
+    };
+    let queue = |starved: u64, items: u64| QueueSums {
+        elapsed: STRETCH,
+        puts: items,
+        gets: items,
+        get_wait: tenths(starved),
+        ..QueueSums::default()
+    };
+    let (busy, starved, items) = match second {
+        Phase::Silent => ([10, 0], [0, 10, 10, 10], 0),
+        Phase::Fed => ([5, 5], [0, 0, 0, 0], ITEMS),
+        Phase::First => ([10, 6], [0, 4, 10, 1], ITEMS),
+        Phase::LaterStage => ([3, 10], [0, 0, 10, 5], ITEMS),
+    };
+    (busy.map(stage), starved.map(|starved| queue(starved, items)))
+}
+
+fn moves(diagnosis: &Diagnosis) -> Vec<(f64, VerdictKind, Option<String>)> {
+    diagnosis.spans().into_iter().map(|span| (span.from_s, span.kind, span.stage)).collect()
+}
+
+#[test]
+fn a_verdict_moves_when_three_windows_agree_and_from_the_first_of_them_on() {
+    let mut diagnosis = warm();
+    use Phase::{Fed, First};
+    follow(&mut diagnosis, &[Fed, Fed, Fed, First, First, Fed, First, First, First], STRETCH);
+    let first = (6.25, VerdictKind::Stage, Some("1:a".to_owned()));
+    assert_eq!(moves(&diagnosis)[1..], [(0.25, VerdictKind::Consumer, None), first]);
+    let spans = diagnosis.spans();
+    assert!(spans[1].sentence.contains("0.0 % of the time"), "{}", spans[1].sentence);
+    assert!(spans[2].sentence.contains("stage `1:a`"), "{}", spans[2].sentence);
+}
+
+#[test]
+fn a_verdict_that_comes_and_goes_does_not_move() {
+    let mut diagnosis = warm();
+    let mut at = follow(&mut diagnosis, &[Phase::Fed; 2], STRETCH);
+    for _ in 0..50 {
+        at = follow(&mut diagnosis, &[Phase::First, Phase::First, Phase::Fed], at);
+    }
+    assert_eq!(diagnosis.spans().len(), 2, "warm-up and one verdict");
+}
+
+#[test]
+fn what_has_slack_gives_way_at_once_to_what_has_none() {
+    let mut diagnosis = warm();
+    follow(&mut diagnosis, &[Phase::First, Phase::First, Phase::LaterStage, Phase::LaterStage], STRETCH);
+    let stages: Vec<_> = moves(&diagnosis).into_iter().map(|(from_s, _, stage)| (from_s, stage)).collect();
+    let named = |id: &str| Some(id.to_owned());
+    assert_eq!(stages, [(0.0, None), (0.25, named("1:a")), (2.25, named("2:b"))]);
+}
+
+#[test]
+fn warm_up_does_not_count_against_loading() {
+    let mut diagnosis = run();
+    let at = follow(&mut diagnosis, &[Phase::Silent; 20], 0);
+    assert_eq!(diagnosis.whole(&[]).kind, VerdictKind::TooLittle);
+    assert_eq!(diagnosis.current().unwrap().sentence, "Not warmed up yet: nothing has been delivered.");
+    follow(&mut diagnosis, &[Phase::Fed; 3], at);
+    let whole = diagnosis.whole(&[]);
+    assert_eq!((whole.kind, whole.consumer_wait, whole.from_s), (VerdictKind::Consumer, Some(0.0), 20.25));
+    assert_eq!(moves(&diagnosis)[1].0, 20.25);
+}
+
+#[test]
+fn a_run_without_a_whole_window_is_told_as_a_whole() {
+    let mut diagnosis = run();
+    let (stages, queues) = sums(Phase::First);
+    diagnosis.add(STRETCH, &stages, &queues, false);
+    diagnosis.add(2 * STRETCH, &stages, &queues, true);
+    let whole = diagnosis.whole(&[]);
+    assert_eq!((whole.kind, whole.stage.as_deref()), (VerdictKind::Stage, Some("1:a")));
+    let last = diagnosis.spans().pop().unwrap();
+    assert_eq!((last.sentence, last.to_s), (whole.sentence, 0.5));
+}
+
+proptest! {
+    #[test]
+    fn spans_follow_each_other_without_gaps(seconds in prop::collection::vec(prop::sample::select(
+        [Phase::Silent, Phase::Fed, Phase::First, Phase::LaterStage].as_slice()), 1..200)) {
+        let mut diagnosis = run();
+        let at = follow(&mut diagnosis, &seconds, 0);
+        let (stages, queues) = sums(Phase::Fed);
+        diagnosis.add(at + STRETCH, &stages, &queues, true);
+        let spans = diagnosis.spans();
+        prop_assert_eq!(spans[0].from_s, 0.0);
+        prop_assert_eq!(spans[spans.len() - 1].to_s, (at + STRETCH) as f64 / 1e9);
+        for pair in spans.windows(2) {
+            prop_assert_eq!(pair[0].to_s, pair[1].from_s);
+            prop_assert!((pair[0].kind, &pair[0].stage) != (pair[1].kind, &pair[1].stage));
+        }
+    }
+}

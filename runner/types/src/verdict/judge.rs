@@ -1,0 +1,223 @@
+use super::shape::{Shape, StageShape, Work};
+use super::slots::{SlotUse, ThreadUse};
+use super::{Answer, Measured, Verdict, VerdictKind, advice, words};
+
+/// A reader that waits less than this share of the time has what it needs.
+const STARVES: f64 = 0.05;
+/// A wait shorter than this, in seconds, is none: no training step is so short that it could be felt.
+const FELT_S: f64 = 0.001;
+/// A verdict needs so many items of the sink, or so many seconds: fewer items say nothing of a pipeline that holds as many.
+const MIN_ITEMS: u64 = 8;
+const MIN_S: f64 = 10.0;
+/// A stage is busier than the one that the walk names only if it is by this factor: shares of equal stages differ by chance.
+const BUSIER: f64 = 1.05;
+/// Below this share nothing is at work enough to be called the limit.
+const AT_WORK: f64 = 0.6;
+/// The threads are the limit when they run ops for this share of their time ...
+const THREADS_FULL: f64 = 0.8;
+/// ... and tasks wait for them for this share of the time that they hold their slots.
+const THREADS_WANTED: f64 = 0.2;
+/// Failures below this share are no reason.
+const FAILS: f64 = 0.05;
+/// From this share on, most of what a stage does is for nothing.
+const FAILS_MOSTLY: f64 = 0.5;
+
+/// Figures of one stretch of time, ready to be judged.
+pub(super) struct Look<'a> {
+    pub(super) shape: &'a Shape,
+    pub(super) measured: Measured<'a>,
+    /// By stage; `None` for those that only move samples, and where nothing was measured.
+    pub(super) slots: Vec<Option<SlotUse>>,
+    pub(super) threads: Option<ThreadUse>,
+}
+
+/// What gives less than the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    Consumer,
+    Source,
+    Stage(usize),
+}
+
+impl<'a> Look<'a> {
+    pub(super) fn at(shape: &'a Shape, measured: Measured<'a>) -> Self {
+        let slots: Vec<_> =
+            shape.stages.iter().zip(measured.stages).map(|(stage, task)| SlotUse::of(stage, task)).collect();
+        let threads = ThreadUse::of(shape, &slots);
+        Self { shape, measured, slots, threads }
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        let (kind, limit) = self.judge();
+        Verdict {
+            kind,
+            answer: self.answer(kind),
+            stage: match limit {
+                Some(Limit::Stage(stage)) => Some(self.shape.stages[stage].id.clone()),
+                Some(Limit::Source) => Some(self.shape.source.id.clone()),
+                Some(Limit::Consumer) | None => None,
+            },
+            sentence: words::sentence(self, kind, limit),
+            evidence: words::evidence(self, kind, limit),
+            advice: advice::advice(self, kind, limit),
+            from_s: self.measured.from_s,
+            to_s: self.measured.to_s,
+            rate: self.rate(),
+            demand: self.demand(),
+            consumer_wait: self.consumer_wait(),
+            slots: self.slots.iter().flatten().cloned().collect(),
+            threads: self.threads,
+        }
+    }
+
+    /// What kind of limit it is, and what the sentence names.
+    pub(super) fn judge(&self) -> (VerdictKind, Option<Limit>) {
+        let Some(sink) = self.measured.queues.last() else { return (VerdictKind::TooLittle, None) };
+        let (failing, share) = self.failing();
+        if sink.num_items == 0 && !self.measured.is_warm {
+            return match failing.filter(|_| share >= FAILS_MOSTLY) {
+                Some(stage) => (VerdictKind::Failures, Some(Limit::Stage(stage))),
+                None => (VerdictKind::TooLittle, None),
+            };
+        }
+        if sink.num_items < MIN_ITEMS && self.length_s() < MIN_S {
+            return (VerdictKind::TooLittle, None);
+        }
+        let wait = self.consumer_wait().unwrap_or(0.0);
+        let is_fed = wait < STARVES;
+        if is_fed && !self.shape.discards {
+            return (VerdictKind::Consumer, Some(Limit::Consumer));
+        }
+        let (walked, busiest) = (self.walk(), self.busiest());
+        let limit = match busiest {
+            Some((stage, in_use)) if in_use > BUSIER * self.in_use(walked) => Limit::Stage(stage),
+            _ => walked,
+        };
+        let in_use = self.in_use(limit);
+        let is_felt = sink.ave_get_time_s.is_none_or(|wait| wait >= FELT_S);
+        if !is_felt && busiest.is_none_or(|(_, in_use)| in_use < AT_WORK) {
+            return (VerdictKind::NothingWaits, None);
+        }
+        let would_be_fed = !self.shape.discards && share >= FAILS && share >= wait;
+        if let Some(stage) = failing.filter(|_| share >= FAILS_MOSTLY || would_be_fed) {
+            return (VerdictKind::Failures, Some(Limit::Stage(stage)));
+        }
+        if !self.shape.discards && 1.0 - wait > in_use {
+            return (VerdictKind::Variance, Some(walked));
+        }
+        match limit {
+            Limit::Consumer => (VerdictKind::Consumer, Some(limit)),
+            Limit::Source => (VerdictKind::Source, Some(limit)),
+            Limit::Stage(_) if self.shape.discards && in_use < AT_WORK => {
+                (VerdictKind::Variance, Some(walked))
+            }
+            Limit::Stage(stage) if self.waits_for_threads(stage) => (VerdictKind::Threads, Some(limit)),
+            Limit::Stage(stage) if self.shape.stages[stage].work == Work::Storage => {
+                (VerdictKind::Storage, Some(limit))
+            }
+            Limit::Stage(_) => (VerdictKind::Stage, Some(limit)),
+        }
+    }
+
+    /// Share of its time, 0.0 to 1.0, for which something could not have given more.
+    pub(super) fn in_use(&self, limit: Limit) -> f64 {
+        match limit {
+            Limit::Consumer => 1.0 - self.consumer_wait().unwrap_or(0.0),
+            Limit::Source => self.measured.queues.first().map_or(0.0, |queue| {
+                let blocked = queue.ave_put_time_s.unwrap_or(0.0) * queue.num_items as f64;
+                if queue.elapsed_s > 0.0 { (1.0 - blocked / queue.elapsed_s).max(0.0) } else { 0.0 }
+            }),
+            Limit::Stage(stage) => {
+                self.slots[stage].as_ref().map_or(0.0, |slots| slots.in_use(&self.shape.stages[stage]))
+            }
+        }
+    }
+
+    /// Stages that do work, with how much they are in use; those before a drained queue have none.
+    pub(super) fn uses(&self) -> impl Iterator<Item = (usize, f64)> {
+        let places = self.slots.iter().enumerate().filter(|(_, slots)| slots.is_some());
+        places.map(|(stage, _)| (stage, self.in_use(Limit::Stage(stage))))
+    }
+
+    /// The stage that is in use the most; of equal ones the first.
+    fn busiest(&self) -> Option<(usize, f64)> {
+        self.uses().reduce(|most, next| if next.1 > most.1 { next } else { most })
+    }
+
+    /// From the sink queue up as long as readers starve: what feeds the most upstream of these queues. What only moves
+    /// samples has nothing to give, so that what feeds it is named in its place.
+    fn walk(&self) -> Limit {
+        let starves =
+            |queue: &&crate::stats::QueueFigures| queue.starved.is_some_and(|share| share >= STARVES);
+        let run = self.measured.queues.iter().rev().take_while(starves).count().max(1);
+        // The queue at the exit of stage i has number i + 1; the sink only moves items, too.
+        let stages = self.shape.stages.len();
+        let feeds = (stages + 1 - (run - 1).min(stages + 1)).min(stages);
+        let works = |stage: &usize| self.shape.stages[*stage].work != Work::Moving;
+        (0..feeds).rev().find(works).map_or(Limit::Source, Limit::Stage)
+    }
+
+    fn waits_for_threads(&self, stage: usize) -> bool {
+        let is_full = self.threads.is_some_and(|threads| threads.share() >= THREADS_FULL);
+        let wanted = self.slots[stage].as_ref().map_or(0.0, |slots| {
+            let held = slots.busy + slots.thread_wait;
+            if held > 0.0 { slots.thread_wait / held } else { 0.0 }
+        });
+        is_full && wanted >= THREADS_WANTED
+    }
+
+    /// The stage that loses the largest share of its samples, and the share that all of them lose together.
+    pub(super) fn failing(&self) -> (Option<usize>, f64) {
+        let (mut worst, mut most, mut kept) = (None, 0.0, 1.0);
+        for stage in 0..self.measured.stages.len() {
+            let share = self.failed_share(stage);
+            kept *= 1.0 - share;
+            if share > most {
+                (worst, most) = (Some(stage), share);
+            }
+        }
+        (worst, 1.0 - kept)
+    }
+
+    /// Share of a stage's samples that failed, 0.0 to 1.0.
+    pub(super) fn failed_share(&self, stage: usize) -> f64 {
+        let (shape, task) = (&self.shape.stages[stage], &self.measured.stages[stage]);
+        let samples = task.num_tasks.saturating_mul(shape.samples);
+        if samples == 0 { 0.0 } else { (task.failed_samples as f64 / samples as f64).min(1.0) }
+    }
+
+    /// Seed 000's question. Where items come in bursts, the longer part of the consumer's time decides, as in the seed.
+    fn answer(&self, kind: VerdictKind) -> Answer {
+        match kind {
+            VerdictKind::Variance if !self.shape.discards && self.consumer_wait() < Some(0.5) => Answer::No,
+            other => Answer::from(other),
+        }
+    }
+
+    /// Share of time in which the consumer waited.
+    pub(super) fn consumer_wait(&self) -> Option<f64> {
+        self.measured.queues.last().and_then(|sink| sink.starved)
+    }
+
+    /// Items that the consumer took per second.
+    pub(super) fn rate(&self) -> Option<f64> {
+        self.measured.queues.last().and_then(|sink| sink.qps)
+    }
+
+    /// Items that the consumer could have taken per second; `None` when it is never seen at work.
+    pub(super) fn demand(&self) -> Option<f64> {
+        let works = 1.0 - self.consumer_wait()?;
+        (!self.shape.discards && works >= 0.01).then_some(self.rate()? / works)
+    }
+
+    /// Measured time, in seconds.
+    fn length_s(&self) -> f64 {
+        self.measured.queues.last().map_or(0.0, |sink| sink.elapsed_s)
+    }
+
+    /// The stage that the sentence names, and what its slots did.
+    pub(super) fn stage(&self, limit: Option<Limit>) -> Option<(&StageShape, &SlotUse)> {
+        let Some(Limit::Stage(stage)) = limit else { return None };
+        Some((&self.shape.stages[stage], self.slots[stage].as_ref()?))
+    }
+}

@@ -1,0 +1,146 @@
+use crate::fault::Pointer;
+use crate::manifest::Mode;
+use crate::plan::{ConsumerPlan, Plan, SourceKind, StageKind, StagePlan};
+use crate::policy::Order;
+use crate::spec::SleepOn;
+
+/// What a verdict has to know of a pipeline besides its figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shape {
+    pub(super) source: SourceShape,
+    pub(super) stages: Vec<StageShape>,
+    /// Worker threads of the run.
+    pub(super) threads: u32,
+    /// Cores of the machine; `None` when they are not known.
+    pub(super) cores: Option<u32>,
+    /// Whether the consumer takes items at once and does nothing with them, so that it always waits.
+    pub(super) discards: bool,
+    /// What the sink queue holds, in the plural.
+    pub(super) unit: &'static str,
+    /// Items that the sink queue may hold.
+    pub(super) sink_queue: usize,
+}
+
+/// What is known of the source.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SourceShape {
+    pub(super) id: String,
+    /// The store it reads; `None` when it reads none.
+    pub(super) store: Option<String>,
+    /// Items that its queue may hold.
+    pub(super) queue: usize,
+}
+
+/// What is known of a stage.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct StageShape {
+    pub(super) id: String,
+    /// Its place in the document, e.g. `/stages/1/wasm`.
+    pub(super) place: Pointer,
+    pub(super) work: Work,
+    pub(super) concurrency: u32,
+    /// Whether its concurrency can be another one: a module with a state has one task at a time.
+    pub(super) may_grow: bool,
+    pub(super) order: Order,
+    /// Items that the queue at its exit may hold.
+    pub(super) queue: usize,
+    /// Samples of an item that comes in, as far as the document tells.
+    pub(super) samples: u64,
+}
+
+/// What a stage's tasks spend their time with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Nothing: it only moves samples, and is never the limit itself.
+    Moving,
+    /// Reading from a store.
+    Storage,
+    /// Waiting for something else, on no thread of the run.
+    Waiting,
+    /// Computing on a worker thread.
+    Computing,
+    /// Occupying a worker thread without computing.
+    Sleeping,
+}
+
+impl Shape {
+    /// What a plan comes to on `threads` worker threads of a machine with `cores`.
+    pub fn of(plan: &Plan, threads: u32, cores: Option<u32>) -> Self {
+        let store = match &plan.source.kind {
+            SourceKind::List { store, .. }
+            | SourceKind::Index { store, .. }
+            | SourceKind::Records { store, .. } => Some(store.clone()),
+            SourceKind::Range { .. } => None,
+        };
+        let mut batch = None;
+        let mut stages = Vec::with_capacity(plan.stages.len());
+        for stage in &plan.stages {
+            stages.push(StageShape::of(stage, batch.unwrap_or(1)));
+            match &stage.kind {
+                StageKind::Aggregate { size, .. } => batch = Some(*size as u64),
+                StageKind::Disaggregate => batch = None,
+                _ => {}
+            }
+        }
+        Self {
+            source: SourceShape { id: plan.source.id.to_string(), store, queue: plan.source.queue.get() },
+            stages,
+            threads,
+            cores,
+            discards: matches!(plan.consumer, ConsumerPlan::Discard),
+            unit: if batch.is_some() { "batches" } else { "samples" },
+            sink_queue: plan.sink.queue.get(),
+        }
+    }
+
+    /// The same with a consumer that does something with what it gets, whatever the document says.
+    #[must_use]
+    pub fn with_working_consumer(self) -> Self {
+        Self { discards: false, ..self }
+    }
+
+    /// Items that each queue may hold, first to last.
+    pub(super) fn capacities(&self) -> impl Iterator<Item = usize> {
+        let stages = self.stages.iter().map(|stage| stage.queue);
+        std::iter::once(self.source.queue).chain(stages).chain([self.sink_queue])
+    }
+
+    /// Whether all that occupies worker threads computes, so that more threads than cores give nothing.
+    pub(super) fn computes_only(&self) -> bool {
+        !self.stages.iter().any(|stage| stage.work == Work::Sleeping)
+    }
+}
+
+impl StageShape {
+    fn of(stage: &StagePlan, samples: u64) -> Self {
+        let work = match &stage.kind {
+            StageKind::Aggregate { .. } | StageKind::Disaggregate => Work::Moving,
+            StageKind::Fetch { .. } => Work::Storage,
+            StageKind::Wasm(_) | StageKind::Collate => Work::Computing,
+            StageKind::Transfer { .. } => Work::Waiting,
+            StageKind::Sleep(sleep) => match sleep.on {
+                SleepOn::Async => Work::Waiting,
+                SleepOn::Thread => Work::Sleeping,
+            },
+        };
+        let is_stateful = matches!(&stage.kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);
+        let index = (stage.id.position() as usize).saturating_sub(1);
+        Self {
+            id: stage.id.to_string(),
+            place: Pointer::ROOT.key("stages").index(index).key(stage.kind.name()),
+            work,
+            concurrency: u32::try_from(stage.concurrency.get()).unwrap_or(u32::MAX),
+            may_grow: work != Work::Moving && !is_stateful,
+            order: stage.order,
+            queue: stage.queue.get(),
+            samples,
+        }
+    }
+}
+
+impl Work {
+    /// Whether it needs a worker thread.
+    pub(super) fn is_on_thread(self) -> bool {
+        matches!(self, Self::Computing | Self::Sleeping)
+    }
+}

@@ -1,0 +1,129 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::shape::{Shape, StageShape};
+use crate::fault::Pointer;
+use crate::policy::Order;
+use crate::stats::TaskFigures;
+
+/// What the slots of one stage did: mean numbers of slots, which add up to its concurrency.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SlotUse {
+    /// Id of the stage.
+    pub stage: String,
+    /// Slots it has.
+    pub concurrency: u32,
+    /// Slots in which ops ran.
+    pub busy: f64,
+    /// Slots whose tasks waited for a worker thread.
+    pub thread_wait: f64,
+    /// Slots whose results waited for their turn in the input order.
+    pub order_wait: f64,
+    /// Slots whose results waited for room in the next queue.
+    pub blocked: f64,
+    /// Slots without a task.
+    pub idle: f64,
+    /// The least concurrency that would have kept the rate.
+    pub least: u32,
+    /// Where the document sets the concurrency; `null` where it cannot be another one.
+    pub pointer: Option<Pointer>,
+}
+
+/// What the worker threads did.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ThreadUse {
+    /// Threads there are.
+    pub threads: u32,
+    /// Mean number of them that ran ops.
+    pub busy: f64,
+    /// The least number that would have kept the rate.
+    pub least: u32,
+}
+
+impl SlotUse {
+    /// `None` where nothing was measured, and for stages whose slots do no work.
+    pub(super) fn of(stage: &StageShape, task: &TaskFigures) -> Option<Self> {
+        let works = stage.work != super::shape::Work::Moving && task.elapsed_s > 0.0;
+        let slots = |seconds: f64| seconds / task.elapsed_s;
+        let mut use_of_slots = works.then(|| Self {
+            stage: stage.id.clone(),
+            concurrency: stage.concurrency,
+            busy: slots(task.busy_s),
+            thread_wait: slots(task.thread_wait_s),
+            order_wait: slots(task.order_wait_s),
+            blocked: slots(task.blocked_s),
+            idle: slots(task.idle_s),
+            least: stage.concurrency,
+            pointer: stage.may_grow.then(|| stage.place.key("concurrency")),
+        })?;
+        use_of_slots.least = use_of_slots.least_for(stage, 1.0);
+        Some(use_of_slots)
+    }
+
+    /// Share of the stage's slots that its own work held, 0.0 to 1.0: ops, and what they had to wait for meanwhile. The
+    /// stage with the greatest share is the one with the least to give.
+    pub(super) fn in_use(&self, stage: &StageShape) -> f64 {
+        let held = self.busy + self.thread_wait + self.own_order_wait(stage);
+        (held / f64::from(self.concurrency)).min(1.0)
+    }
+
+    /// Slots that waited for a slow task ahead of them. While the one whose turn it is waits for room, the others wait for
+    /// room too, behind it.
+    pub(super) fn own_order_wait(&self, stage: &StageShape) -> f64 {
+        match stage.order {
+            Order::Input => self.order_wait * (1.0 - self.blocked.min(1.0)),
+            Order::Completion => 0.0,
+        }
+    }
+
+    /// The least concurrency that gives `more` times the rate.
+    pub(super) fn least_for(&self, stage: &StageShape, more: f64) -> u32 {
+        if !stage.may_grow {
+            return self.concurrency;
+        }
+        let least = staffed((self.busy + self.own_order_wait(stage)) * more);
+        if more > 1.0 { least } else { least.min(self.concurrency) }
+    }
+}
+
+impl ThreadUse {
+    /// `None` when no stage needs a worker thread.
+    pub(super) fn of(shape: &Shape, slots: &[Option<SlotUse>]) -> Option<Self> {
+        let on_threads = || shape.stages.iter().zip(slots).filter(|(stage, _)| stage.work.is_on_thread());
+        on_threads().next()?;
+        let busy: f64 = on_threads().filter_map(|(_, slots)| slots.as_ref()).map(|slots| slots.busy).sum();
+        Some(Self { threads: shape.threads, busy, least: staffed(busy).min(shape.threads) })
+    }
+
+    /// Share of the threads' time in which they ran ops.
+    pub(super) fn share(&self) -> f64 {
+        self.busy / f64::from(self.threads)
+    }
+
+    /// The least number that gives `more` times the rate.
+    pub(super) fn least_for(&self, more: f64) -> u32 {
+        staffed(self.busy * more)
+    }
+}
+
+/// How many servers keep up with work that holds `load` of them on average (Little). Work that comes at random needs
+/// now one more and now one less, by about the square root of `load`; half of that is left free, and the queues on both
+/// sides take the rest.
+fn staffed(load: f64) -> u32 {
+    // Rounding must not ask for one more where the load is a whole number of slots that are all in use.
+    ((load + 0.5 * load.sqrt() - 0.01).ceil()).clamp(1.0, f64::from(crate::policy::Concurrency::MOST)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::staffed;
+
+    #[test]
+    fn what_the_seeds_say_would_do_does() {
+        // Seed 001: preprocess has 12 slots and works in 4.17 of them, download in 1.53.
+        assert_eq!([4.17, 1.53].map(staffed), [6, 3]);
+        // Seed 002: 40 ms a task and one item every 30 ms; 35 ms and every 30 ms.
+        assert_eq!([40.0 / 30.0, 35.0 / 30.0].map(staffed), [2, 2]);
+        assert_eq!([0.0, 0.25, 1e9].map(staffed), [1, 1, 4096]);
+    }
+}

@@ -1,0 +1,432 @@
+//! The rules against the recorded runs of seeds 001 and 002: `docs/source/_static/data` of facebookresearch/spdl (BSD-2-Clause),
+//! means over the windows of their steady state.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::plan::{Known, Plan};
+use crate::spec::read_value;
+use crate::stats::{QueueFigures, TaskFigures};
+
+/// What was measured at a stage and the queue at its exit: mean task time in ms, then items taken per second, mean put and get
+/// in ms, readiness.
+type Stage = (f64, [f64; 4]);
+
+pub(super) fn shape(document: Value) -> Shape {
+    let spec = read_value(document).unwrap();
+    let plan = Plan::check(&spec, Known { modules: &BTreeMap::new(), stores: None }).unwrap();
+    Shape::of(&plan, 12, None)
+}
+
+/// A pipeline of sleeps and of what rebatches, in front of a training step of 30 ms.
+fn pipeline(stages: Value) -> Shape {
+    shape(json!({
+        "source": { "range": { "count": 1000 } },
+        "stages": stages,
+        "consumer": { "simulate": { "step_ms": 30 } }
+    }))
+}
+
+fn sleep(name: &str, concurrency: u32) -> Value {
+    json!({ "sleep": { "mean_ms": 1, "name": name, "concurrency": concurrency, "on": "async" } })
+}
+
+fn queue(capacity: usize, [qps, put_ms, get_ms, readiness]: [f64; 4], elapsed_s: f64) -> QueueFigures {
+    QueueFigures {
+        capacity,
+        num_items: (qps * elapsed_s).round() as u64,
+        elapsed_s,
+        qps: Some(qps),
+        ave_put_time_s: Some(put_ms / 1e3),
+        ave_get_time_s: Some(get_ms / 1e3),
+        p90_put_time_s: None,
+        p99_put_time_s: None,
+        p90_get_time_s: None,
+        p99_get_time_s: None,
+        readiness: Some(readiness),
+        starved: Some((qps * get_ms / 1e3).min(1.0)),
+    }
+}
+
+fn tasks(concurrency: u32, ave_ms: f64, taken_per_s: f64, blocked_slots: f64, elapsed_s: f64) -> TaskFigures {
+    let slots = f64::from(concurrency);
+    let busy = (taken_per_s * ave_ms / 1e3).min(slots);
+    let blocked = blocked_slots.min(slots - busy);
+    TaskFigures {
+        num_tasks: (taken_per_s * elapsed_s) as u64,
+        num_failures: 0,
+        failed_samples: 0,
+        elapsed_s,
+        ave_time_s: Some(ave_ms / 1e3),
+        p50_time_s: None,
+        p90_time_s: None,
+        p99_time_s: None,
+        max_time_s: None,
+        ave_thread_wait_s: None,
+        cpu_s: None,
+        busy_s: busy * elapsed_s,
+        thread_wait_s: 0.0,
+        blocked_s: blocked * elapsed_s,
+        order_wait_s: 0.0,
+        idle_s: (slots - busy - blocked) * elapsed_s,
+        instances: 0,
+    }
+}
+
+/// Figures of a run: of the source's queue, of the stages, and of the sink's queue.
+fn figures(
+    shape: &Shape,
+    source: [f64; 4],
+    stages: &[Stage],
+    sink: [f64; 4],
+) -> (Vec<TaskFigures>, Vec<QueueFigures>) {
+    const ELAPSED_S: f64 = 7.0;
+    let mut queues = vec![queue(2, source, ELAPSED_S)];
+    let mut done = Vec::new();
+    for (shape, (ave_ms, behind)) in shape.stages.iter().zip(stages) {
+        let taken = queues.last().unwrap().qps.unwrap();
+        done.push(tasks(shape.concurrency, *ave_ms, taken, behind[0] * behind[1] / 1e3, ELAPSED_S));
+        queues.push(queue(2, *behind, ELAPSED_S));
+    }
+    queues.push(queue(3, sink, ELAPSED_S));
+    (done, queues)
+}
+
+fn judged(shape: &Shape, (stages, queues): &(Vec<TaskFigures>, Vec<QueueFigures>)) -> Verdict {
+    Verdict::of(
+        shape,
+        Measured { from_s: 2.0, to_s: 9.0, stages, queues, is_warm: true, is_over: true, failures: &[] },
+    )
+}
+
+/// A run of seed 002 behind a consumer of 30 ms.
+fn seed_002(stages: Value, source: [f64; 4], done: &[Stage], sink: [f64; 4]) -> Verdict {
+    let shape = pipeline(stages);
+    judged(&shape, &figures(&shape, source, done, sink))
+}
+
+fn multi(concurrency: u32, done: [Stage; 3], source: [f64; 4], sink: [f64; 4]) -> Verdict {
+    seed_002(json!([sleep("10ms", 1), sleep("25ms", 1), sleep("40ms", concurrency)]), source, &done, sink)
+}
+
+fn multi1() -> Verdict {
+    let stages = [
+        (10.70, [24.55, 30.00, 0.00, 1.0]),
+        (25.83, [24.55, 14.87, 0.00, 1.0]),
+        (40.68, [24.55, 0.01, 40.81, 0.008]),
+    ];
+    multi(1, stages, [24.55, 40.63, 0.00, 1.0], [24.55, 0.00, 10.34, 0.008])
+}
+
+fn multi4() -> Verdict {
+    let stages = [
+        (10.60, [32.84, 19.73, 0.00, 1.0]),
+        (25.87, [32.84, 4.46, 0.00, 1.0]),
+        (40.74, [32.84, 50.45, 0.00, 1.0]),
+    ];
+    multi(3, stages, [32.84, 30.27, 0.00, 1.0], [32.84, 30.41, 0.00, 1.0])
+}
+
+/// Seed 001, with the buffers of one item that it had.
+fn production() -> Verdict {
+    let shape = shape(json!({
+        "source": { "range": { "count": 1000 } },
+        "stages": [
+            { "aggregate": { "size": 8 } },
+            sleep("download", 12),
+            { "disaggregate": {} },
+            { "sleep": { "mean_ms": 1, "name": "preprocess", "concurrency": 12, "on": "thread" } },
+            { "aggregate": { "size": 4 } },
+            sleep("collate", 12),
+            sleep("gpu_transfer", 1)
+        ],
+        "consumer": { "simulate": { "step_ms": 82.6 } }
+    }));
+    let stages = [
+        (4.0, [6.09, 130.0, 0.7, 0.996]),
+        (253.0, [6.07, 1737.0, 1.0, 0.994]),
+        (5.7, [48.57, 14.9, 0.2, 0.963]),
+        (86.3, [48.56, 162.0, 0.3, 0.985]),
+        (5.7, [12.14, 58.4, 1.1, 0.985]),
+        (16.1, [12.12, 979.0, 0.5, 0.994]),
+        (20.7, [12.12, 61.1, 13.7, 0.833]),
+    ];
+    judged(&shape, &figures(&shape, [48.73, 16.7, 0.1, 0.996], &stages, [12.11, 69.9, 13.0, 0.842]))
+}
+
+#[test]
+fn the_recorded_runs_are_told_as_the_seeds_explain_them() {
+    let single1 = seed_002(
+        json!([sleep("25ms", 1)]),
+        [32.84, 30.19, 0.00, 1.0],
+        &[(25.80, [32.84, 4.48, 0.00, 1.0])],
+        [32.84, 30.38, 0.01, 1.0],
+    );
+    let single2 = seed_002(
+        json!([sleep("35ms", 1)]),
+        [27.83, 35.71, 0.00, 1.0],
+        &[(35.77, [27.83, 0.01, 35.91, 0.004])],
+        [27.83, 0.00, 5.54, 0.004],
+    );
+    let multi2 = seed_002(
+        json!([sleep("40ms", 1), sleep("25ms", 1), sleep("10ms", 1)]),
+        [24.41, 40.93, 0.00, 1.0],
+        &[
+            (40.94, [24.41, 0.00, 15.42, 0.007]),
+            (25.53, [24.41, 0.00, 30.25, 0.007]),
+            (10.75, [24.41, 0.00, 41.08, 0.006]),
+        ],
+        [24.41, 0.00, 10.83, 0.006],
+    );
+    let multi3 = multi(
+        2,
+        [
+            (10.64, [32.83, 19.76, 0.00, 1.0]),
+            (25.89, [32.83, 4.50, 0.00, 1.0]),
+            (40.93, [32.83, 19.97, 0.00, 1.0]),
+        ],
+        [32.83, 30.32, 0.00, 1.0],
+        [32.83, 30.49, 0.01, 1.0],
+    );
+    let agg1 = seed_002(
+        json!([sleep("6ms", 1), { "aggregate": { "size": 4 } }]),
+        [131.52, 7.47, 0.00, 1.0],
+        &[(6.61, [131.52, 0.91, 1.57, 0.571]), (0.14, [32.84, 23.43, 0.00, 1.0])],
+        [32.84, 30.43, 0.00, 1.0],
+    );
+    let agg2 = seed_002(
+        json!([sleep("6ms", 1), { "aggregate": { "size": 6 } }]),
+        [148.50, 6.61, 0.00, 1.0],
+        &[(6.62, [148.50, 0.00, 6.52, 0.002]), (0.16, [24.70, 0.00, 40.43, 0.009])],
+        [24.70, 0.00, 10.20, 0.009],
+    );
+    let runs = [single1, single2, multi1(), multi2, multi3, multi4(), agg1, agg2, production()];
+    let found = runs.each_ref().map(|verdict| (verdict.kind, verdict.stage.as_deref(), verdict.answer));
+    assert_eq!(
+        found,
+        [
+            (VerdictKind::Consumer, None, Answer::No),
+            (VerdictKind::Stage, Some("1:35ms"), Answer::Yes),
+            (VerdictKind::Stage, Some("3:40ms"), Answer::Yes),
+            (VerdictKind::Stage, Some("1:40ms"), Answer::Yes),
+            (VerdictKind::Consumer, None, Answer::No),
+            (VerdictKind::Consumer, None, Answer::No),
+            (VerdictKind::Consumer, None, Answer::No),
+            (VerdictKind::Stage, Some("1:6ms"), Answer::Yes),
+            (VerdictKind::Variance, Some("7:gpu_transfer"), Answer::No),
+        ]
+    );
+    let told = runs.map(|verdict| serde_json::to_value(verdict).unwrap()).map(|mut verdict| {
+        for member in ["slots", "threads", "from_s", "to_s", "rate", "demand", "consumer_wait"] {
+            verdict.as_object_mut().unwrap().remove(member);
+        }
+        verdict
+    });
+    insta::assert_json_snapshot!(told);
+}
+
+/// A run of these stages for ten seconds, every figure at rest: nothing waits, and every slot is idle.
+fn at_rest(shape: &Shape, rate: f64) -> (Vec<TaskFigures>, Vec<QueueFigures>) {
+    let stages = shape.stages.iter().map(|stage| tasks(stage.concurrency, 0.0, rate, 0.0, 10.0)).collect();
+    let queues = (0..shape.stages.len() + 2).map(|_| queue(2, [rate, 0.0, 0.0, 1.0], 10.0)).collect();
+    (stages, queues)
+}
+
+/// The share of time in which each queue's reader waits, first to last.
+fn starve<const N: usize>(queues: &mut [QueueFigures], shares: [f64; N]) {
+    for (queue, share) in queues.iter_mut().zip(shares) {
+        queue.starved = Some(share);
+        queue.ave_get_time_s = queue.qps.filter(|qps| *qps > 0.0).map(|qps| share / qps);
+    }
+}
+
+/// Shares of the slots' time: busy, waiting for a thread, waiting for the order, blocked.
+fn occupy(task: &mut TaskFigures, concurrency: u32, [busy, thread_wait, order_wait, blocked]: [f64; 4]) {
+    let slots_s = f64::from(concurrency) * task.elapsed_s;
+    task.busy_s = busy * slots_s;
+    task.thread_wait_s = thread_wait * slots_s;
+    task.order_wait_s = order_wait * slots_s;
+    task.blocked_s = blocked * slots_s;
+    task.idle_s = (1.0 - busy - thread_wait - order_wait - blocked) * slots_s;
+    task.ave_time_s = Some(0.02);
+}
+
+fn found(verdict: &Verdict) -> (VerdictKind, Option<&str>) {
+    (verdict.kind, verdict.stage.as_deref())
+}
+
+#[test]
+fn a_wait_by_chance_in_front_of_the_slowest_stage_does_not_blame_the_one_before() {
+    let shape = pipeline(json!([sleep("fast", 1), sleep("slow", 1)]));
+    let mut run = at_rest(&shape, 20.0);
+    // Random times and short queues: the slow one waits, too, but the fast one is blocked for longer.
+    occupy(&mut run.0[0], 1, [0.70, 0.0, 0.0, 0.25]);
+    occupy(&mut run.0[1], 1, [0.88, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.12, 0.9, 0.4]);
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Stage, Some("2:slow")));
+}
+
+#[test]
+fn what_only_moves_samples_is_never_the_limit() {
+    let shape = pipeline(json!([sleep("slow", 1), { "aggregate": { "size": 4 } }, { "disaggregate": {} }]));
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[0], 1, [1.0, 0.0, 0.0, 0.0]);
+    // Bursts fill the queue behind the aggregate for a moment.
+    starve(&mut run.1, [0.0, 0.97, 0.03, 0.6, 0.3]);
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Stage, Some("1:slow")));
+    let shape = pipeline(json!([{ "aggregate": { "size": 4 } }]));
+    let mut run = at_rest(&shape, 20.0);
+    starve(&mut run.1, [1.0, 1.0, 0.3]);
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Source, Some("0:src")));
+}
+
+#[test]
+fn results_that_wait_their_turn_hold_slots_but_not_behind_a_full_queue() {
+    let ordered = json!({ "sleep": { "mean_ms": 20, "name": "decode", "concurrency": 4, "order": "input" } });
+    let shape = pipeline(json!([ordered, sleep("slow", 1)]));
+    let mut run = at_rest(&shape, 20.0);
+    // Four results, one of them in front: it waits for room, the others behind it.
+    occupy(&mut run.0[0], 4, [0.1, 0.0, 0.65, 0.25]);
+    occupy(&mut run.0[1], 1, [0.95, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.0, 0.9, 0.4]);
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Stage, Some("2:slow")));
+    // Nothing waits for room: a slow task in front holds up the others.
+    occupy(&mut run.0[0], 4, [0.5, 0.0, 0.48, 0.0]);
+    occupy(&mut run.0[1], 1, [0.5, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.5, 0.9, 0.4]);
+    let verdict = judged(&shape, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Stage, Some("1:decode")));
+    let order = Setting { pointer: shape.stages[0].place.key("order"), value: json!("completion") };
+    assert_eq!(verdict.advice[0].set, [order]);
+}
+
+#[test]
+fn tasks_that_wait_for_threads_make_the_threads_the_limit() {
+    let stage =
+        |name: &str| json!({ "sleep": { "mean_ms": 20, "name": name, "concurrency": 8, "on": "thread" } });
+    let shape = Shape { threads: 4, ..pipeline(json!([stage("a"), stage("b")])) };
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[0], 8, [0.3, 0.7, 0.0, 0.0]);
+    occupy(&mut run.0[1], 8, [0.2, 0.5, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.3, 1.0, 0.5]);
+    let verdict = judged(&shape, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Threads, Some("1:a")));
+    let threads = verdict.threads.unwrap();
+    assert_eq!((threads.threads, threads.busy, threads.least), (4, 4.0, 4));
+    // Twice the rate on 8 threads, and half of their square root to spare.
+    assert_eq!(
+        serde_json::to_value(&verdict.advice[0].set).unwrap(),
+        json!([{ "pointer": "/threads", "value": 10 }])
+    );
+    // The same waits with half of the threads free: something else keeps tasks from starting.
+    let shape = Shape { threads: 8, ..shape };
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Stage, Some("1:a")));
+}
+
+#[test]
+fn no_more_threads_are_asked_for_than_there_are_cores() {
+    let document = json!({
+        "source": { "range": { "count": 10 } },
+        "stages": [{ "aggregate": { "size": 2 } }, { "collate": { "concurrency": 4 } }],
+    });
+    let shape = Shape { threads: 4, cores: Some(4), ..shape(document) };
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[1], 4, [1.0, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.0, 1.0, 1.0]);
+    let verdict = judged(&shape, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Stage, Some("2:collate")));
+    assert!(verdict.advice.iter().all(|advice| advice.set.is_empty()), "{:?}", verdict.advice);
+    let half = Shape { threads: 2, ..shape };
+    occupy(&mut run.0[1], 4, [0.5, 0.5, 0.0, 0.0]);
+    let verdict = judged(&half, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Threads, Some("2:collate")));
+    assert_eq!(
+        serde_json::to_value(&verdict.advice[0].set).unwrap(),
+        json!([{ "pointer": "/threads", "value": 4 }])
+    );
+}
+
+#[test]
+fn samples_that_fail_are_the_limit_when_they_would_have_been_enough() {
+    let shape = pipeline(json!([{ "aggregate": { "size": 4 } }, sleep("decode", 1)]));
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[1], 1, [1.0, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.0, 1.0, 0.2]);
+    let mut with_failures = |samples| {
+        run.0[1].failed_samples = samples;
+        judged(&shape, &run)
+    };
+    // 200 tasks of 4 samples each.
+    assert_eq!(found(&with_failures(400)), (VerdictKind::Failures, Some("2:decode")));
+    assert_eq!(found(&with_failures(200)), (VerdictKind::Failures, Some("2:decode")));
+    let few = with_failures(80);
+    assert_eq!(found(&few), (VerdictKind::Stage, Some("2:decode")));
+    assert!(few.evidence.iter().any(|line| line.contains("10.0 % fail")), "{:?}", few.evidence);
+    let mut nothing = at_rest(&shape, 20.0);
+    nothing.0[1].failed_samples = 800;
+    nothing.1[3] = QueueFigures { num_items: 0, qps: Some(0.0), ..nothing.1[3].clone() };
+    let cold = Measured {
+        from_s: 0.0,
+        to_s: 10.0,
+        stages: &nothing.0,
+        queues: &nothing.1,
+        is_warm: false,
+        is_over: true,
+        failures: &[],
+    };
+    assert_eq!(found(&Verdict::of(&shape, cold)), (VerdictKind::Failures, Some("2:decode")));
+}
+
+#[test]
+fn little_or_nothing_delivered_is_not_judged() {
+    let shape = pipeline(json!([sleep("slow", 1)]));
+    let mut run = at_rest(&shape, 20.0);
+    let mut told = |items, elapsed_s, is_over| {
+        let sink = run.1.last_mut().unwrap();
+        (sink.num_items, sink.elapsed_s) = (items, elapsed_s);
+        let is_warm = false;
+        let measured = Measured {
+            from_s: 0.0,
+            to_s: elapsed_s,
+            stages: &run.0,
+            queues: &run.1,
+            is_warm,
+            is_over,
+            failures: &[],
+        };
+        Verdict::of(&shape, measured).sentence
+    };
+    assert_eq!(told(0, 30.0, false), "Not warmed up yet: nothing has been delivered.");
+    assert_eq!(told(0, 30.0, true), "Nothing was delivered.");
+    assert_eq!(told(3, 2.0, false), "Not warmed up yet: samples delivered so far: 3.");
+    assert_eq!(told(3, 2.0, true), "Too little to tell: samples delivered in all: 3.");
+    assert!(told(8, 2.0, true).starts_with("The consumer is the limit"));
+    assert!(told(3, 12.0, true).starts_with("The consumer is the limit"), "few, but for long enough");
+}
+
+#[test]
+fn without_a_consumer_that_works_the_slowest_stage_is_told_however_fast_it_is() {
+    let document = json!({ "source": { "range": { "count": 10 } }, "stages": [sleep("decode", 4)] });
+    let shape = shape(document);
+    let mut run = at_rest(&shape, 5000.0);
+    occupy(&mut run.0[0], 4, [0.98, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 1.0, 1.0]);
+    let verdict = judged(&shape, &run);
+    assert_eq!((found(&verdict), verdict.demand), ((VerdictKind::Stage, Some("1:decode")), None));
+    occupy(&mut run.0[0], 4, [0.2, 0.0, 0.0, 0.0]);
+    assert_eq!(judged(&shape, &run).answer, Answer::NothingWaits);
+}
+
+#[test]
+fn slots_add_up_to_the_concurrency() {
+    let verdict = production();
+    for slots in &verdict.slots {
+        let sum = slots.busy + slots.thread_wait + slots.order_wait + slots.blocked + slots.idle;
+        assert!((sum - f64::from(slots.concurrency)).abs() < 1e-9, "{slots:?}");
+    }
+    let least: Vec<(&str, u32)> =
+        verdict.slots.iter().map(|slots| (slots.stage.as_str(), slots.least)).collect();
+    assert_eq!(least, [("2:download", 3), ("4:preprocess", 6), ("6:collate", 1), ("7:gpu_transfer", 1)]);
+}

@@ -1,0 +1,219 @@
+//! What a verdict says, in the seeds' words.
+
+use super::VerdictKind;
+use super::judge::{Limit, Look};
+use super::shape::StageShape;
+use super::slots::SlotUse;
+use crate::amount::{count, duration, percent, rate};
+
+/// From this share of its time on, a stage has no reserve to speak of.
+const NO_RESERVE: f64 = 0.95;
+/// Waits for threads or for the order are told from this share of a slot's time on.
+const TOLD: f64 = 0.1;
+/// The same for samples that fail.
+const TOLD_FAILURES: f64 = 0.01;
+
+pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> String {
+    let wait = percent(look.consumer_wait().unwrap_or(0.0));
+    let (name, rate) = (name(look, limit), through(look));
+    let bottleneck = match look.shape.discards {
+        true => "Data loading is all that is measured",
+        false => "Data loading is the bottleneck",
+    };
+    let demand = demand(look);
+    match kind {
+        VerdictKind::Consumer => {
+            format!("The consumer is the limit, data loading is not: the consumer waits {wait} of the time.")
+        }
+        VerdictKind::Variance if look.shape.discards => format!(
+            "{bottleneck}: {rate} come through, and no stage is in use for much of its time, since items come in bursts from {name} on."
+        ),
+        VerdictKind::Variance => format!(
+            "The consumer is the limit most of the time, but waits {wait} of it for bursts: {name} could give more, and gives it unevenly."
+        ),
+        VerdictKind::Threads => match look.shape.threads {
+            1 => format!("{bottleneck}: the one worker thread, always taken, lets {rate} through{demand}."),
+            threads => format!(
+                "{bottleneck}: the {} worker threads, all taken, let {rate} through{demand}.",
+                count(u64::from(threads))
+            ),
+        },
+        VerdictKind::Failures => {
+            let share = match limit {
+                Some(Limit::Stage(stage)) => look.failed_share(stage),
+                _ => 0.0,
+            };
+            let fail = format!("samples fail, {} of those that {name} gets", percent(share));
+            match look.rate().filter(|rate| *rate > 0.0) {
+                Some(_) => format!("{bottleneck}, because {fail}: {rate} are left{demand}."),
+                None => format!("{bottleneck}, because {fail}: nothing is left."),
+            }
+        }
+        VerdictKind::Stage => format!("{bottleneck}: stage {name} lets {rate} through{demand}."),
+        VerdictKind::Storage => {
+            format!("{bottleneck}: storage, which {name} reads, lets {rate} through{demand}.")
+        }
+        VerdictKind::Source => format!("{bottleneck}: the source {name} gives {rate}{demand}."),
+        VerdictKind::NothingWaits => {
+            format!("Nothing is the limit: the consumer gets {rate} and waits {} for each.", waits(look))
+        }
+        VerdictKind::TooLittle => too_little(look),
+    }
+}
+
+/// What proves it: two to five lines.
+pub(super) fn evidence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Vec<String> {
+    if look.rate().is_none() || matches!(kind, VerdictKind::TooLittle) {
+        return failures(look).into_iter().collect();
+    }
+    let mut lines = vec![consumer(look)];
+    if let Some((stage, slots)) = look.stage(limit) {
+        lines.push(slots_in_words(stage, slots));
+        lines.extend(sides(look, limit));
+        lines.extend(held_up(stage, slots));
+    }
+    if limit == Some(Limit::Source) {
+        lines.extend(sides(look, limit));
+    }
+    if kind == VerdictKind::Threads {
+        lines.extend(look.threads.map(|threads| {
+            format!(
+                "The worker threads run ops for {} of their time: {:.1} of {}.",
+                percent(threads.share()),
+                threads.busy,
+                threads.threads
+            )
+        }));
+    }
+    lines.extend(next(look, limit));
+    lines.extend(failures(look));
+    lines
+}
+
+/// What comes out.
+fn through(look: &Look<'_>) -> String {
+    format!("{} {}/s", rate(look.rate().unwrap_or(0.0)), look.shape.unit)
+}
+
+/// What could be taken, and what the consumer does meanwhile.
+fn demand(look: &Look<'_>) -> String {
+    let wait = percent(look.consumer_wait().unwrap_or(0.0));
+    match look.demand() {
+        Some(demand) => format!(
+            " of the {}/s that the consumer could take; the consumer waits {wait} of the time",
+            rate(demand)
+        ),
+        None if look.shape.discards => ", and the consumer takes them at once".to_owned(),
+        None => format!("; the consumer waits {wait} of the time"),
+    }
+}
+
+fn name(look: &Look<'_>, limit: Option<Limit>) -> String {
+    match limit {
+        Some(Limit::Stage(stage)) => format!("`{}`", look.shape.stages[stage].id),
+        Some(Limit::Source) => format!("`{}`", look.shape.source.id),
+        Some(Limit::Consumer) | None => "the consumer".to_owned(),
+    }
+}
+
+fn too_little(look: &Look<'_>) -> String {
+    let delivered = look.measured.queues.last().map_or(0, |sink| sink.num_items);
+    let unit = look.shape.unit;
+    match (delivered, look.measured.is_over) {
+        (0, true) => "Nothing was delivered.".to_owned(),
+        (0, false) => "Not warmed up yet: nothing has been delivered.".to_owned(),
+        (some, true) => format!("Too little to tell: {unit} delivered in all: {}.", count(some)),
+        (some, false) => format!("Not warmed up yet: {unit} delivered so far: {}.", count(some)),
+    }
+}
+
+/// How long the consumer waits for an item.
+fn waits(look: &Look<'_>) -> String {
+    let wait = look.measured.queues.last().and_then(|sink| sink.ave_get_time_s);
+    wait.map_or_else(|| "in vain".to_owned(), duration)
+}
+
+fn consumer(look: &Look<'_>) -> String {
+    let Some(sink) = look.measured.queues.last() else { return String::new() };
+    let ready = sink
+        .readiness
+        .map_or_else(String::new, |ready| format!(", the sink queue is ready {}", percent(ready)));
+    let room = sink
+        .ave_put_time_s
+        .map_or_else(String::new, |room| format!(", the sink {} for room", duration(room)));
+    format!("The consumer waits {} for an item{room}{ready}.", waits(look))
+}
+
+fn slots_in_words(stage: &StageShape, slots: &SlotUse) -> String {
+    let share = |slots_of: f64| percent(slots_of / f64::from(slots.concurrency));
+    let mut parts = vec![format!("busy {}", share(slots.busy))];
+    let others = [
+        ("waiting for a thread", slots.thread_wait),
+        ("waiting for the order", slots.order_wait),
+        ("blocked", slots.blocked),
+        ("idle", slots.idle),
+    ];
+    parts.extend(
+        others.iter().filter(|(_, held)| *held > 0.0).map(|(what, held)| format!("{what} {}", share(*held))),
+    );
+    let slots =
+        if slots.concurrency == 1 { "1 slot".to_owned() } else { format!("{} slots", slots.concurrency) };
+    format!("`{}` with {slots}: {}.", stage.id, parts.join(", "))
+}
+
+/// How long the stage's own reader and it itself wait at the queue behind it, and whether the queue before it was ready.
+fn sides(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
+    let behind = match limit? {
+        Limit::Source => 0,
+        Limit::Stage(stage) => stage + 1,
+        Limit::Consumer => return None,
+    };
+    let queues = look.measured.queues;
+    let starved = |queue: usize| queues.get(queue).and_then(|queue| queue.starved);
+    let name = name(look, limit);
+    let after = starved(behind).map(percent)?;
+    let room = queues[behind].ave_put_time_s.map(|room| format!("{} for room", duration(room)));
+    let input = behind.checked_sub(1).and_then(starved);
+    let input = input.map(|share| format!("{} of the time for input", percent(share)));
+    let own: Vec<String> = [room, input].into_iter().flatten().collect();
+    let own =
+        if own.is_empty() { String::new() } else { format!("; {name} itself waits {}", own.join(" and ")) };
+    Some(format!("What reads from {name} waits {after} of the time{own}."))
+}
+
+/// Slots that are held without work being done.
+fn held_up(stage: &StageShape, slots: &SlotUse) -> Option<String> {
+    let share = slots.own_order_wait(stage) / f64::from(slots.concurrency);
+    (share >= TOLD).then(|| {
+        format!("Its results wait for slower tasks ahead of them {} of the time, since it keeps the order of the input.", percent(share))
+    })
+}
+
+/// The stage that would be the limit next.
+fn next(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
+    let others = look.uses().filter(|(stage, _)| limit != Some(Limit::Stage(*stage)));
+    let (stage, in_use) = others.reduce(|most, next| if next.1 > most.1 { next } else { most })?;
+    let id = &look.shape.stages[stage].id;
+    Some(match (limit, in_use >= NO_RESERVE) {
+        (Some(Limit::Consumer), true) => {
+            format!("`{id}` has no reserve: it is in use {} of its time.", percent(in_use))
+        }
+        (Some(Limit::Consumer), false) => {
+            format!("The stage with the least reserve is `{id}`: in use {} of its time.", percent(in_use))
+        }
+        (_, true) => format!("`{id}` is as slow: in use {} of its time.", percent(in_use)),
+        (_, false) => format!("Next would be `{id}`: in use {} of its time.", percent(in_use)),
+    })
+}
+
+fn failures(look: &Look<'_>) -> Option<String> {
+    let (Some(stage), _) = look.failing() else { return None };
+    let share = look.failed_share(stage);
+    let id = &look.shape.stages[stage].id;
+    let group = look.measured.failures.iter().find(|group| group.stage == *id);
+    let most = group.map_or_else(String::new, |group| {
+        format!(", most often because: {}", crate::text::printable(&group.message, 200))
+    });
+    (share >= TOLD_FAILURES)
+        .then(|| format!("Of the samples that `{id}` gets, {} fail{most}.", percent(share)))
+}
