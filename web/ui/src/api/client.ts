@@ -41,8 +41,8 @@ export async function get<T>(path: string, query?: Query, signal?: AbortSignal):
   return json(await send(address(path, query), { signal: signal ?? null }))
 }
 
-export async function post<T>(path: string, body?: unknown, query?: Query, headers: Record<string, string> = {}): Promise<T> {
-  const init: RequestInit = { method: 'POST', headers }
+export async function post<T>(path: string, body?: unknown, query?: Query, headers: Record<string, string> = {}, signal?: AbortSignal): Promise<T> {
+  const init: RequestInit = { method: 'POST', headers, signal: signal ?? null }
   if (body !== undefined) {
     init.body = JSON.stringify(body)
     init.headers = { 'content-type': 'application/json', ...headers }

@@ -8,6 +8,8 @@ import type {
   ModuleSummary,
   Page,
   PipelineDocument,
+  Predicted,
+  PredictRequest,
   ReplayReport,
   RunDetail,
   RunError,
@@ -63,5 +65,7 @@ export const api = {
   times: (id: string, stage: string, signal?: AbortSignal) =>
     get<TaskTimes>(`${run(id)}/stages/${encodeURIComponent(stage)}/times`, {}, signal),
   deadLetters: (id: string, signal?: AbortSignal) => get<DeadLetters>(`${run(id)}/dead-letters`, {}, signal),
+  /** What the run would do with other settings. */
+  predict: (id: string, request: PredictRequest, signal?: AbortSignal) => post<Predicted>(`${run(id)}/predict`, request, {}, {}, signal),
   replay: (id: string, modules: Record<string, string>) => post<ReplayReport>(`${run(id)}/replay`, { modules }),
 }

@@ -56,8 +56,9 @@ export type StoreKeys = Answer<'StoreKeys'>
 
 export type RunState = Schemas['RunState']
 export type RunSummary = Answer<'RunSummary'>
-export type RunDetail = Answer<'RunDetail'>
-export type RunSnapshot = Answer<'RunSnapshot'>
+export type RunDetail = Omit<Answer<'RunDetail'>, 'snapshot'> & { snapshot: RunSnapshot | null }
+/** Runs of earlier servers have no verdict. */
+export type RunSnapshot = Answer<'RunSnapshot'> & { verdict?: Verdict | null; verdicts?: VerdictSpan[] }
 export type StageRecord = Answer<'StageRecord'>
 export type TaskFigures = Answer<'TaskFigures'>
 export type QueueRecord = Answer<'QueueRecord'>
@@ -74,6 +75,47 @@ export type LogEntry = Answer<'LogEntry'>
 export type TaskTimes = Answer<'TaskTimes'>
 export type DeadLetters = Answer<'DeadLetters'>
 export type ReplayReport = Answer<'ReplayReport'>
+
+// Verdicts
+
+export type VerdictKind = 'consumer' | 'variance' | 'stage' | 'storage' | 'source' | 'threads' | 'failures' | 'nothing_waits' | 'too_little'
+/** Is data loading the bottleneck? */
+export type VerdictAnswer = 'yes' | 'no' | 'nothing_waits' | 'unknown'
+
+/** Something to do, and what to set for it; `set` is empty where no setting does it. */
+export interface Advice {
+  goal: 'rate' | 'saving'
+  text: string
+  set: { pointer: string; value: unknown }[]
+}
+
+/** What limits a run, over all of its time after warm-up. */
+export interface Verdict {
+  kind: VerdictKind
+  answer: VerdictAnswer
+  /** Id of the stage, or of the source, that the sentence names. */
+  stage: string | null
+  sentence: string
+  evidence: string[]
+  advice: Advice[]
+  from_s: number
+  to_s: number
+}
+
+/** A stretch of a run in which one verdict held. */
+export interface VerdictSpan {
+  from_s: number
+  to_s: number
+  kind: VerdictKind
+  stage: string | null
+  sentence: string
+}
+
+// Predictions
+
+export type PredictRequest = Partial<Schemas['PredictRequest']>
+export type Predicted = Answer<'Predicted'>
+export type Proposal = Answer<'Proposal'>
 
 // Series
 
@@ -97,6 +139,8 @@ export interface LiveSample {
   expected: number | null
   /** Items in each queue now, by its id. */
   occupancy: Record<string, number>
+  /** What limits the run now, and since when. */
+  verdict?: VerdictSpan | null
 }
 
 export interface Hello {

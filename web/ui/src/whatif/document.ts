@@ -1,0 +1,17 @@
+// A run's document with other settings, as text: whatever is not set keeps every digit.
+
+import { jsonLanguage } from '@codemirror/lang-json'
+
+import { compact, setValue } from '../editor/edits'
+import type { Settings } from './settings'
+
+/** `null` when a place is where nothing can be set. */
+export function withSettings(text: string, settings: Settings): string | null {
+  let now = text
+  for (const [pointer, value] of Object.entries(settings)) {
+    const change = setValue(jsonLanguage.parser.parse(now), now, pointer, compact(value))
+    if (!change) return null
+    now = now.slice(0, change.from) + change.insert + now.slice(change.to)
+  }
+  return now
+}

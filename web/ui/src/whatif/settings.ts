@@ -1,0 +1,151 @@
+// What can be set differently in a run's document: the places that have a slider, and sets of values for them.
+
+import type { Fault, PipelineDocument, Proposal } from '../api/types'
+import { isUnder, pointerOf, segmentsOf } from '../editor/pointer'
+import type { Step } from '../run/pipeline'
+
+/** Values by their places in the document. What is not there stays as it is. */
+export type Settings = Readonly<Record<string, unknown>>
+
+/** A number of the document that a slider sets. */
+export interface Knob {
+  pointer: string
+  /** What it is, and of what: `concurrency` of `decode`. */
+  what: string
+  of: string
+  /** The value that the run has. */
+  now: number
+  least: number
+  /** Where the slider ends; a field takes more. */
+  most: number
+  step: number
+}
+
+/** What can be set of one step of a pipeline. */
+export interface KnobRow {
+  step: Step
+  label: string
+  concurrency: Knob | null
+  queue: Knob | null
+}
+
+/** These take one item after the other. */
+const WITHOUT_CONCURRENCY = new Set(['aggregate', 'disaggregate'])
+/** How much further than now sliders go, and how far at least. */
+const [FURTHER, LEAST_MOST] = [4, 8]
+
+/** A row for each step, first to last: the source has nothing to set, the sink its queue. */
+export function rowsOf(document: PipelineDocument, steps: readonly Step[], labels: ReadonlyMap<string, string>): KnobRow[] {
+  const stages: unknown[] = Array.isArray(document.stages) ? document.stages : []
+  return steps.map((step, place) => {
+    const label = labels.get(step.id) ?? step.id
+    const kind = Object.keys(record(stages[place - 1]) ?? {})[0]
+    const isSink = place === steps.length - 1
+    const at = kind === undefined ? null : pointerOf(['stages', place - 1, kind])
+    const queueAt = isSink ? pointerOf(['sink']) : at
+    return {
+      step,
+      label,
+      concurrency:
+        at !== null && !isSink && step.stage && !WITHOUT_CONCURRENCY.has(kind as string)
+          ? whole(`${at}/concurrency`, 'concurrency', label, step.stage.concurrency)
+          : null,
+      queue: queueAt === null ? null : whole(`${queueAt}/queue`, 'queue', label, step.queue.capacity),
+    }
+  })
+}
+
+/** What is not of one step: worker threads, and what the consumer takes for an item where that is simulated. */
+export function knobsOfRun(document: PipelineDocument, threads: number, budget: number | null): { threads: Knob; step: Knob | null } {
+  const simulated = record(record(document.consumer)?.simulate)
+  const step_ms = simulated?.step_ms
+  return {
+    threads: { ...whole('/threads', 'threads', 'the run', threads), ...(budget === null ? {} : { most: Math.max(threads, budget) }) },
+    step: typeof step_ms === 'number' ? stepKnob(step_ms) : null,
+  }
+}
+
+function stepKnob(now: number): Knob {
+  const most = now > 0 ? FURTHER * now : 100
+  // A hundred steps or a few more, each 1, 2 or 5 of something.
+  const rough = most / 200
+  const ten = 10 ** Math.floor(Math.log10(rough))
+  const step = ([1, 2, 5].find((each) => each * ten >= rough) ?? 10) * ten
+  return { pointer: '/consumer/simulate/step_ms', what: 'step', of: 'the consumer', now, least: 0, most, step: Number(step.toPrecision(1)) }
+}
+
+function whole(pointer: string, what: string, of: string, now: number): Knob {
+  return { pointer, what, of, now, least: 1, most: Math.max(LEAST_MOST, FURTHER * now), step: 1 }
+}
+
+/** `settings` with one more value; the value that the run has anyway is none. */
+export function withValue(settings: Settings, knob: Pick<Knob, 'pointer' | 'now'>, value: number): Settings {
+  const { [knob.pointer]: _, ...rest } = settings
+  return value === knob.now ? rest : { ...rest, [knob.pointer]: value }
+}
+
+export function valueOf(settings: Settings, knob: Knob): number {
+  const value = settings[knob.pointer]
+  return typeof value === 'number' ? value : knob.now
+}
+
+/** What a proposal sets. */
+export function settingsOf({ changes }: Proposal): Settings {
+  return Object.fromEntries(changes.map(({ pointer, to }) => [pointer, to]))
+}
+
+export function areSame(one: Settings, other: Settings): boolean {
+  const names = Object.keys(one)
+  return names.length === Object.keys(other).length && names.every((name) => JSON.stringify(one[name]) === JSON.stringify(other[name]))
+}
+
+/** As the server wants it: a value whose surroundings are not in the document comes with these. */
+export function asSet(document: PipelineDocument, settings: Settings): Record<string, unknown> {
+  const set: Record<string, unknown> = {}
+  for (const [pointer, value] of Object.entries(settings)) {
+    const segments = segmentsOf(pointer) ?? []
+    let depth = 0
+    for (let here: unknown = document; depth < segments.length - 1; depth++) {
+      here = Array.isArray(here) ? here[Number(segments[depth])] : record(here)?.[segments[depth] as string]
+      if (typeof here !== 'object' || here === null) break
+    }
+    set[pointerOf(segments.slice(0, depth + 1))] = segments.slice(depth + 1).reduceRight<unknown>((inner, name) => ({ [name]: inner }), value)
+  }
+  return set
+}
+
+/** The faults of one value: those at it, in it, or in what had to come with it. */
+export function faultsAt(faults: readonly Fault[], pointer: string): Fault[] {
+  return faults.filter((fault) => isUnder(fault.pointer, pointer) || (fault.pointer !== '' && isUnder(pointer, fault.pointer)))
+}
+
+/** For an address: `null` when nothing is set. */
+export function written(settings: Settings): string | null {
+  return Object.keys(settings).length === 0 ? null : JSON.stringify(settings)
+}
+
+/** Reads what `written` wrote. Anything else sets nothing. */
+export function readSettings(text: string | null): Settings {
+  if (text === null) return {}
+  try {
+    const value: unknown = JSON.parse(text)
+    return Object.fromEntries(Object.entries(record(value) ?? {}).filter(([pointer]) => pointer.startsWith('/')))
+  } catch {
+    return {}
+  }
+}
+
+/** A place of the document in words: `decode: concurrency`, `threads`. */
+export function nameOf(pointer: string, rows: readonly KnobRow[]): string {
+  for (const { label, concurrency, queue } of rows) {
+    if (concurrency?.pointer === pointer) return `${label}: concurrency`
+    if (queue?.pointer === pointer) return `${label}: queue`
+  }
+  const segments = segmentsOf(pointer) ?? []
+  const row = segments[0] === 'stages' ? rows[Number(segments[1]) + 1] : undefined
+  return row ? `${row.label}: ${segments.slice(3).join(' ')}` : segments.join(' ')
+}
+
+function record(value: unknown): Record<string, unknown> | null {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : null
+}
