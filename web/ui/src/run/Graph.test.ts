@@ -2,7 +2,7 @@
 import { cleanup, fireEvent, render, screen } from '@testing-library/svelte'
 import { afterEach, expect, it, vi } from 'vitest'
 
-import type { Metric, QueueRecord, StageRecord } from '../api/types'
+import type { Metric, QueueRecord, StageRecord, VerdictSpan } from '../api/types'
 import Graph from './Graph.svelte'
 import type { Step } from './pipeline'
 
@@ -17,7 +17,7 @@ const steps: Step[] = [
   { id: '1:clean', name: 'clean', kind: 'wasm', stage: { id: '1:clean', concurrency: 4 } as StageRecord, queue: queue('1:clean_queue') },
 ]
 
-function show(figures: Record<string, number>, onselect = vi.fn(), selected: string | null = null) {
+function show(figures: Record<string, number>, onselect = vi.fn(), selected: string | null = null, limit: VerdictSpan | null = null) {
   render(Graph, {
     steps,
     labels: new Map(steps.map(({ id, name }) => [id, name])),
@@ -25,6 +25,7 @@ function show(figures: Record<string, number>, onselect = vi.fn(), selected: str
     occupancy: () => null,
     beat: 0,
     period: 'the last 10 s',
+    limit,
     selected,
     onselect,
   })
@@ -57,4 +58,17 @@ it('lets the chosen stage go', async () => {
   expect(button.getAttribute('aria-pressed')).toBe('true')
   await fireEvent.click(button)
   expect(choose).toHaveBeenCalledWith(null)
+})
+
+it('marks the stage that is the limit, with a sign and in words', () => {
+  show({}, vi.fn(), null, { from_s: 0, to_s: 1, kind: 'stage', stage: '1:clean', sentence: 'It is slow.' })
+  const stage = screen.getByRole('button', { name: /here is the limit/ })
+  expect(stage.textContent).toMatch(/▲.*clean/)
+  expect(screen.getAllByText(/here is the limit/)).toHaveLength(1)
+})
+
+it('marks the consumer when it is that', () => {
+  show({}, vi.fn(), null, { from_s: 0, to_s: 1, kind: 'consumer', stage: null, sentence: '' })
+  expect(screen.queryByRole('button', { name: /here is the limit/ })).toBeNull()
+  expect(screen.getByText(/^consumer/).textContent).toContain('here is the limit')
 })

@@ -1,0 +1,56 @@
+import { expect, it } from 'vitest'
+
+import type { VerdictKind, VerdictSpan } from '../api/types'
+import { answerInWords, inShort, longestIn, lookOf, spansNow } from './verdict'
+
+const span = (from_s: number, to_s: number, kind: VerdictKind = 'stage', stage: string | null = '2:decode'): VerdictSpan => ({ from_s, to_s, kind, stage, sentence: '' })
+const KINDS: VerdictKind[] = ['consumer', 'variance', 'stage', 'storage', 'source', 'threads', 'failures', 'nothing_waits', 'too_little']
+
+it('has another sign for each kind', () => {
+  expect(new Set(KINDS.map((kind) => lookOf(kind).sign)).size).toBe(KINDS.length)
+})
+
+it('shows a kind of a newer server without knowing it', () => {
+  expect(lookOf('moon' as VerdictKind)).toEqual({ sign: '?', tone: 'idle' })
+  expect(inShort('moon' as VerdictKind, null)).toBe('moon')
+})
+
+it('says in short where the limit is', () => {
+  expect(KINDS.map((kind) => inShort(kind, 'decode'))).toEqual([
+    'the consumer',
+    'bursts at decode',
+    'decode',
+    'storage at decode',
+    'decode',
+    'worker threads',
+    'failures at decode',
+    'nothing',
+    'not known yet',
+  ])
+  expect([answerInWords('yes'), answerInWords('no'), answerInWords('nothing_waits')]).toEqual(['Yes', 'No', 'No'])
+})
+
+it('lets the last span grow as a live sample tells', () => {
+  const spans = [span(0, 4, 'consumer', null), span(4, 9)]
+  expect(spansNow(spans, null)).toEqual(spans)
+  expect(spansNow(spans, span(4, 10))).toEqual([spans[0], span(4, 10)])
+})
+
+it('adds a span that began after the snapshot, where the one before ends', () => {
+  const spans = [span(0, 4, 'consumer', null), span(4, 9)]
+  const next = span(8, 10, 'threads', null)
+  expect(spansNow(spans, next)).toEqual([spans[0], span(4, 8), next])
+  expect(spansNow([], next)).toEqual([next])
+})
+
+it('does not hear a sample older than the snapshot', () => {
+  const spans = [span(0, 4, 'consumer', null), span(4, 9)]
+  expect(spansNow(spans, span(0, 3, 'consumer', null))).toEqual(spans)
+})
+
+it('finds what held longest in a stretch of time', () => {
+  const spans = [span(0, 4, 'consumer', null), span(4, 9)]
+  expect(longestIn(spans, { from_s: 1, to_s: 5 })?.kind).toBe('consumer')
+  expect(longestIn(spans, { from_s: 3, to_s: 20 })?.kind).toBe('stage')
+  expect(longestIn(spans, { from_s: 9, to_s: 20 })).toBeNull()
+})

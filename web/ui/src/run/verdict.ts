@@ -1,0 +1,80 @@
+// What limits a run, as it is shown: signs and short words for the server's sentences.
+
+import type { VerdictAnswer, VerdictKind, VerdictSpan } from '../api/types'
+import type { Range } from '../charts/window'
+
+export type Tone = 'good' | 'warn' | 'bad' | 'idle'
+
+export interface Look {
+  /** Each kind has its own, so that it can be told without its colour. */
+  sign: string
+  tone: Tone
+}
+
+const LOOKS: Record<VerdictKind, Look> = {
+  consumer: { sign: '✓', tone: 'good' },
+  nothing_waits: { sign: '○', tone: 'good' },
+  variance: { sign: '≈', tone: 'warn' },
+  stage: { sign: '▲', tone: 'warn' },
+  storage: { sign: '◆', tone: 'warn' },
+  source: { sign: '●', tone: 'warn' },
+  threads: { sign: '‖', tone: 'warn' },
+  failures: { sign: '✕', tone: 'bad' },
+  too_little: { sign: '…', tone: 'idle' },
+}
+
+/** A newer server may know more kinds. */
+export function lookOf(kind: VerdictKind): Look {
+  return LOOKS[kind] ?? { sign: '?', tone: 'idle' }
+}
+
+/** What limits it, in two or three words. */
+export function inShort(kind: VerdictKind, stage: string | null): string {
+  const name = stage ?? 'a stage'
+  switch (kind) {
+    case 'consumer':
+      return 'the consumer'
+    case 'variance':
+      return `bursts at ${name}`
+    case 'storage':
+      return `storage at ${name}`
+    case 'threads':
+      return 'worker threads'
+    case 'failures':
+      return `failures at ${name}`
+    case 'nothing_waits':
+      return 'nothing'
+    case 'too_little':
+      return 'not known yet'
+    default:
+      return stage ?? kind
+  }
+}
+
+/** Whether data loading is the bottleneck. */
+export function answerInWords(answer: VerdictAnswer): string {
+  const words: Record<VerdictAnswer, string> = { yes: 'Yes', no: 'No', nothing_waits: 'No', unknown: 'Not known yet' }
+  return words[answer] ?? answer
+}
+
+/** The spans of a run with the one that goes on, of which a live sample knows more than the last snapshot. */
+export function spansNow(spans: readonly VerdictSpan[], now: VerdictSpan | null): VerdictSpan[] {
+  const last = spans.at(-1)
+  if (!now || (last && now.from_s < last.from_s)) return [...spans]
+  const before = last && isSame(last, now) ? spans.slice(0, -1) : spans.map((span, place) => (place === spans.length - 1 ? { ...span, to_s: Math.min(span.to_s, now.from_s) } : span))
+  return [...before, now]
+}
+
+function isSame(one: VerdictSpan, other: VerdictSpan): boolean {
+  return one.from_s === other.from_s
+}
+
+/** The one that held longest in a stretch of time; `null` where none did. */
+export function longestIn(spans: readonly VerdictSpan[], range: Range): VerdictSpan | null {
+  let [found, longest] = [null as VerdictSpan | null, 0]
+  for (const span of spans) {
+    const length = Math.min(span.to_s, range.to_s) - Math.max(span.from_s, range.from_s)
+    if (length > longest) [found, longest] = [span, length]
+  }
+  return found
+}
