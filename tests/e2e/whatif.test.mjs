@@ -37,6 +37,7 @@ after(async () => {
 
 const open = (path) => visit(page, server, path)
 const panel = () => page.getByRole('region', { name: 'What if' })
+const verdict = () => page.getByRole('region', { name: 'Is data loading the bottleneck?' })
 const said = () => panel().getByRole('status')
 const ratesRow = () => panel().getByRole('row', { name: /^Items a second/ })
 
@@ -70,6 +71,7 @@ async function tabTo(target) {
 
 test('the panel predicts what was measured', async () => {
   await open(`/runs/${run.id}`)
+  await verdict().getByText(/stage 2:decode lets/).waitFor()
   assert.equal(browser.asked.filter((line) => /predict/.test(line)).length, 0, 'nobody has asked yet')
   await panel().getByRole('button', { name: 'Try other settings' }).click()
   const [measured, predicted] = await rates()
@@ -173,7 +175,24 @@ test('a run that goes on is predicted, too', async () => {
   const [measured, predicted] = await rates()
   assert.ok(predicted > measured * 1.5, `${measured} and ${predicted}`)
   await panel().getByRole('button', { name: 'Close' }).click()
-  await server.ask('POST', `/runs/${made.id}/stop`)
+})
+
+test('a run that goes on says what limits it, and its advice is tried', async () => {
+  await verdict().getByText(/stage 2:decode lets .* through/).waitFor()
+  await page.getByRole('button', { name: /decode.*here is the limit/ }).waitFor()
+  const advice = verdict().getByRole('button', { name: /^Try .stages.1.sleep.concurrency/ }).first()
+  await advice.click()
+  const [measured, predicted] = await rates()
+  assert.ok(predicted > measured * 1.5, `${measured} and ${predicted}`)
+  await shot(page, 'verdict-live')
+  assert.deepEqual(await violations(page), [])
+  await page.getByText(/The limit (did not move|moved)/).waitFor()
+  const id = new URL(page.url()).pathname.split('/').at(-1)
+  await open('/')
+  await page.getByText(/Limit:\s+▲ decode/).waitFor()
+  await shot(page, 'verdict-card')
+  assert.deepEqual(await violations(page), [])
+  await server.ask('POST', `/runs/${id}/stop`)
 })
 
 test('it fits a phone at night', async () => {
@@ -199,7 +218,7 @@ test('it fits a phone at night', async () => {
   }
 })
 
-/** What a server says that judges runs, until this one does; `live` goes on as it is. */
+/** The run as if its limit had moved: until one does takes longer than a test. */
 function judged(run) {
   const evidence = ['The consumer waits 19.7 ms for an item, the sink 0.00 ms for room, the sink queue is ready 0.1 %.', '`2:decode` with 1 slot: busy 99.8 %, blocked 0.0 %, idle 0.2 %.']
   const sentence = 'Data loading is the bottleneck: stage `2:decode` lets 38.80 samples/s through of the 161/s that the consumer could take; the consumer waits 76.0 % of the time.'
@@ -228,21 +247,20 @@ const judge = (page, id) =>
 test('what limits the run is the first thing said, and its advice sets the sliders', async () => {
   await judge(page, run.id)
   await open(`/runs/${run.id}`)
-  const verdict = page.getByRole('region', { name: 'Is data loading the bottleneck?' })
-  await verdict.getByText(/stage 2:decode lets 38\.80 samples\/s through/).waitFor()
-  assert.ok((await verdict.boundingBox()).y < (await page.locator('dl.numbers').boundingBox()).y)
+  await verdict().getByText(/stage 2:decode lets 38\.80 samples\/s through/).waitFor()
+  assert.ok((await verdict().boundingBox()).y < (await page.locator('dl.numbers').boundingBox()).y)
   assert.match(await page.getByRole('button', { name: /here is the limit/ }).textContent(), /decode/)
-  assert.equal(await verdict.getByText(/the sink queue is ready/).isVisible(), false, 'its evidence is folded')
-  const fold = verdict.getByText(/^Evidence/)
+  assert.equal(await verdict().getByText(/the sink queue is ready/).isVisible(), false, 'its evidence is folded')
+  const fold = verdict().getByText(/^Evidence/)
   await fold.focus()
   await page.keyboard.press('Enter')
-  await verdict.getByText(/the sink queue is ready/).waitFor()
+  await verdict().getByText(/the sink queue is ready/).waitFor()
   await page.getByText(/buckets of/).waitFor()
   const strip = page.getByRole('group', { name: /^What limited the run over time/ })
   await strip.scrollIntoViewIfNeeded()
   await shot(page, 'verdict')
   assert.deepEqual(await violations(page), [])
-  const advice = verdict.getByRole('button', { name: /^Try .stages.1.sleep.concurrency 5/ })
+  const advice = verdict().getByRole('button', { name: /^Try .stages.1.sleep.concurrency 5/ })
   await advice.focus()
   await page.keyboard.press('Enter')
   assert.equal(await panel().getByRole('slider', { name: 'concurrency of decode' }).inputValue(), '5')

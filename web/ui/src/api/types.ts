@@ -56,9 +56,8 @@ export type StoreKeys = Answer<'StoreKeys'>
 
 export type RunState = Schemas['RunState']
 export type RunSummary = Answer<'RunSummary'>
-export type RunDetail = Omit<Answer<'RunDetail'>, 'snapshot'> & { snapshot: RunSnapshot | null }
-/** Runs of earlier servers have no verdict. */
-export type RunSnapshot = Answer<'RunSnapshot'> & { verdict?: Verdict | null; verdicts?: VerdictSpan[] }
+export type RunDetail = Answer<'RunDetail'>
+export type RunSnapshot = Answer<'RunSnapshot'>
 export type StageRecord = Answer<'StageRecord'>
 export type TaskFigures = Answer<'TaskFigures'>
 export type QueueRecord = Answer<'QueueRecord'>
@@ -78,38 +77,12 @@ export type ReplayReport = Answer<'ReplayReport'>
 
 // Verdicts
 
-export type VerdictKind = 'consumer' | 'variance' | 'stage' | 'storage' | 'source' | 'threads' | 'failures' | 'nothing_waits' | 'too_little'
+export type VerdictKind = Schemas['VerdictKind']
 /** Is data loading the bottleneck? */
-export type VerdictAnswer = 'yes' | 'no' | 'nothing_waits' | 'unknown'
-
-/** Something to do, and what to set for it; `set` is empty where no setting does it. */
-export interface Advice {
-  goal: 'rate' | 'saving'
-  text: string
-  set: { pointer: string; value: unknown }[]
-}
-
-/** What limits a run, over all of its time after warm-up. */
-export interface Verdict {
-  kind: VerdictKind
-  answer: VerdictAnswer
-  /** Id of the stage, or of the source, that the sentence names. */
-  stage: string | null
-  sentence: string
-  evidence: string[]
-  advice: Advice[]
-  from_s: number
-  to_s: number
-}
-
-/** A stretch of a run in which one verdict held. */
-export interface VerdictSpan {
-  from_s: number
-  to_s: number
-  kind: VerdictKind
-  stage: string | null
-  sentence: string
-}
+export type VerdictAnswer = Schemas['Answer']
+export type Verdict = Answer<'Verdict'>
+export type VerdictSpan = Answer<'VerdictSpan'>
+export type Advice = Answer<'Advice'>
 
 // Predictions
 
@@ -140,7 +113,7 @@ export interface LiveSample {
   /** Items in each queue now, by its id. */
   occupancy: Record<string, number>
   /** What limits the run now, and since when. */
-  verdict?: VerdictSpan | null
+  verdict: VerdictSpan | null
 }
 
 export interface Hello {

@@ -17,6 +17,11 @@ const verdict: Verdict = {
   advice: [more, { goal: 'rate', text: 'Make the op faster.', set: [] }, { goal: 'saving', text: 'One thread would do.', set: [{ pointer: '/threads', value: 1 }] }],
   from_s: 0,
   to_s: 10,
+  rate: 20,
+  demand: 40,
+  consumer_wait: 0.5,
+  slots: [],
+  threads: null,
 }
 
 function show(now: VerdictSpan | null = null) {
