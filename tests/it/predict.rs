@@ -19,7 +19,7 @@ fn seed(name: &str) -> PathBuf {
 }
 
 #[test]
-fn random_pipelines_run_as_predicted() {
+fn random_pipelines_run_as_predicted_and_are_told_their_limit() {
     // A busy machine wakes sleepers late, which no document tells: with what the run itself tells of that, the rest is what
     // the queues do.
     let numbers: Vec<u64> = (0..12).collect();
@@ -29,13 +29,14 @@ fn random_pipelines_run_as_predicted() {
             .map(|numbers| {
                 scope.spawn(|| {
                     let off = |number: &u64| {
-                        let folder = Folder::new();
-                        let document =
-                            folder.write("pipeline.json", RandomPipeline::new(*number).document.to_string());
+                        let (folder, pipeline) = (Folder::new(), RandomPipeline::new(*number));
+                        let document = folder.write("pipeline.json", pipeline.document.to_string());
                         let out = folder.join("out");
                         let time = "--for=4s";
                         let run = Call::run(&document).argument(time).out(&out).finish().exits(0);
-                        let measured = run.snapshot().queues.last().unwrap().figures.qps.unwrap();
+                        let snapshot = run.snapshot();
+                        let measured = snapshot.queues.last().unwrap().figures.qps.unwrap();
+                        assert_ne!(pipeline.is_told_right(&snapshot, 0.25), Some(false), "random-{number}");
                         let report =
                             predicted(predict(&document).argument(time).argument("--from").argument(&out));
                         (*number, report["rate"].as_f64().unwrap() / measured - 1.0)

@@ -1,5 +1,7 @@
 //! Pipelines made up by chance, whose limit is known because it was built in.
 
+use penstock_types::run::RunSnapshot;
+use penstock_types::verdict::VerdictKind;
 use serde_json::{Value, json};
 
 /// A pipeline of sleeping stages.
@@ -67,6 +69,19 @@ impl RandomPipeline {
             "consumer": { "simulate": { "step_ms": step_ms } }
         });
         Self { document, demands }
+    }
+
+    /// Whether a run of it was told what limits it; `None` where the next one is nearer than `margin`, and chance decides.
+    pub fn is_told_right(&self, snapshot: &RunSnapshot, margin: f64) -> Option<bool> {
+        let (limit, found) = self.limit();
+        let verdict = snapshot.verdict.as_ref().expect("a run has a verdict");
+        let named = match verdict.kind {
+            VerdictKind::Consumer | VerdictKind::Variance => "consumer",
+            _ => {
+                verdict.stage.as_deref().and_then(|stage| stage.split_once(':')).map_or("", |(_, name)| name)
+            }
+        };
+        (found > margin).then_some(named == limit)
     }
 
     /// What limits it, a stage's name or `consumer`, and by how much more than the next one: 0.15 is 15 %.

@@ -20,6 +20,7 @@ use penstock_types::plan::{ConsumerPlan, Plan, SourceKind, StageKind, StagePlan}
 use penstock_types::run::{QueueRecord, StageRecord};
 use penstock_types::spec::SleepOn;
 use penstock_types::traversal::Traversal;
+use penstock_types::verdict::{Measured, Shape, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -45,6 +46,8 @@ pub struct Machine {
 /// What a pipeline would do.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PredictReport {
+    /// What would limit it.
+    pub verdict: Verdict,
     /// Items that the consumer would take in a second.
     pub rate: Option<f64>,
     /// Samples that it would take in a second.
@@ -98,7 +101,20 @@ pub fn predict_plan(
     let extent = span.map_or(Extent::Events(EVENTS), Extent::For);
     let Prediction { window, samples, .. } = predict(scenario(plan, recording, machine)?, extent);
     let seconds = window.t1_s - window.t0_s;
+    let stages: Vec<_> = window.stages.iter().map(|stage| stage.task.clone()).collect();
+    let queues: Vec<_> = window.queues.iter().map(|queue| queue.figures.clone()).collect();
+    let measured = Measured {
+        from_s: window.t0_s,
+        to_s: window.t1_s,
+        stages: &stages,
+        queues: &queues,
+        is_warm: window.t0_s > 0.0,
+        is_over: false,
+        failures: &[],
+    };
+    let shape = Shape::of(plan, machine.threads, Some(machine.cores.ceil() as u32));
     Ok(PredictReport {
+        verdict: Verdict::of(&shape, measured),
         rate: window.queues.last().and_then(|queue| queue.figures.qps),
         samples_per_s: (seconds > 0.0).then(|| samples as f64 / seconds),
         t0_s: window.t0_s,

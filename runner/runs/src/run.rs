@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use penstock_engine::Failure;
 use penstock_engine::running::{Observer, RunHandle, RunView, Running, StopReason, Stretch};
 use penstock_types::plan::Plan;
-use penstock_types::run::{RunSnapshot, Window};
+use penstock_types::run::{RunSnapshot, StageRecord, Window};
 use penstock_types::series::TaskTimes;
 use penstock_types::stats::Histogram;
 use penstock_types::verdict::{Diagnosis, Shape, VerdictSpan};
@@ -164,10 +164,12 @@ impl Facts {
     }
 
     pub(crate) fn snapshot(&self, view: RunView) -> RunSnapshot {
-        let (verdict, verdicts) = {
+        let (mut verdict, verdicts) = {
             let diagnosis = self.verdicts.lock();
             (diagnosis.whole(&view.failures), diagnosis.spans())
         };
+        let machine = MachineReading::now().since(&self.machine);
+        verdict.evidence.extend(machine.and_then(|machine| machine.disturbance(core_share(&view.stages)?)));
         let counters = self.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
         RunSnapshot {
             id: self.id.clone(),
@@ -183,7 +185,7 @@ impl Facts {
             files: self.files.as_ref().map(|files| files.record()),
             stages: view.stages,
             queues: view.queues,
-            machine: MachineReading::now().since(&self.machine),
+            machine,
             ledger: view.ledger,
             failures: view.failures,
             failures_not_listed: view.failures_not_listed,
@@ -191,6 +193,15 @@ impl Facts {
             verdicts,
         }
     }
+}
+
+/// Share of their time in which the ops of all stages that compute had a core; `None` if none of them has run.
+fn core_share(stages: &[StageRecord]) -> Option<f64> {
+    let computing = stages.iter().filter(|stage| matches!(stage.kind.as_str(), "wasm" | "collate"));
+    let (cpu_s, busy_s) = computing.fold((0.0, 0.0), |(cpu_s, busy_s), stage| {
+        (cpu_s + stage.task.cpu_s.unwrap_or(0.0), busy_s + stage.task.busy_s)
+    });
+    (busy_s > 0.0).then(|| cpu_s / busy_s)
 }
 
 impl Verdicts {

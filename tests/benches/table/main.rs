@@ -37,7 +37,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 16] = [
+    let rows: [(&str, Measure); 17] = [
         ("engine", engine::cost_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
         ("end", engine::last_item_to_end),
@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         ("memory", photos::peak_memory),
         ("predict-median", predict::median_error),
         ("predict-p95", predict::p95_error),
+        ("verdict-limits", predict::wrong_limits),
         ("s3-16", s3::rate_with_16_in_flight),
         ("s3-32", s3::rate_with_32_in_flight),
         ("serve-run", serve::reference_run),

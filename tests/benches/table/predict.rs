@@ -1,7 +1,6 @@
 //! Predictions against runs.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
@@ -37,9 +36,22 @@ fn row(what: &'static str, must: f64, aim: f64, quantile: f64) -> Row {
     }
 }
 
-/// The error of each pipeline's rate as a share, least first, and its number.
-fn errors() -> &'static [(f64, u64)] {
-    static ERRORS: OnceLock<Vec<(f64, u64)>> = OnceLock::new();
+pub(crate) fn wrong_limits() -> Row {
+    let told: Vec<_> =
+        errors().iter().filter_map(|(_, number, is_right)| Some((number, (*is_right)?))).collect();
+    let wrong: Vec<_> = told.iter().filter(|(_, is_right)| !is_right).map(|(number, _)| **number).collect();
+    Row {
+        what: "random pipelines whose verdict names another limit than was built in",
+        must: Bound::AtMost(0.0, ""),
+        aim: Bound::AtMost(0.0, ""),
+        found: wrong.len() as f64,
+        from: format!("of {} whose limit is the nearest by more than 15 %; wrong: {wrong:?}", told.len()),
+    }
+}
+
+/// The error of each pipeline's rate as a share, least first, its number, and whether it was told what limits it.
+fn errors() -> &'static [(f64, u64, Option<bool>)] {
+    static ERRORS: OnceLock<Vec<(f64, u64, Option<bool>)>> = OnceLock::new();
     ERRORS.get_or_init(|| {
         let waiting = Mutex::new((0..PIPELINES).collect::<VecDeque<u64>>());
         let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -48,26 +60,27 @@ fn errors() -> &'static [(f64, u64)] {
             for _ in 0..AT_ONCE {
                 scope.spawn(|| {
                     while let Some(number) = next() {
-                        let error = error(number);
-                        errors.lock().unwrap_or_else(PoisonError::into_inner).push((error, number));
+                        let (error, is_right) = error(number);
+                        errors.lock().unwrap_or_else(PoisonError::into_inner).push((error, number, is_right));
                     }
                 });
             }
         });
         let mut errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
-        errors.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        errors.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
         errors
     })
 }
 
 /// Predicted before it runs, from nothing but the document.
-fn error(number: u64) -> f64 {
-    let folder = Folder::new();
-    let document = folder.write("pipeline.json", RandomPipeline::new(number).document.to_string());
+fn error(number: u64) -> (f64, Option<bool>) {
+    let (folder, pipeline) = (Folder::new(), RandomPipeline::new(number));
+    let document = folder.write("pipeline.json", pipeline.document.to_string());
     let call =
         |command: &str| Call::new(&[command, "--for", TIME, "--json"]).argument(&document).finish().exits(0);
     let predicted: Value = serde_json::from_str(&call("predict").stdout).unwrap();
-    let measured = call("run").snapshot().queues.last().unwrap().figures.qps.unwrap();
-    fs::remove_file(&document).unwrap();
-    (predicted["rate"].as_f64().unwrap() / measured - 1.0).abs()
+    let snapshot = call("run").snapshot();
+    let measured = snapshot.queues.last().unwrap().figures.qps.unwrap();
+    let error = (predicted["rate"].as_f64().unwrap() / measured - 1.0).abs();
+    (error, pipeline.is_told_right(&snapshot, 0.15))
 }

@@ -68,6 +68,7 @@ fn in_words(report: &PredictReport, proposals: Option<&[Proposal]>) -> String {
             report.threads,
             report.cores
         ),
+        report.verdict.sentence.clone(),
         stages(&report.stages),
         queues(&report.queues),
     ];
