@@ -19,6 +19,7 @@ mod hostile;
 mod index;
 mod instances;
 mod interrupt;
+mod machine;
 mod malformed;
 mod memory;
 mod mixup;

@@ -171,7 +171,7 @@ pub(crate) struct RunArgs {
     /// Print the snapshot as JSON, alone, on standard output.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write spec.json, windows.ndjson, snapshot.json and errors.ndjson (and dead letters) into this new folder.
+    /// Write spec.json, windows.ndjson, snapshot.json, times.json and errors.ndjson (and dead letters) into this new folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Show neither progress nor tables.

@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it prints a table")]
 #![expect(clippy::disallowed_methods, reason = "it measures from outside, so it needs a clock of its own")]
 
+mod advice;
 mod engine;
 mod photos;
 mod predict;
@@ -37,7 +38,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 17] = [
+    let rows: [(&str, Measure); 18] = [
         ("engine", engine::cost_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
         ("end", engine::last_item_to_end),
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         ("predict-median", predict::median_error),
         ("predict-p95", predict::p95_error),
         ("verdict-limits", predict::wrong_limits),
+        ("advice", advice::advice),
         ("s3-16", s3::rate_with_16_in_flight),
         ("s3-32", s3::rate_with_32_in_flight),
         ("serve-run", serve::reference_run),

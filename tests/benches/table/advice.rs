@@ -1,0 +1,160 @@
+//! What following the advice of verdicts comes to, against trying everything.
+
+use penstock_tests::{Call, Folder, module};
+use penstock_types::run::RunSnapshot;
+use penstock_types::verdict::Goal;
+use serde_json::{Value, json};
+
+use crate::{Bound, Row, photos_dir};
+
+/// How often advice is followed.
+const ROUNDS: usize = 3;
+
+/// A pipeline that could be faster.
+struct Bad {
+    document: Value,
+    /// Settings, and the values that are tried of each.
+    settings: Vec<(&'static str, &'static [u32])>,
+    time: &'static str,
+}
+
+pub(crate) fn advice() -> Row {
+    let found: Vec<(String, f64, f64)> = bad().iter().map(reached).collect();
+    let told = found.iter().map(|(name, advised, best)| format!("{name} {advised:.0}/s of {best:.0}/s"));
+    let least = found.iter().map(|(_, advised, best)| advised / best).fold(f64::INFINITY, f64::min);
+    Row {
+        what: "rate after following the advice three times, of the best of all tried",
+        must: Bound::AtLeast(0.95, "x"),
+        aim: Bound::AtLeast(1.0, "x"),
+        found: least,
+        from: told.collect::<Vec<_>>().join("; "),
+    }
+}
+
+fn bad() -> Vec<Bad> {
+    let pipeline = |name: &str, threads: u32, stages: Value| {
+        json!({
+            "name": name, "threads": threads, "source": { "range": { "count": 1_000_000 } },
+            "stages": stages, "consumer": { "discard": {} }
+        })
+    };
+    vec![
+        Bad {
+            document: pipeline("one-slot", 1, json!([{ "sleep": { "name": "load", "mean_ms": 40 } }])),
+            settings: vec![("/stages/0/sleep/concurrency", &[1, 2, 4, 8, 16])],
+            time: "3s",
+        },
+        Bad {
+            document: pipeline(
+                "second-too-slow",
+                1,
+                json!([
+                    { "sleep": { "name": "load", "mean_ms": 10, "concurrency": 2 } },
+                    { "sleep": { "name": "decode", "mean_ms": 60, "jitter": 0.3 } },
+                    { "aggregate": { "size": 4 } }
+                ]),
+            ),
+            settings: vec![
+                ("/stages/0/sleep/concurrency", &[2, 4, 8]),
+                ("/stages/1/sleep/concurrency", &[1, 4, 8, 16]),
+            ],
+            time: "3s",
+        },
+        Bad {
+            document: pipeline(
+                "one-thread",
+                1,
+                json!([{ "sleep": { "name": "work", "mean_ms": 20, "on": "thread", "concurrency": 8 } }]),
+            ),
+            settings: vec![("/threads", &[1, 2, 4, 8]), ("/stages/0/sleep/concurrency", &[8, 16])],
+            time: "3s",
+        },
+        Bad {
+            document: pipeline(
+                "bursts",
+                1,
+                json!([
+                    { "sleep": { "name": "load", "mean_ms": 20, "shape": "exponential", "concurrency": 2, "queue": 1 } },
+                    { "sleep": { "name": "move", "mean_ms": 10, "shape": "exponential", "queue": 1 } }
+                ]),
+            ),
+            settings: vec![
+                ("/stages/0/sleep/concurrency", &[2, 4]),
+                ("/stages/1/sleep/concurrency", &[1, 2, 4]),
+                ("/stages/0/sleep/queue", &[1, 8]),
+            ],
+            time: "4s",
+        },
+        Bad {
+            document: json!({
+                "name": "photos", "threads": 1, "source": { "list": { "store": "photos", "epochs": null } },
+                "stages": [
+                    { "fetch": {} },
+                    { "wasm": { "name": "preprocess", "module": "decode-resize", "params": { "size": 224 } } },
+                    { "aggregate": { "size": 4 } },
+                    { "collate": {} }
+                ],
+                "consumer": { "discard": {} }
+            }),
+            settings: vec![
+                ("/threads", &[1, 2, 4]),
+                ("/stages/0/fetch/concurrency", &[1, 4]),
+                ("/stages/1/wasm/concurrency", &[1, 2, 4]),
+            ],
+            time: "3s",
+        },
+    ]
+}
+
+/// Its name, the rate that advice led to, and the best of all settings, in items of the consumer in a second.
+fn reached(bad: &Bad) -> (String, f64, f64) {
+    let mut document = bad.document.clone();
+    let mut advised = 0.0_f64;
+    for round in 0..=ROUNDS {
+        let snapshot = run(&document, bad.time);
+        advised = advised.max(rate(&snapshot));
+        let advice = snapshot.verdict.unwrap().advice;
+        let next = advice.into_iter().find(|advice| advice.goal == Goal::Rate && !advice.set.is_empty());
+        let Some(next) = next.filter(|_| round < ROUNDS) else { break };
+        for set in next.set {
+            *place(&mut document, &set.pointer.to_string()) = set.value;
+        }
+    }
+    let best = all(&bad.settings).iter().map(|values| {
+        let mut document = bad.document.clone();
+        for ((pointer, _), value) in bad.settings.iter().zip(values) {
+            *place(&mut document, pointer) = json!(value);
+        }
+        rate(&run(&document, bad.time))
+    });
+    let name = bad.document["name"].as_str().unwrap().to_owned();
+    (name, advised, best.fold(0.0, f64::max))
+}
+
+/// Every combination of the values.
+fn all(settings: &[(&str, &[u32])]) -> Vec<Vec<u32>> {
+    settings.iter().fold(vec![Vec::new()], |found, (_, values)| {
+        let with =
+            |before: &Vec<u32>| values.iter().map(|value| [before.as_slice(), &[*value]].concat()).collect();
+        found.iter().flat_map(|before: &Vec<u32>| -> Vec<Vec<u32>> { with(before) }).collect()
+    })
+}
+
+/// The value at a pointer, made if it is missing.
+fn place<'a>(document: &'a mut Value, pointer: &str) -> &'a mut Value {
+    pointer.split('/').skip(1).fold(document, |value, step| match step.parse::<usize>() {
+        Ok(index) => &mut value[index],
+        Err(_) => &mut value[step],
+    })
+}
+
+fn run(document: &Value, time: &str) -> RunSnapshot {
+    let folder = Folder::new();
+    let file = folder.write("pipeline.json", document.to_string());
+    let call = Call::run(&file).argument("--for").argument(time).json().store("photos", &photos_dir());
+    call.module_at("decode-resize", &module("decode-resize")).finish().exits(0).snapshot()
+}
+
+fn rate(snapshot: &RunSnapshot) -> f64 {
+    snapshot.queues.last().unwrap().figures.qps.unwrap()
+}
