@@ -414,9 +414,30 @@ pub(crate) fn like(text: &str) -> String {
     format!("%{}%", text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_"))
 }
 
-/// Removes a run and all that is kept of it.
-pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<bool, HistoryError> {
-    Ok(transaction.execute("DELETE FROM runs WHERE id = ?1", [id])? > 0)
+/// Takes back a registration: removes a run in whatever state it is.
+pub(crate) fn unregister(transaction: &Transaction<'_>, id: &str) -> Result<(), HistoryError> {
+    transaction.execute("DELETE FROM runs WHERE id = ?1", [id])?;
+    Ok(())
+}
+
+/// A run that was asked to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Removed {
+    Yes,
+    NotThere,
+    /// It is not over.
+    Alive,
+}
+
+/// Removes a run that is over, and all that is kept of it.
+pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<Removed, HistoryError> {
+    let removed = transaction
+        .execute("DELETE FROM runs WHERE id = ?1 AND state NOT IN ('queued', 'running', 'draining')", [id])?;
+    if removed > 0 {
+        return Ok(Removed::Yes);
+    }
+    let is_there = transaction.prepare_cached("SELECT 1 FROM runs WHERE id = ?1")?.exists([id])?;
+    Ok(if is_there { Removed::Alive } else { Removed::NotThere })
 }
 
 /// Runs by state.

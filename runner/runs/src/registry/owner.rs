@@ -38,8 +38,8 @@ const MAX_UNSTORED: usize = 16;
 pub(crate) enum Message {
     /// A run was registered and wants to start; the place among those that wait is given back then.
     Join { run: Arc<LiveRun>, job: Box<Job>, cost: Cost, place: OwnedSemaphorePermit },
-    /// Somebody wants a run to end.
-    Stop { id: String },
+    /// Somebody wants a run to end. The answer is the run, unless it is none of the owner's.
+    Stop { id: String, reply: oneshot::Sender<Option<Arc<LiveRun>>> },
     /// A run's threads have ended, and this one is about to. `stored` says whether all of it is stored.
     Ended { id: String, stored: bool },
     /// Somebody does work beside the runs and needs a part of the budget.
@@ -182,7 +182,10 @@ impl Owner {
                 self.show();
                 told.tell_state();
             }
-            Message::Stop { id } => self.stop(&id),
+            Message::Stop { id, reply } => {
+                // Nobody waits for it any more when the client is gone.
+                reply.send(self.stop(&id)).ok();
+            }
             Message::Ended { id, stored } => self.on_ended(&id, stored),
             Message::Take { cost, reply } => {
                 let part = self.line.take(cost).then(|| Part { cost, owner: self.to_self.clone() });
@@ -234,14 +237,16 @@ impl Owner {
         }
     }
 
-    fn stop(&mut self, id: &str) {
+    fn stop(&mut self, id: &str) -> Option<Arc<LiveRun>> {
         if let Some(alive) = self.alive.get(id) {
             alive.run.stop();
-        } else if let Some(waiting) = self.line.leave(|waiting| waiting.run.id() == id) {
-            self.end(waiting.run, RunState::Stopped, None);
-            self.start_who_fit();
-            self.show();
+            return Some(alive.run.clone());
         }
+        let Waiting { run, .. } = self.line.leave(|waiting| waiting.run.id() == id)?;
+        self.end(run.clone(), RunState::Stopped, None);
+        self.start_who_fit();
+        self.show();
+        Some(run)
     }
 
     /// Ends a run that has no thread.
@@ -264,6 +269,10 @@ impl Owner {
 
     /// A run is over: it is in the history from now on, or kept here until it is.
     fn fade(&mut self, run: Arc<LiveRun>, stored: bool) {
+        if stored {
+            // Whoever hears that it is over may delete it.
+            self.show();
+        }
         run.reveal_end();
         if stored {
             self.fading.push_back((self.clock.now().after(FEED_AFTER_END), run.id().to_owned()));

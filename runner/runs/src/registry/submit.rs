@@ -13,6 +13,7 @@ use penstock_types::spec::{Spec, Stage, Threads, parse};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
 
 use super::admission::{self, Cost};
 use super::live::LiveRun;
@@ -20,7 +21,7 @@ use super::owner::Message;
 use super::wire::{Submission, Submitted, ValidQueue, ValidStage, Validation};
 use super::work::Job;
 use super::{Runs, RunsError};
-use crate::history::runs::StoredDocument;
+use crate::history::runs::{Removed, StoredDocument};
 use crate::history::{HistoryError, Known, Layout, Registered, Repeat, modules, now, runs, transact};
 use crate::runner::check_against_known;
 
@@ -114,26 +115,38 @@ impl Runs {
     /// Ends a run where it is, or before it starts, and waits until it is over, but not longer than 3 s.
     pub async fn stop(&self, id: &str) -> Result<RunDetail, RunsError> {
         if self.live(id).is_none() {
-            return self.detail(id).await;
+            let run = self.detail(id).await?;
+            if run.summary.state.is_over() {
+                return Ok(run);
+            }
         }
-        self.send(Message::Stop { id: id.to_owned() })?;
-        let mut view = self.0.view.clone();
-        // The view changes with every run that comes or goes.
-        let over = view.wait_for(|view| view.runs.get(id).is_none_or(|run| run.is_over()));
-        // What it is then is told, whether it is over or not.
-        tokio::time::timeout(STOP, over).await.ok();
+        let (reply, answer) = oneshot::channel();
+        let (own, messages) = (id.to_owned(), self.0.messages.clone());
+        // By way of the writer, which hands runs over to the owner: this one comes there before it is to stop.
+        let told = self.history().work(move |_| Ok(messages.try_send(Message::Stop { id: own, reply })));
+        told.await??;
+        if let Ok(Some(run)) = answer.await {
+            let mut view = self.0.view.clone();
+            // The view changes with every run that comes or goes.
+            let over = view.wait_for(|_| run.is_over());
+            // What it is then is told, whether it is over or not.
+            tokio::time::timeout(STOP, over).await.ok();
+        }
         self.detail(id).await
     }
 
     /// Removes a run that is over, and all that is kept of it.
     pub async fn delete(&self, id: &str) -> Result<(), RunsError> {
+        let alive = || RunsError::Conflict("the run is not over; stop it first".to_owned());
         if self.live(id).is_some() {
-            return Err(RunsError::Conflict("the run is not over; stop it first".to_owned()));
+            return Err(alive());
         }
         let own = id.to_owned();
-        let is_removed = self.history().write(move |transaction| runs::remove(transaction, &own)).await?;
-        if !is_removed {
-            return Err(RunsError::not_found("run", id));
+        // The row is there before the owner shows the run, so that it alone says whether the run is over.
+        match self.history().write(move |transaction| runs::remove(transaction, &own)).await? {
+            Removed::Yes => {}
+            Removed::NotThere => return Err(RunsError::not_found("run", id)),
+            Removed::Alive => return Err(alive()),
         }
         let folder = self.0.workshop.run_folder(id);
         let removed = self.0.workshop.runtime.spawn_blocking(move || std::fs::remove_dir_all(folder)).await;
@@ -188,7 +201,7 @@ impl Runs {
             if known == Known::No
                 && let Err(error) = messages.try_send(join)
             {
-                transact(connection, |transaction| runs::remove(transaction, own.id()))?;
+                transact(connection, |transaction| runs::unregister(transaction, own.id()))?;
                 return Ok(Err(RunsError::from(error)));
             }
             Ok(Ok(known))

@@ -146,3 +146,30 @@ async fn a_key_means_one_run_however_often_it_is_sent() {
     let other = json!({ "threads": 1, "source": { "range": { "count": 4 } } });
     assert_eq!(runs.submit(keyed(&other)).await.unwrap_err().kind(), "key-reused");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_just_submitted_is_stopped_and_not_deleted_while_it_lives() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    for number in 0..60 {
+        let submitting = tokio::spawn({
+            let (runs, submission) = (runs.clone(), submission(&endless("race", 4)));
+            async move { runs.submit(submission).await.unwrap().run.summary.id }
+        });
+        // As soon as anybody can know of it.
+        let id = loop {
+            let listed = runs.list(RunQuery::default()).await.unwrap().items;
+            match listed.first().filter(|run| !run.state.is_over()) {
+                Some(run) => break run.id.clone(),
+                None => tokio::task::yield_now().await,
+            }
+        };
+        if number % 2 == 0 {
+            assert_eq!(runs.delete(&id).await.unwrap_err().kind(), "conflict");
+        }
+        assert_eq!(runs.stop(&id).await.unwrap().summary.state, RunState::Stopped);
+        assert_eq!(submitting.await.unwrap(), id);
+        assert_eq!((runs.use_now().threads_used, runs.use_now().runs_alive), (0, 0));
+        runs.delete(&id).await.unwrap();
+    }
+}
