@@ -53,6 +53,12 @@ impl Rooms {
 }
 
 impl Room {
+    /// Room for an answer of so many bytes; `None` when others have it.
+    pub(crate) fn of_answer(rooms: &Rooms, bytes: usize) -> Option<Self> {
+        let mut room = Self::default();
+        room.grow(rooms, bytes).is_ok().then_some(room)
+    }
+
     /// Takes what is wanting for a body of so many bytes. Small ones take none: connections are few enough for them.
     fn grow(&mut self, rooms: &Rooms, bytes: usize) -> ApiResult<()> {
         let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);

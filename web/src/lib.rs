@@ -1,6 +1,7 @@
 //! The HTTP API and the pages of `penstock serve`.
 #![warn(missing_docs)]
 
+mod answer;
 mod api;
 mod body;
 mod guard;

@@ -155,6 +155,11 @@ impl ApiError {
         Self { retry_after_s: Some(retry_after_s), ..Self::new(Kind::Busy, detail) }
     }
 
+    #[cfg(test)]
+    pub(crate) fn status(&self) -> u16 {
+        self.problem.status
+    }
+
     /// A document with faults.
     pub(crate) fn invalid_document(faults: &[SpecFault]) -> Self {
         let count = faults.len();

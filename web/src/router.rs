@@ -19,6 +19,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::trace::TraceLayer;
 
+use crate::answer::Answers;
 use crate::body::Rooms;
 use crate::guard::{Guard, keep};
 use crate::problem::{ApiError, Kind};
@@ -38,6 +39,8 @@ pub(crate) struct App {
     pub(crate) streams: Arc<Semaphore>,
     /// Room for bodies that are held whole.
     pub(crate) rooms: Rooms,
+    /// Places for large answers that are being made, and room for those that are on their way.
+    pub(crate) answers: Answers,
     /// Whether the server is ending: streams end with it.
     pub(crate) ending: CancellationToken,
     pub(crate) started: Started,
@@ -56,8 +59,9 @@ pub(crate) fn router(settings: &ServeSettings, runs: Runs, ending: CancellationT
     let streams = Arc::new(Semaphore::new(limits.event_streams));
     let started = Started { at: std::time::SystemTime::now(), tick: tokio::time::Instant::now() };
     let (modules, bounds) = (Arc::new(settings.modules.clone()), settings.bounds);
-    let rooms = Rooms::new(limits.held_bytes);
-    let app = App { runs, guard: guard.clone(), limits, modules, bounds, streams, rooms, ending, started };
+    let (rooms, answers) = (Rooms::new(limits.held_bytes), Answers::new(&limits));
+    let app =
+        App { runs, guard: guard.clone(), limits, modules, bounds, streams, rooms, answers, ending, started };
     let (api, document) = documented();
     let document = Bytes::from(serde_json::to_vec(&document).expect("the API's description is plain JSON"));
     api.route("/api/openapi.json", get(move || async move { json(document) }))

@@ -38,6 +38,10 @@ pub struct ServeLimits {
     pub trial_bytes: usize,
     /// Bytes of all documents and trials together that are held at a time; small ones do not count.
     pub held_bytes: usize,
+    /// Large answers that are made at a time.
+    pub large_answers: usize,
+    /// Bytes of all large answers together that are on their way at a time.
+    pub answer_bytes: usize,
     /// How long a client may take for the head of a request, or leave its connection idle.
     pub head_time: Duration,
     /// How long a client may stand still in the middle of sending or reading a body.
@@ -91,6 +95,8 @@ impl Default for ServeLimits {
             document_bytes: 1 << 20,
             trial_bytes: 96 << 20,
             held_bytes: 256 << 20,
+            large_answers: 2,
+            answer_bytes: 256 << 20,
             head_time: Duration::from_secs(10),
             stall_time: Duration::from_secs(20),
             body_time: Duration::from_secs(30),

@@ -6,6 +6,7 @@ use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with};
 use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
 use penstock_runner::{
     DeadLetters, ErrorQuery, LogEntry, LogQuery, MAX_LIMIT, MAX_POINTS, Page, ReplayReport, SeriesQuery,
     WindowQuery,
@@ -107,7 +108,10 @@ pub(super) fn routes() -> ApiRouter<App> {
         .api_route(
             "/runs/{id}/series",
             get_with(series, |op| {
-                op.id("show_series").tag("data").summary("Lines to draw: means with least and most")
+                op.id("show_series")
+                    .tag("data")
+                    .summary("Lines to draw: means with least and most")
+                    .response::<200, Json<Series>>()
             }),
         )
         .api_route(
@@ -116,6 +120,7 @@ pub(super) fn routes() -> ApiRouter<App> {
                 op.id("list_windows")
                     .tag("data")
                     .summary("The figures of all stages and queues, window by window")
+                    .response::<200, Json<WindowList>>()
             }),
         )
         .api_route(
@@ -160,23 +165,23 @@ async fn series(
     State(app): State<App>,
     InPath(path): InPath<RunPath>,
     InQuery(query): InQuery<SeriesParameters>,
-) -> ApiResult<Json<Series>> {
+) -> ApiResult<Response> {
     let query = SeriesQuery {
         from_s: query.from_s,
         to_s: query.to_s,
         points: query.points.map(Limit::get),
         metrics: words("metrics", query.metrics.as_deref())?,
     };
-    Ok(Json(app.runs.series(&path.id, query).await?))
+    app.answers.make(async { Ok(app.runs.series(&path.id, query).await?) }).await
 }
 
 async fn windows(
     State(app): State<App>,
     InPath(path): InPath<RunPath>,
     InQuery(query): InQuery<WindowParameters>,
-) -> ApiResult<Json<WindowList>> {
+) -> ApiResult<Response> {
     let query = WindowQuery { from_s: query.from_s, to_s: query.to_s, every_s: query.every_s };
-    Ok(Json(WindowList { items: app.runs.windows(&path.id, query).await? }))
+    app.answers.make(async { Ok(WindowList { items: app.runs.windows(&path.id, query).await? }) }).await
 }
 
 async fn ledger(State(app): State<App>, InPath(path): InPath<RunPath>) -> ApiResult<Json<Ledger>> {

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use serde_json::json;
 
 use super::chunk::unpack;
-use super::read::{columns, thinned, times, windows};
+use super::read::{buckets, columns, thinned, times, windows};
 use super::runs::{Entry, Registered, insert, sweep, write};
 use super::tape::{LayoutQueue, Unwritten};
 use super::{HeldRows, History, HistoryError, Layout, LayoutStage, READERS, Tape, schema, transact};
@@ -118,7 +118,9 @@ fn four_hours_of_ten_queues_open_within_a_second() {
     let (_folder, connection) = recorded(4);
     let held = HeldRows::of(None);
     let start = Instant::now();
-    let (_, thinned) = thinned(&connection, "run", &held, (0, 4 * HOUR), 600).unwrap();
+    let wanted = penstock_types::series::Buckets::over(0, 4 * HOUR, 600);
+    let wanted = buckets(&connection, "run", &held, wanted, 4 * HOUR).unwrap();
+    let thinned = thinned(&connection, "run", &held, wanted).unwrap();
     let shown = serde_json::to_vec(&columns(&layout(), &thinned, &[])).unwrap();
     let took = start.elapsed();
     println!("{} bytes of {} points took {took:?}", shown.len(), thinned.ends_s().len());
@@ -131,8 +133,12 @@ fn four_hours_of_ten_queues_open_within_a_second() {
 fn the_finest_rows_go_after_a_week_and_coarser_ones_tell_the_same() {
     let (_folder, mut connection) = recorded(1);
     let sums = |connection: &Connection, width: u64| {
-        let buckets = penstock_types::series::Buckets::every(0, HOUR, width);
-        let windows = windows(connection, "run", &HeldRows::of(None), &layout(), buckets).unwrap();
+        let held = HeldRows::of(None);
+        // However far into the future it is asked for.
+        let wanted = penstock_types::series::Buckets::every(0, 1000 * HOUR, width);
+        let buckets = buckets(connection, "run", &held, wanted, HOUR).unwrap();
+        assert!(buckets.count as u64 <= HOUR.div_ceil(buckets.width));
+        let windows = windows(connection, "run", &held, &layout(), buckets).unwrap();
         let tasks: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
         (windows.len(), tasks)
     };

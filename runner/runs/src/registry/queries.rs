@@ -106,11 +106,11 @@ impl Runs {
             let held = HeldRows::of(live.as_ref().map(|live| &live.tape));
             let Some(layout) = runs::layout(connection, &own)? else { return Ok(None) };
             let end = end_of(connection, &own, &held)?;
-            let most = MAX_SERIES_RECORDS / nodes(&layout);
-            let points = query.points.map_or_else(|| most.clamp(1, POINTS as usize), |points| points as usize);
+            let most = most_buckets(&layout, MAX_SERIES_RECORDS);
+            let points = query.points.map_or(most.min(POINTS as usize), |points| points as usize);
             let wanted = Buckets::over(from, to.unwrap_or(end).max(from), points);
             let buckets = read::buckets(connection, &own, &held, wanted, end)?;
-            if buckets.count > most.max(1) {
+            if buckets.count > most {
                 let told = too_many(&layout, buckets.count, "points", MAX_SERIES_RECORDS);
                 return Ok(Some(Err(format!("{told}: ask for {most} `points` at most"))));
             }
@@ -140,7 +140,7 @@ impl Runs {
             let end = end_of(connection, &own, &held)?;
             let wanted = Buckets::every(from, to.unwrap_or(end), every);
             let buckets = read::buckets(connection, &own, &held, wanted, end)?;
-            let most = (MAX_WINDOW_RECORDS / nodes(&layout)).max(1);
+            let most = most_buckets(&layout, MAX_WINDOW_RECORDS);
             if buckets.count > most {
                 let told = too_many(&layout, buckets.count, "windows", MAX_WINDOW_RECORDS);
                 return Ok(Some(Err(format!(
@@ -279,6 +279,11 @@ fn nodes(layout: &Layout) -> usize {
     (layout.stages.len() + layout.queues.len()).max(1)
 }
 
+/// Buckets of a run with this layout that so many records are enough for.
+fn most_buckets(layout: &Layout, records: usize) -> usize {
+    (records / nodes(layout)).max(1)
+}
+
 /// Why so many buckets are not given.
 fn too_many(layout: &Layout, count: usize, what: &str, most: usize) -> String {
     let (stages, queues) = (layout.stages.len(), layout.queues.len());
@@ -321,5 +326,25 @@ fn nanos(seconds: f64, what: &str) -> Result<u64, RunsError> {
         Ok((seconds * 1e9) as u64)
     } else {
         Err(RunsError::Refused(format!("`{what}` is a number of seconds, 0 or more")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_too_much_is_told_with_the_arithmetic_and_what_would_do() {
+        let stage = json!({ "id": "1:a", "name": "a", "kind": "sleep", "label": "[1:a]", "concurrency": 1 });
+        let queue = json!({ "id": "1:a_queue", "label": "[1:a_queue]", "capacity": 2 });
+        let layout = json!({ "stages": vec![stage; 255], "queues": vec![queue; 257] });
+        let layout: Layout = serde_json::from_value(layout).unwrap();
+        assert_eq!(most_buckets(&layout, MAX_SERIES_RECORDS), 488);
+        assert_eq!(
+            too_many(&layout, 5_000, "points", MAX_SERIES_RECORDS),
+            "5000 points of 255 stages and 257 queues would be 2560000 records, and 250000 are given at a time"
+        );
     }
 }

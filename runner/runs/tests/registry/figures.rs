@@ -31,6 +31,11 @@ async fn series_windows_errors_and_times_add_up_to_the_runs_own_snapshot() {
     // All of it in one bucket is all of it.
     let whole = runs.series(&id, SeriesQuery { points: Some(1), ..SeriesQuery::default() }).await.unwrap();
     assert_eq!(whole.t_s.len(), 1);
+    // Nothing is told of a time that never was, however far it is asked for.
+    let far = SeriesQuery { points: Some(5_000), to_s: Some(3.9e9), ..SeriesQuery::default() };
+    assert_eq!(runs.series(&id, far).await.unwrap().t_s.len(), 1);
+    let far = WindowQuery { to_s: Some(3.9e9), every_s: Some(0.25), ..WindowQuery::default() };
+    assert!(runs.windows(&id, far).await.unwrap().len() < 1_000);
     let value = |id: &str, metric: Metric| {
         let column = whole.columns.iter().find(|column| column.id == id && column.metric == metric);
         column.unwrap().mean[0]
