@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use penstock_engine::Failure;
@@ -19,6 +20,11 @@ pub(crate) const TIMES: &str = "times.json";
 const ERRORS: &str = "errors.ndjson";
 pub(crate) const DEAD_LETTERS: &str = "dead_letters.ndjson";
 const REPLAY: &str = "replay.json";
+/// How many letters there was no room for, when there are any.
+pub(crate) const LEFT_OUT: &str = "dead_letters_left_out.json";
+
+/// Bytes of a letter beside its fields, about.
+const LETTER_BYTES: u64 = 512;
 
 /// Where a run is written down: the document that ran, every window, every failed sample, and the last snapshot.
 #[derive(Debug)]
@@ -30,6 +36,12 @@ pub struct OutputFolder {
     /// `None` where failures are kept elsewhere.
     errors: Option<Lines>,
     dead_letters: Lines,
+    /// Bytes of dead letters that are kept.
+    letter_bytes: u64,
+    /// Letters there was no room for.
+    left_out: AtomicU64,
+    /// How many of them the folder tells of.
+    left_out_told: AtomicU64,
     /// Whether the folder could be made, once that was tried; where only dead letters are kept, that waits for the first one.
     made: OnceLock<Result<(), OutputError>>,
     /// The first thing that could not be written.
@@ -54,6 +66,14 @@ pub enum OutputError {
         #[source]
         source: std::sync::Arc<io::Error>,
     },
+    /// There were more dead letters than are kept.
+    #[error("{left_out} were left out, as {} MiB of them are kept (`limits.runs.dead_letters_mib`)", .most_bytes >> 20)]
+    Full {
+        /// Those that are not kept.
+        left_out: u64,
+        /// Bytes that are.
+        most_bytes: u64,
+    },
 }
 
 /// A file of JSON lines, made when the first one is written.
@@ -61,6 +81,7 @@ pub enum OutputError {
 struct Lines {
     path: PathBuf,
     file: Mutex<Option<BufWriter<File>>>,
+    bytes: AtomicU64,
 }
 
 impl OutputFolder {
@@ -74,13 +95,17 @@ impl OutputFolder {
         if names.iter().any(|name| folder.join(name).symlink_metadata().is_ok()) {
             return Err(OutputError::Taken(folder.to_owned()));
         }
-        let lines = |name: &str| Lines { path: folder.join(name), file: Mutex::default() };
+        let lines =
+            |name: &str| Lines { path: folder.join(name), file: Mutex::default(), bytes: AtomicU64::new(0) };
         Ok(Self {
             folder: folder.to_owned(),
             document,
             windows: Some(lines(WINDOWS)),
             errors: Some(lines(ERRORS)),
             dead_letters: lines(DEAD_LETTERS),
+            letter_bytes: u64::MAX,
+            left_out: AtomicU64::new(0),
+            left_out_told: AtomicU64::new(0),
             made: OnceLock::new(),
             broken: OnceLock::new(),
         })
@@ -92,9 +117,14 @@ impl OutputFolder {
         Ok(Self { windows: None, ..Self::at(folder, document)? })
     }
 
-    /// A place for the dead letters of a run, which is kept elsewhere; made when the first one is written.
-    pub(crate) fn for_letters(folder: &Path, document: serde_json::Value) -> Result<Self, OutputError> {
-        Ok(Self { windows: None, errors: None, ..Self::at(folder, document)? })
+    /// A place for the dead letters of a run, which is kept elsewhere; made when the first one is written. So many bytes of
+    /// them are kept.
+    pub(crate) fn for_letters(
+        folder: &Path,
+        document: serde_json::Value,
+        letter_bytes: u64,
+    ) -> Result<Self, OutputError> {
+        Ok(Self { windows: None, errors: None, letter_bytes, ..Self::at(folder, document)? })
     }
 
     /// Makes the folder and writes the document into it, once for all runs of a replay. Of several that begin there at once,
@@ -128,6 +158,7 @@ impl OutputFolder {
     /// Writes a window, and before it all failures so far: they would be lost with a process that is killed.
     pub(crate) fn write_window(&self, window: &Window) {
         self.flush();
+        self.note(self.tell_left_out());
         if let Some(windows) = &self.windows {
             // Somebody may follow the file, and there are few of them.
             self.note(windows.write(window).and_then(|()| windows.flush()));
@@ -139,6 +170,12 @@ impl OutputFolder {
             self.note(errors.write(&failure.record));
         }
         if let (Some(sample), Some(stage)) = (failure.dead_letter(), stage) {
+            // About its size: bytes become base64. One that turns out longer is still whole, and the next one sees it.
+            let about = (sample.bytes() / 3 * 4).saturating_add(LETTER_BYTES);
+            if self.dead_letters.bytes.load(Ordering::Relaxed).saturating_add(about) > self.letter_bytes {
+                self.left_out.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
             let letter = DeadLetter::new(&failure.record, stage, sample);
             self.note(self.make().and_then(|()| self.dead_letters.write(&letter)));
         }
@@ -155,7 +192,13 @@ impl OutputFolder {
             self.note(self.write_whole(SNAPSHOT, snapshot));
         }
         self.flush();
-        self.broken.get().cloned().map_or(Ok(()), Err)
+        self.note(self.tell_left_out());
+        let left_out = self.left_out.load(Ordering::Relaxed);
+        match self.broken.get() {
+            Some(broken) => Err(broken.clone()),
+            None if left_out > 0 => Err(OutputError::Full { left_out, most_bytes: self.letter_bytes }),
+            None => Ok(()),
+        }
     }
 
     /// Writes everything still in buffers.
@@ -168,6 +211,16 @@ impl OutputFolder {
     /// Writes what a replay came to.
     pub fn write_replay(&self, report: &ReplayReport) -> Result<(), OutputError> {
         self.write_whole(REPLAY, report)
+    }
+
+    /// Writes how many letters there was no room for, if they have become more.
+    fn tell_left_out(&self) -> Result<(), OutputError> {
+        let left_out = self.left_out.load(Ordering::Relaxed);
+        if self.left_out_told.swap(left_out, Ordering::Relaxed) == left_out {
+            return Ok(());
+        }
+        self.make()?;
+        self.write_whole(LEFT_OUT, &left_out)
     }
 
     fn note(&self, written: Result<(), OutputError>) {
@@ -203,11 +256,21 @@ fn pretty(content: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
+/// How many letters of the run in `folder` there was no room for.
+pub(crate) fn letters_left_out(folder: &Path) -> u64 {
+    let told = fs::read(folder.join(LEFT_OUT)).ok();
+    told.and_then(|told| serde_json::from_slice(&told).ok()).unwrap_or(0)
+}
+
 impl Lines {
     fn write(&self, line: &impl Serialize) -> Result<(), OutputError> {
         self.with_file(|file| {
-            serde_json::to_writer(&mut *file, line)?;
-            file.write_all(b"\n")
+            let mut file = Counted { file, bytes: 0 };
+            let written = serde_json::to_writer(&mut file, line)
+                .map_err(io::Error::from)
+                .and_then(|()| file.write_all(b"\n"));
+            self.bytes.fetch_add(file.bytes, Ordering::Relaxed);
+            written
         })
     }
 
@@ -232,6 +295,24 @@ impl Lines {
             file.as_mut().map_or(Ok(()), write)
         };
         open().map_err(|error| write_error(&self.path, error))
+    }
+}
+
+/// Counts what is written.
+struct Counted<'a> {
+    file: &'a mut BufWriter<File>,
+    bytes: u64,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 

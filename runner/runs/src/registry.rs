@@ -57,6 +57,8 @@ const MESSAGES: usize = 1024;
 const TRIALS: usize = 2;
 /// Instances that one trial has at a time: the one that is used, and the one it is compared with.
 const TRIAL_INSTANCES: u32 = 2;
+/// Runs whose dead letters are counted at a time.
+const SURVEYS: usize = 2;
 /// Modules that are looked at and compiled at a time.
 const UPLOADS: usize = 2;
 
@@ -98,6 +100,7 @@ struct Parts {
     keyed: Semaphore,
     trials: Arc<Semaphore>,
     replays: Arc<Semaphore>,
+    surveys: Arc<Semaphore>,
     uploads: Arc<Semaphore>,
     /// Set when the server ends: what is tried or replayed ends too.
     ending: StopFlag,
@@ -142,8 +145,9 @@ impl Runs {
         let gate = sandbox.gate.clone();
         let instances = budget.instances.saturating_add(TRIALS as u32 * TRIAL_INSTANCES);
         let sandbox = Sandbox::new(SandboxSettings { cache_dir: Some(cache), instances, ..sandbox })?;
-        let workshop = Workshop::open(runtime.clone(), stores, history.clone(), sandbox, gate, data_dir)
-            .map_err(|(path, source)| OpenError::Unusable { path, source })?;
+        let workshop =
+            Workshop::open(runtime.clone(), stores, history.clone(), sandbox, (gate, bounds), data_dir)
+                .map_err(|(path, source)| OpenError::Unusable { path, source })?;
         let workshop = Arc::new(workshop);
         let feed = Feed::new();
         let (show, view) = watch::channel(Arc::new(View::default()));
@@ -166,6 +170,7 @@ impl Runs {
             keyed: Semaphore::new(1),
             trials: Arc::new(Semaphore::new(TRIALS)),
             replays: Arc::new(Semaphore::new(1)),
+            surveys: Arc::new(Semaphore::new(SURVEYS)),
             uploads: Arc::new(Semaphore::new(UPLOADS)),
             ending: StopFlag::default(),
         })))

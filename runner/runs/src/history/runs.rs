@@ -420,6 +420,19 @@ pub(crate) fn unregister(transaction: &Transaction<'_>, id: &str) -> Result<(), 
     Ok(())
 }
 
+/// The oldest runs that are over, where there are more than are `kept`; so many of them at most.
+pub(crate) fn oldest(connection: &Connection, kept: u64, most: u32) -> Result<Vec<String>, HistoryError> {
+    let count: i64 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0))?;
+    let beyond = (count as u64).saturating_sub(kept).min(u64::from(most));
+    if beyond == 0 {
+        return Ok(Vec::new());
+    }
+    let mut statement = connection.prepare_cached(
+        "SELECT id FROM runs WHERE state NOT IN ('queued', 'running', 'draining') ORDER BY submitted_at, id LIMIT ?1",
+    )?;
+    Ok(statement.query_map([beyond as i64], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
+}
+
 /// A run that was asked to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Removed {

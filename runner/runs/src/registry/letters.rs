@@ -18,8 +18,11 @@ use super::work::in_words;
 use super::workshop::Workshop;
 use super::{Runs, RunsError};
 use crate::history::modules;
+use crate::output::letters_left_out;
 use crate::{Letters, ReplayFault, ReplayReport, Runner, StageLetters, StageReplay};
 
+/// How long a look at letters waits for its turn.
+const TURN: Duration = Duration::from_secs(10);
 /// How often a replay looks whether somebody still wants it.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -31,13 +34,22 @@ impl Runs {
     pub async fn dead_letters(&self, id: &str) -> Result<DeadLetters, RunsError> {
         let summary = self.detail(id).await?.summary;
         let folder = self.0.workshop.run_folder(&summary.id);
-        apart(self, move || match Letters::open(&folder) {
-            Ok(letters) => Ok(DeadLetters {
-                stages: letters.stages().iter().map(in_short).collect(),
-                unreadable: letters.unreadable().count,
-            }),
-            Err(ReplayFault::NoRun(_)) => Ok(DeadLetters { stages: Vec::new(), unreadable: 0 }),
-            Err(fault) => Err(RunsError::Conflict(in_words(&fault))),
+        let turn = tokio::time::timeout(TURN, self.0.surveys.clone().acquire_owned()).await;
+        let busy = || RunsError::Busy("others look at dead letters; try again in a moment".to_owned());
+        let turn = turn.map_err(|_| busy())?.map_err(|_| RunsError::Closed)?;
+        apart(self, move || {
+            // As long as they are read, whoever waits for it.
+            let _turn = turn;
+            let left_out = letters_left_out(&folder);
+            match Letters::open(&folder) {
+                Ok(letters) => Ok(DeadLetters {
+                    stages: letters.stages().iter().map(in_short).collect(),
+                    unreadable: letters.unreadable().count,
+                    left_out,
+                }),
+                Err(ReplayFault::NoRun(_)) => Ok(DeadLetters { stages: Vec::new(), unreadable: 0, left_out }),
+                Err(fault) => Err(RunsError::Conflict(told(&fault))),
+            }
         })
         .await
     }
@@ -60,7 +72,7 @@ impl Runs {
             let letters = Letters::open(&folder).map_err(|fault| match fault {
                 ReplayFault::NoRun(_) => RunsError::Conflict("the run has no dead letters".to_owned()),
                 ReplayFault::Document { faults, .. } => RunsError::Invalid(faults),
-                fault @ ReplayFault::Read { .. } => RunsError::Conflict(in_words(&fault)),
+                fault @ ReplayFault::Read { .. } => RunsError::Conflict(told(&fault)),
             })?;
             let (runner, plans) = prepare(&workshop, &letters, &by)?;
             let faults =
@@ -153,6 +165,20 @@ fn prepare<'a>(
         }
     }
     if faults.is_empty() { Ok((runner, plans)) } else { Err(RunsError::Invalid(faults)) }
+}
+
+/// Why letters cannot be read, without the place where they lie.
+fn told(fault: &ReplayFault) -> String {
+    match fault {
+        ReplayFault::NoRun(_) => "the run has no dead letters".to_owned(),
+        ReplayFault::Document { faults, .. } => {
+            let first = faults.first().map(|fault| format!(": {fault}")).unwrap_or_default();
+            format!("the document beside the run's dead letters is damaged{first}")
+        }
+        ReplayFault::Read { source, .. } => {
+            format!("the run's dead letters cannot be read: {}", source.kind())
+        }
+    }
 }
 
 fn in_short(stage: &StageLetters) -> StageDeadLetters {

@@ -120,6 +120,9 @@ pub(crate) struct Owner {
     measured: Tick,
     /// The look at the data that goes on.
     measuring: Option<tokio::task::JoinHandle<()>>,
+    /// Whether there may be more runs than are kept, and the removal of the oldest that goes on.
+    is_retain_due: bool,
+    retaining: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl Owner {
@@ -146,6 +149,8 @@ impl Owner {
             swept: None,
             measured: Tick::ZERO,
             measuring: None,
+            is_retain_due: true,
+            retaining: None,
         }
     }
 
@@ -177,6 +182,7 @@ impl Owner {
         match message {
             Message::Join { run, job, cost, place } => {
                 let told = run.clone();
+                self.is_retain_due = true;
                 self.line.join(cost, Waiting { run, job, place });
                 self.start_who_fit();
                 self.show();
@@ -335,6 +341,11 @@ impl Owner {
             self.measured = now;
             let workshop = self.workshop.clone();
             self.measuring = Some(self.workshop.runtime.spawn_blocking(move || workshop.measure()));
+        }
+        let is_retained = self.retaining.as_ref().is_none_or(|retaining| retaining.is_finished());
+        if is_retained && std::mem::take(&mut self.is_retain_due) {
+            let workshop = self.workshop.clone();
+            self.retaining = Some(self.workshop.runtime.spawn_blocking(move || workshop.retain()));
         }
         let is_due = self.swept.is_none_or(|swept| now - swept > SWEEP_EVERY.as_nanos() as u64);
         if is_due {

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use super::admission::{self, Cost};
 use super::live::LiveRun;
 use super::owner::Message;
+use super::upload::apart;
 use super::wire::{Submission, Submitted, ValidQueue, ValidStage, Validation};
 use super::work::Job;
 use super::{Runs, RunsError};
@@ -148,15 +149,12 @@ impl Runs {
             Removed::NotThere => return Err(RunsError::not_found("run", id)),
             Removed::Alive => return Err(alive()),
         }
-        let folder = self.0.workshop.run_folder(id);
-        let removed = self.0.workshop.runtime.spawn_blocking(move || std::fs::remove_dir_all(folder)).await;
-        match removed {
-            Ok(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
-                tracing::warn!(run = id, %error, "the dead letters of a removed run cannot be removed");
-            }
-            _ => {}
-        }
-        Ok(())
+        let (workshop, own) = (self.0.workshop.clone(), id.to_owned());
+        apart(self, move || {
+            workshop.remove_run_folder(&own);
+            Ok(())
+        })
+        .await
     }
 
     /// Writes a run down and hands it to the owner, unless the key stands for one already.

@@ -91,8 +91,11 @@ impl Draft {
         let workshop = runs.0.workshop.clone();
         let uploaded = apart(&runs, move || {
             let _place = place;
+            check_room(&workshop, &digest)?;
             let report = check(&workshop, &draft, &digest)?;
             let _registering = workshop.registering();
+            // Others may have come meanwhile.
+            check_room(&workshop, &digest)?;
             keep(&workshop, draft, &digest)?;
             let registered = workshop
                 .history
@@ -123,6 +126,20 @@ impl Draft {
         let digest = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         Ok((path, format!("sha256:{digest}")))
     }
+}
+
+/// Refuses one version more than are kept.
+fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {
+    let most = workshop.gate.versions;
+    let (is_known, count) = workshop
+        .history
+        .read_blocking(|connection| Ok((modules::has(connection, digest)?, modules::count(connection)?)))?;
+    if is_known || count < most {
+        return Ok(());
+    }
+    Err(RunsError::Refused(format!(
+        "this server keeps {most} versions of modules at most (`limits.modules.versions`), and has {count}; delete versions that nothing needs"
+    )))
 }
 
 /// What the module is; from the registry when its bytes are known, else after it was compiled.

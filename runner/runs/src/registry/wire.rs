@@ -214,6 +214,9 @@ pub struct DeadLetters {
     pub stages: Vec<StageDeadLetters>,
     /// Lines that are no letters.
     pub unreadable: u64,
+    /// Samples that were to be kept, but there was no more room for letters of this run.
+    #[serde(default)]
+    pub left_out: u64,
 }
 
 /// The dead letters of one stage.

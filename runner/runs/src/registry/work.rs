@@ -65,7 +65,9 @@ fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<R
     }
     let runner = workshop.runner(runner);
     let folder = workshop.run_folder(live.id());
-    let output = OutputFolder::for_letters(&folder, job.spec.clone()).map_err(|error| in_words(&error))?;
+    let letter_bytes = u64::from(workshop.bounds.dead_letters_mib.get()) << 20;
+    let output = OutputFolder::for_letters(&folder, job.spec.clone(), letter_bytes);
+    let output = output.map_err(|error| in_words(&error))?;
     let ends = Ends { follower: Some(live.clone()), ..Ends::default() };
     let started = workshop.runtime.block_on(async {
         let start = std::pin::pin!(runner.start_between(&job.plan, Some(Arc::new(output)), ends));

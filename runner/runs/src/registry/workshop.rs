@@ -7,15 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use penstock_types::config::GateBounds;
+use penstock_types::config::{GateBounds, RunBounds};
 use penstock_wasm::{Module, ModuleError, Sandbox};
 use tokio::runtime::Handle;
 
-use crate::history::History;
+use crate::history::{History, HistoryError, runs, transact};
 use crate::{Modules, Runner, Stores};
 
 /// Loaded modules that are kept beside those that runs hold.
 const KEPT: usize = 16;
+
+/// Runs that are removed at a time.
+const AT_A_TIME: u32 = 100;
 
 const OBJECTS: &str = "modules/sha256";
 const DRAFTS: &str = "modules/drafts";
@@ -30,6 +33,7 @@ pub(crate) struct Workshop {
     pub(crate) history: History,
     pub(crate) sandbox: Sandbox,
     pub(crate) gate: GateBounds,
+    pub(crate) bounds: RunBounds,
     pub(crate) data_dir: PathBuf,
     /// Bytes of everything in the folder, when it was last looked up.
     data_dir_bytes: AtomicU64,
@@ -57,7 +61,7 @@ impl Workshop {
         stores: Stores,
         history: History,
         sandbox: Sandbox,
-        gate: GateBounds,
+        (gate, bounds): (GateBounds, RunBounds),
         data_dir: PathBuf,
     ) -> Result<Self, (PathBuf, io::Error)> {
         let at = |path: &Path, done: io::Result<()>| done.map_err(|error| (path.to_owned(), error));
@@ -75,6 +79,7 @@ impl Workshop {
             history,
             sandbox,
             gate,
+            bounds,
             data_dir,
             data_dir_bytes: AtomicU64::new(0),
             loaded: Mutex::default(),
@@ -104,6 +109,45 @@ impl Workshop {
     /// Looks up how much room the folder takes: every file in it, which may be many.
     pub(crate) fn measure(&self) {
         self.data_dir_bytes.store(size_of(&self.data_dir), Ordering::Relaxed);
+    }
+
+    /// Removes the oldest runs that are over, where more are kept than may be, and all that is kept of them. Waits for the
+    /// history.
+    pub(crate) fn retain(&self) {
+        let kept = u64::from(self.bounds.kept.get());
+        let removed = || -> Result<usize, HistoryError> {
+            let mut removed = 0;
+            loop {
+                let oldest =
+                    self.history.read_blocking(|connection| runs::oldest(connection, kept, AT_A_TIME))?;
+                if oldest.is_empty() {
+                    return Ok(removed);
+                }
+                removed += oldest.len();
+                // Letters without a run would lie there for ever.
+                oldest.iter().for_each(|run| self.remove_run_folder(run));
+                self.history.work_blocking(move |connection| {
+                    transact(connection, |transaction| {
+                        oldest.iter().try_for_each(|run| runs::remove(transaction, run).map(drop))
+                    })
+                })?;
+            }
+        };
+        match removed() {
+            Ok(0) | Err(HistoryError::Closed) => {}
+            Ok(removed) => tracing::info!(removed, kept, "the oldest runs were removed"),
+            Err(error) => tracing::warn!(%error, "the oldest runs cannot be removed"),
+        }
+    }
+
+    /// Removes what is kept of a run beside the history.
+    pub(crate) fn remove_run_folder(&self, run: &str) {
+        match fs::remove_dir_all(self.run_folder(run)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(run, %error, "the dead letters of a removed run cannot be removed");
+            }
+            _ => {}
+        }
     }
 
     /// To be held, on a thread that may wait, while bytes and the row of a module come or go.

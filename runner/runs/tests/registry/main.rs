@@ -3,6 +3,7 @@
 
 mod admission;
 mod figures;
+mod kept;
 mod killed;
 mod letters;
 mod live;

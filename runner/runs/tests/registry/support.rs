@@ -52,12 +52,22 @@ pub(crate) fn open(data_dir: &Path, stores: Stores) -> Runs {
 }
 
 pub(crate) fn try_open(data_dir: &Path, stores: Stores) -> Result<Runs, penstock_runner::OpenError> {
-    let settings = RunsSettings {
+    Runs::open(&tokio::runtime::Handle::current(), settings(data_dir, stores))
+}
+
+/// As [`open`], with other settings.
+pub(crate) fn open_with(data_dir: &Path, stores: Stores, change: impl FnOnce(&mut RunsSettings)) -> Runs {
+    let mut settings = settings(data_dir, stores);
+    change(&mut settings);
+    Runs::open(&tokio::runtime::Handle::current(), settings).unwrap()
+}
+
+fn settings(data_dir: &Path, stores: Stores) -> RunsSettings {
+    RunsSettings {
         budget: Budget { threads: 4, memory_mib: 4096, instances: 16 },
         bounds: RunBounds { queued: 4.try_into().unwrap(), ..RunBounds::default() },
         ..RunsSettings::new(data_dir, stores)
-    };
-    Runs::open(&tokio::runtime::Handle::current(), settings)
+    }
 }
 
 /// A store `in` over a folder.

@@ -59,6 +59,8 @@ pub struct GateBounds {
     pub component_depth: u64,
     /// Types, instances, aliases, imports, exports and functions that components define of their own.
     pub component_items: u64,
+    /// Versions of modules that a server keeps, of all modules together.
+    pub versions: u64,
 }
 
 /// What compiling one module may use, in a process of its own.
@@ -96,6 +98,7 @@ impl Default for GateBounds {
             core_modules: 64,
             component_depth: 8,
             component_items: 20_000,
+            versions: 1_000,
         }
     }
 }

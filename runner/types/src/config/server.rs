@@ -27,6 +27,10 @@ pub struct RunBounds {
     pub instance_memory_mib: NonZeroU32,
     /// CPU time one sample may ask for, in milliseconds.
     pub deadline_ms: NonZeroU32,
+    /// Dead letters that are kept of one run, in MiB; what comes on top is counted.
+    pub dead_letters_mib: NonZeroU32,
+    /// Runs that are kept; of more, the oldest that are over go with all that is kept of them.
+    pub kept: NonZeroU32,
 }
 
 /// Where a server listens: an address and a port.
@@ -44,6 +48,8 @@ impl Default for RunBounds {
             queued: least(100),
             instance_memory_mib: least(MemoryMib::MOST),
             deadline_ms: least(DeadlineMs::MOST),
+            dead_letters_mib: least(1024),
+            kept: least(10_000),
         }
     }
 }

@@ -1515,6 +1515,8 @@ export interface components {
             stages: components["schemas"]["StageRecord"][];
             /** @description The queues, first to last: at the exit of the source, of every stage, and of the sink. */
             queues: components["schemas"]["QueueRecord"][];
+            /** @description What process and machine did since the run's start; `null` where the system does not tell. */
+            machine?: components["schemas"]["MachineFigures"] | null;
             /** @description Where every sample went. */
             ledger: components["schemas"]["Ledger"];
             /** @description What failed, grouped by stage, class and message; most frequent first. */
@@ -1724,6 +1726,84 @@ export interface components {
              * @description Share of time with at least one get waiting, 0.0 to 1.0.
              */
             starved?: number | null;
+        };
+        /** @description What process and machine did over a stretch of time. Shares are of time, 0.0 to 1.0; rates are means. */
+        MachineFigures: {
+            /**
+             * Format: uint32
+             * @description Cores that the machine has.
+             */
+            cores: number;
+            /**
+             * Format: double
+             * @description Cores that this process used, on average.
+             */
+            process_cores: number;
+            /**
+             * Format: double
+             * @description Cores that were used by anybody, on average; `null` where the system does not tell.
+             */
+            busy_cores?: number | null;
+            /**
+             * Format: uint64
+             * @description Memory that this process held at the end, in bytes.
+             */
+            process_rss_bytes: number;
+            /**
+             * Format: uint64
+             * @description Memory that was free for anybody at the end, in bytes.
+             */
+            available_bytes?: number | null;
+            /**
+             * Format: double
+             * @description Bytes that this process read from storage in a second; what the page cache had is not among them.
+             */
+            process_read_bytes_per_s?: number | null;
+            /**
+             * Format: double
+             * @description Bytes that this process wrote to storage in a second.
+             */
+            process_write_bytes_per_s?: number | null;
+            /**
+             * Format: double
+             * @description Bytes that the machine read from its disks in a second.
+             */
+            disk_read_bytes_per_s?: number | null;
+            /**
+             * Format: double
+             * @description Bytes that the machine wrote to its disks in a second.
+             */
+            disk_write_bytes_per_s?: number | null;
+            /**
+             * Format: double
+             * @description Bytes that came over the network in a second, without those from the machine itself.
+             */
+            received_bytes_per_s?: number | null;
+            /**
+             * Format: double
+             * @description Bytes that went over the network in a second.
+             */
+            sent_bytes_per_s?: number | null;
+            /** @description Share of time in which something waited (Linux' pressure stall information); `null` where the system does not tell. */
+            pressure?: components["schemas"]["Pressure"] | null;
+        };
+        /** @description Share of time in which at least one task of the machine waited for something, 0.0 to 1.0. */
+        Pressure: {
+            /**
+             * Format: double
+             * @description For a core.
+             */
+            cpu: number;
+            /**
+             * Format: double
+             * @description For memory.
+             */
+            memory: number;
+            /**
+             * Format: double
+             * @description For storage.
+             */
+            io: number;
         };
         /** @description The books of a run. */
         Ledger: {
@@ -2108,6 +2188,8 @@ export interface components {
             stages: components["schemas"]["StageRecord"][];
             /** @description What the queues did in it. */
             queues: components["schemas"]["QueueRecord"][];
+            /** @description What process and machine did in it; `null` where that is not known. */
+            machine?: components["schemas"]["MachineFigures"] | null;
         };
         StagePath: {
             /** @description The run's id. */
@@ -2275,6 +2357,12 @@ export interface components {
              * @description Lines that are no letters.
              */
             unreadable: number;
+            /**
+             * Format: uint64
+             * @description Samples that were to be kept, but there was no more room for letters of this run.
+             * @default 0
+             */
+            left_out: number;
         };
         /** @description The dead letters of one stage. */
         StageDeadLetters: {
@@ -2400,6 +2488,8 @@ export interface components {
         };
         /** @description What a run would do. */
         Predicted: {
+            /** @description What would limit it. */
+            verdict: components["schemas"]["Verdict"];
             /**
              * Format: double
              * @description Items that the consumer would take in a second.
