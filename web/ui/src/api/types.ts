@@ -87,7 +87,8 @@ export type Advice = Answer<'Advice'>
 // Predictions
 
 export type PredictRequest = Partial<Schemas['PredictRequest']>
-export type Predicted = Answer<'Predicted'>
+/** A server may say what would limit it then. */
+export type Predicted = Answer<'Predicted'> & { verdict?: Verdict | null }
 export type Proposal = Answer<'Proposal'>
 
 // Series
