@@ -181,9 +181,8 @@ impl Alone {
 
     fn rehearse(&mut self, stop: &StopFlag) -> Result<(), Fault> {
         let clock = MonotonicClock::start();
-        let mut taken = 0_u64;
         let begin = clock.now();
-        for item in self.kept.iter().cycle() {
+        for (taken, item) in (0_u64..).zip(self.kept.iter().cycle()) {
             let passed = Duration::from_nanos(clock.now() - begin);
             if stop.is_set() {
                 return Ok(());
@@ -194,7 +193,6 @@ impl Alone {
                 break;
             }
             self.consumer.consume(item.clone(), stop)?;
-            taken += 1;
         }
         Ok(())
     }

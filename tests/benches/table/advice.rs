@@ -120,7 +120,8 @@ fn reached(bad: &Bad) -> (String, f64, f64) {
             *place(&mut document, &set.pointer.to_string()) = set.value;
         }
     }
-    let best = all(&bad.settings).iter().map(|values| {
+    let settings = all(&bad.settings);
+    let best = settings.iter().map(|values| {
         let mut document = bad.document.clone();
         for ((pointer, _), value) in bad.settings.iter().zip(values) {
             *place(&mut document, pointer) = json!(value);

@@ -16,6 +16,10 @@ fn troubled(variable: &str, value: &str) -> Serving {
 }
 
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test looks at a server from outside, with a clock of its own"
+)]
 fn a_clock_that_jumps_by_an_hour_changes_no_time_and_ends_no_guest() {
     let served =
         troubled("TROUBLE_CLOCK_S", "3600").argument("--module").argument(module("text-filter")).start();
