@@ -20,14 +20,13 @@ fn document() -> Value {
 /// Runs documents at once, two seconds each; gives where they are written down.
 fn ran<const N: usize>(folder: &Folder, documents: [Value; N]) -> [PathBuf; N] {
     thread::scope(|scope| {
-        let runs = std::array::from_fn::<_, N, _>(|number| {
+        std::array::from_fn::<_, N, _>(|number| {
             let document = folder.write(&format!("{number}.json"), documents[number].to_string());
             let out = folder.join(&format!("out-{number}"));
             let call = Call::run(&document).argument("--for=3s").argument("-q").out(&out);
             scope.spawn(move || call.finish().exits(0));
             out
-        });
-        runs
+        })
     })
 }
 

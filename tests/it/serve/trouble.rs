@@ -64,6 +64,7 @@ fn leave_files(served: &Served, more: u64) {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test waits no longer than anything may take")]
 fn a_server_out_of_files_says_so_and_recovers() {
     let served = Serving::default().variable("PENSTOCK_LOG", "off").start();
     let run = served.submit(&sleepy(300, 10.0));
