@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use penstock_engine::ports::StopFlag;
 use penstock_types::config::RunBounds;
@@ -55,6 +56,8 @@ use crate::history::History;
 const MESSAGES: usize = 1024;
 /// Modules that are tried at a time.
 const TRIALS: usize = 2;
+/// How long one takes at most, unless set up otherwise.
+const TRIAL_TIME: Duration = Duration::from_secs(30);
 /// Instances that one trial has at a time: the one that is used, and the one it is compared with.
 const TRIAL_INSTANCES: u32 = 2;
 /// Runs whose dead letters are counted at a time.
@@ -76,6 +79,8 @@ pub struct RunsSettings {
     pub sandbox: SandboxSettings,
     /// What a run may ask for, and how many may wait.
     pub bounds: RunBounds,
+    /// How long a trial of a module may take.
+    pub trial_time: Duration,
 }
 
 /// All runs and modules of a server. Cheap to clone. When the last clone is dropped, all runs are stopped as by
@@ -99,6 +104,7 @@ struct Parts {
     /// Submissions with a key, one after the other: what repeats one of them takes no place.
     keyed: Semaphore,
     trials: Arc<Semaphore>,
+    trial_time: Duration,
     replays: Arc<Semaphore>,
     surveys: Arc<Semaphore>,
     uploads: Arc<Semaphore>,
@@ -124,6 +130,7 @@ impl RunsSettings {
             budget: Budget::of_this_machine(),
             sandbox: SandboxSettings::default(),
             bounds: RunBounds::default(),
+            trial_time: TRIAL_TIME,
         }
     }
 }
@@ -131,7 +138,7 @@ impl RunsSettings {
 impl Runs {
     /// Opens the data directory and starts the owner. Reads on storage go to `runtime`, which must live as long as this.
     pub fn open(runtime: &Handle, settings: RunsSettings) -> Result<Self, OpenError> {
-        let RunsSettings { data_dir, stores, budget, sandbox, bounds } = settings;
+        let RunsSettings { data_dir, stores, budget, sandbox, bounds, trial_time } = settings;
         let runs_queued = bounds.queued.get() as usize;
         let unusable = |path: &PathBuf, source| OpenError::Unusable { path: path.clone(), source };
         fs::DirBuilder::new()
@@ -169,6 +176,7 @@ impl Runs {
             places: Arc::new(Semaphore::new(runs_queued.clamp(1, Semaphore::MAX_PERMITS))),
             keyed: Semaphore::new(1),
             trials: Arc::new(Semaphore::new(TRIALS)),
+            trial_time,
             replays: Arc::new(Semaphore::new(1)),
             surveys: Arc::new(Semaphore::new(SURVEYS)),
             uploads: Arc::new(Semaphore::new(UPLOADS)),

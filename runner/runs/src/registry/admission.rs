@@ -4,13 +4,17 @@ use std::collections::VecDeque;
 
 use penstock_types::config::RunBounds;
 use penstock_types::fault::{Pointer, SpecFault};
-use penstock_types::plan::{Plan, StageKind};
+use penstock_types::plan::{Plan, StageKind, StagePlan};
 use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Memory a run is charged beside its instances and its queues, in MiB: its threads' stacks, what ops hold, its tape.
 pub(crate) const RUN_MIB: u64 = 64;
+
+/// Memory that is assumed for each object that is being fetched, in MiB: queues count what is in them, and not what is on its
+/// way into them.
+pub(crate) const FETCH_MIB: u64 = 1;
 
 /// What all runs together may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -56,8 +60,8 @@ impl Budget {
 }
 
 impl Cost {
-    /// What a run of a plan may use.
-    pub(crate) fn of(plan: &Plan) -> Self {
+    /// What a run of a plan may use, whose assets take so many MiB.
+    pub(crate) fn of(plan: &Plan, assets_mib: u64) -> Self {
         let threads = plan.threads.unwrap_or_else(crate::runner::cores).max(1);
         let guests = || {
             plan.stages.iter().filter_map(|stage| match &stage.kind {
@@ -68,7 +72,11 @@ impl Cost {
         let instances: u64 = guests().sum::<u64>() * u64::from(threads);
         Self {
             threads,
-            memory_mib: instances + (plan.buffer_bytes >> 20) + RUN_MIB,
+            memory_mib: instances
+                + (plan.buffer_bytes >> 20)
+                + fetches(plan) * FETCH_MIB
+                + assets_mib
+                + RUN_MIB,
             instances: threads.saturating_mul(u32::try_from(guests().count()).unwrap_or(u32::MAX)),
         }
     }
@@ -105,9 +113,26 @@ impl Cost {
     }
 }
 
+/// Tasks of all stages that fetch, at a time.
+fn fetches(plan: &Plan) -> u64 {
+    let fetches = plan.stages.iter().filter(|stage| matches!(stage.kind, StageKind::Fetch { .. }));
+    fetches.map(|stage| stage.concurrency.get() as u64).sum()
+}
+
 /// What of a plan's stages is more than the operator lets a run ask for.
 pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
     let mut faults = Vec::new();
+    let tasks: u64 = plan.stages.iter().map(|stage| stage.concurrency.get() as u64).sum();
+    if tasks > u64::from(bounds.concurrency.get()) {
+        faults.push(SpecFault::new(
+            Pointer::ROOT.key("stages"),
+            format!(
+                "the `concurrency` of all {} stages comes to {tasks}, this server allows {} at most (`limits.runs.concurrency`)",
+                plan.stages.len(),
+                bounds.concurrency
+            ),
+        ));
+    }
     for (index, stage) in plan.stages.iter().enumerate() {
         let StageKind::Wasm(wasm) = &stage.kind else { continue };
         let place = Pointer::ROOT.key("stages").index(index).key("wasm");
@@ -129,19 +154,39 @@ pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
     faults
 }
 
-/// Why a plan can never run within a budget, with the arithmetic.
-pub(crate) fn check(plan: &Plan, budget: &Budget) -> Vec<SpecFault> {
-    let cost = Cost::of(plan);
-    let mut faults = Vec::new();
-    if cost.threads > budget.threads {
-        faults.push(SpecFault::new(
+/// Why so many threads can never be had.
+pub(crate) fn check_threads(threads: u32, budget: &Budget) -> Option<SpecFault> {
+    (threads > budget.threads).then(|| {
+        SpecFault::new(
             Pointer::ROOT.key("threads"),
             format!(
-                "it asks for {} worker threads, and the server has {} for all runs together",
-                cost.threads, budget.threads
+                "it asks for {threads} worker threads, and the server has {} for all runs together",
+                budget.threads
             ),
-        ));
-    }
+        )
+    })
+}
+
+/// Why assets of so many MiB are too large.
+pub(crate) fn check_assets(plan: &Plan, assets_mib: u64, bounds: &RunBounds) -> Option<SpecFault> {
+    let has_assets =
+        |stage: &StagePlan| matches!(&stage.kind, StageKind::Wasm(wasm) if !wasm.assets.is_empty());
+    let place = plan.stages.iter().position(has_assets)?;
+    (assets_mib > u64::from(bounds.assets_mib.get())).then(|| {
+        SpecFault::new(
+            Pointer::ROOT.key("stages").index(place).key("wasm").key("assets"),
+            format!(
+                "the assets of all stages are {assets_mib} MiB, this server allows {} MiB at most (`limits.runs.assets_mib`)",
+                bounds.assets_mib
+            ),
+        )
+    })
+}
+
+/// Why a plan can never run within a budget, with the arithmetic.
+pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFault> {
+    let cost = Cost::of(plan, assets_mib);
+    let mut faults: Vec<SpecFault> = check_threads(cost.threads, budget).into_iter().collect();
     let guests = plan.stages.iter().enumerate().filter_map(|(place, stage)| match &stage.kind {
         StageKind::Wasm(wasm) => Some((place, stage, wasm.memory_bytes >> 20)),
         _ => None,
@@ -159,10 +204,15 @@ pub(crate) fn check(plan: &Plan, budget: &Budget) -> Vec<SpecFault> {
             format!("{} threads x {mib} MiB for [{}] + ", cost.threads, printable(&stage.id.to_string(), 100))
         });
         let guests: String = guests.take(8).collect();
+        let fetches = match fetches(plan) {
+            0 => String::new(),
+            fetches => format!("{fetches} fetches at a time x {FETCH_MIB} MiB + "),
+        };
+        let assets = if assets_mib > 0 { format!("{assets_mib} MiB of assets + ") } else { String::new() };
         faults.push(SpecFault::new(
             place,
             format!(
-                "it may use {} MiB of memory ({guests}{buffer} MiB in queues (`buffer_mib`) + {RUN_MIB} MiB of its own), and the server has {} MiB for all runs together",
+                "it may use {} MiB of memory ({guests}{fetches}{assets}{buffer} MiB in queues (`buffer_mib`) + {RUN_MIB} MiB of its own), and the server has {} MiB for all runs together",
                 cost.memory_mib, budget.memory_mib
             ),
         ));

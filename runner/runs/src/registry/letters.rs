@@ -23,11 +23,11 @@ use crate::{Letters, ReplayFault, ReplayReport, Runner, StageLetters, StageRepla
 
 /// How long a look at letters waits for its turn.
 const TURN: Duration = Duration::from_secs(10);
-/// How often a replay looks whether somebody still wants it.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often a replay or a trial looks whether somebody still wants it.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// Asks what it guards to end when nobody waits for it any more.
-struct Waited(StopFlag);
+pub(super) struct Waited(pub(super) StopFlag);
 
 impl Runs {
     /// The dead letters of a run.
@@ -76,13 +76,13 @@ impl Runs {
             })?;
             let (runner, plans) = prepare(&workshop, &letters, &by)?;
             let faults =
-                plans.iter().flat_map(|(_, plan)| admission::check(plan, &budget)).collect::<Vec<_>>();
+                plans.iter().flat_map(|(_, plan)| admission::check(plan, 0, &budget)).collect::<Vec<_>>();
             if faults.is_empty() { Ok((letters, runner, plans)) } else { Err(RunsError::Invalid(faults)) }
         });
         let (letters, runner, plans) = prepared.await?;
         let mut report = ReplayReport { stages: Vec::new(), unreadable: letters.unreadable().clone() };
         // They run one after the other.
-        let most = plans.iter().map(|(_, plan)| Cost::of(plan)).reduce(Cost::most);
+        let most = plans.iter().map(|(_, plan)| Cost::of(plan, 0)).reduce(Cost::most);
         let Some(most) = most else { return Ok(report) };
         let part = self.take(most).await?;
         let waited = Waited(StopFlag::default());

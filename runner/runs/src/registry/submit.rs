@@ -32,6 +32,8 @@ const MAX_KEY: usize = 255;
 const MAX_SECONDS: f64 = 366.0 * 86_400.0;
 /// Modules that are named to somebody who names one that is not there.
 const MAX_SUGGESTED: u32 = 20;
+/// How long the sizes of assets are looked up.
+const LOOK_AT_ASSETS: Duration = Duration::from_secs(10);
 /// How long `stop` waits for a run's end.
 const STOP: Duration = Duration::from_secs(3);
 
@@ -237,8 +239,9 @@ impl Runs {
     }
 
     pub(super) async fn check(&self, bytes: Bytes) -> Result<Checked, RunsError> {
-        let (workshop, budget, bounds) = (self.0.workshop.clone(), self.0.budget, self.0.bounds);
-        self.history()
+        let (workshop, budget) = (self.0.workshop.clone(), self.0.budget);
+        let checked = self
+            .history()
             .read(move |connection| {
                 let document = match parse(&bytes) {
                     Ok(document) => document,
@@ -259,15 +262,11 @@ impl Runs {
                         // What is said of modules that are not there is ours to say.
                         let ours: Vec<Pointer> = faults.iter().map(|fault| fault.pointer.clone()).collect();
                         faults.extend(more.into_iter().filter(|fault| !ours.contains(&fault.pointer)));
-                        faults.sort_by(|one, other| one.pointer.cmp(&other.pointer));
+                        let threads = spec.threads.map_or(1, Threads::get);
+                        faults.extend(admission::check_threads(threads, &budget));
                         return Ok(Err(faults));
                     }
                 };
-                faults.extend(admission::check(&plan, &budget));
-                faults.extend(admission::check_bounds(&plan, &bounds));
-                if !faults.is_empty() {
-                    return Ok(Err(faults));
-                }
                 let digests = plan.stages.iter().filter_map(|stage| match &stage.kind {
                     StageKind::Wasm(wasm) => Some((stage.id.to_string(), wasm.digest.clone())),
                     _ => None,
@@ -283,7 +282,7 @@ impl Runs {
                 Ok(Ok(Checked {
                     document,
                     spec: serde_json::to_value(&spec)?,
-                    cost: Cost::of(&plan),
+                    cost: Cost::default(),
                     layout: Layout::of(&plan),
                     written: written.collect(),
                     names: names.collect(),
@@ -291,8 +290,38 @@ impl Runs {
                     plan,
                 }))
             })
-            .await?
-            .map_err(RunsError::Invalid)
+            .await?;
+        let mut checked = checked.map_err(in_order)?;
+        let assets = self.assets_mib(&checked.plan).await?;
+        let mut faults = admission::check(&checked.plan, assets, &self.0.budget);
+        faults.extend(admission::check_bounds(&checked.plan, &self.0.bounds));
+        faults.extend(admission::check_assets(&checked.plan, assets, &self.0.bounds));
+        if !faults.is_empty() {
+            return Err(in_order(faults));
+        }
+        checked.cost = Cost::of(&checked.plan, assets);
+        Ok(checked)
+    }
+
+    /// Size of all objects that a plan's modules may ask for, in MiB, as far as their stores tell it.
+    async fn assets_mib(&self, plan: &Plan) -> Result<u64, RunsError> {
+        let mut bytes = 0_u64;
+        let look = async {
+            for stage in &plan.stages {
+                let StageKind::Wasm(wasm) = &stage.kind else { continue };
+                for asset in wasm.assets.values() {
+                    let Some(store) = self.0.workshop.stores.get(&asset.store) else { continue };
+                    // One that is not there ends the run before it starts, with a reason.
+                    let size = store.size(asset.key.as_str().into()).await.unwrap_or(0);
+                    bytes = bytes.saturating_add(size);
+                }
+            }
+        };
+        if tokio::time::timeout(LOOK_AT_ASSETS, look).await.is_err() {
+            let told = "the stores do not tell the sizes of all assets in time; try again, or use fewer";
+            return Err(RunsError::Busy(told.to_owned()));
+        }
+        Ok(bytes.div_ceil(1 << 20))
     }
 
     /// Modes of the modules, by what the document calls them.
@@ -315,6 +344,21 @@ impl Runs {
         let found = self.history().read(move |connection| runs::document(connection, &own)).await?;
         found.ok_or_else(|| RunsError::not_found("run", id))
     }
+}
+
+/// Faults as somebody reads them who sent the document: in its order, and without what only the operator can do.
+fn in_order(mut faults: Vec<SpecFault>) -> RunsError {
+    let key = |fault: &SpecFault| {
+        let place = fault.pointer.to_string();
+        place.split('/').map(|part| (part.parse::<u64>().ok(), part.to_owned())).collect::<Vec<_>>()
+    };
+    faults.sort_by_cached_key(key);
+    for fault in &mut faults {
+        if let Some(place) = fault.message.find("; `--store ") {
+            fault.message.truncate(place);
+        }
+    }
+    RunsError::Invalid(faults)
 }
 
 /// What a document's modules are.

@@ -6,12 +6,15 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use penstock_engine::item::{Origin, Sample, Value};
+use penstock_engine::ports::StopFlag;
 use penstock_storage::{BYTES_FIELD, sample_of};
 use penstock_types::spec::{DeadlineMs, MemoryMib};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 use serde_json::{Map, json};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::catalogue::storage;
+use super::letters::{LOOK, Waited};
 use super::upload::apart;
 use super::wire::{TryFrom, TryRequest, TrySample};
 use super::work::in_words;
@@ -38,7 +41,8 @@ const SHOWN_BYTES: u64 = 4 << 20;
 const TURN: Duration = Duration::from_secs(10);
 
 impl Runs {
-    /// Tries a version of a module on a few samples. At most two are tried at a time; others wait for 10 s.
+    /// Tries a version of a module on a few samples. At most two are tried at a time; others wait for 10 s. A trial that takes too
+    /// long, or that nobody waits for any more, ends.
     pub async fn try_module(
         &self,
         name: &str,
@@ -47,21 +51,29 @@ impl Runs {
     ) -> Result<TrialReport, RunsError> {
         let digest = self.module_version(name, version).await?.report.digest;
         let settings = settings(&request)?;
-        let turn = tokio::time::timeout(TURN, self.0.trials.clone().acquire_owned()).await;
+        let turn = timeout(TURN, self.0.trials.clone().acquire_owned()).await;
         let busy = || RunsError::Busy("two modules are tried already; try again in a moment".to_owned());
         let turn = turn.map_err(|_| busy())?.map_err(|_| RunsError::Closed)?;
-        let samples = match (request.samples, request.from) {
-            // Reading base64 takes long, too.
-            (Some(samples), None) => apart(self, || given(samples)).await?,
-            (None, Some(from)) => self.read_samples(from).await?,
-            _ => {
-                return Err(RunsError::Refused(
-                    "give `samples`, or say with `from` where they lie".to_owned(),
-                ));
+        let most = self.0.trial_time;
+        let until = Instant::now() + most;
+        let late = || {
+            RunsError::Refused(format!(
+                "the trial did not end within {} s; try fewer samples, a smaller `repeat` or a shorter `deadline_ms`",
+                most.as_secs_f64()
+            ))
+        };
+        let read = async {
+            match (request.samples, request.from) {
+                // Reading base64 takes long, too.
+                (Some(samples), None) => apart(self, || given(samples)).await,
+                (None, Some(from)) => self.read_samples(from).await,
+                _ => Err(RunsError::Refused("give `samples`, or say with `from` where they lie".to_owned())),
             }
         };
-        let (workshop, stop) = (self.0.workshop.clone(), self.0.ending.clone());
-        apart(self, move || {
+        let samples = timeout_at(until, read).await.map_err(|_| late())??;
+        let waited = Waited(StopFlag::default());
+        let (workshop, stop) = (self.0.workshop.clone(), waited.0.clone());
+        let mut trial = std::pin::pin!(apart(self, move || {
             // As long as the work goes on, whoever waits for it.
             let _turn = turn;
             let refused = |error: &dyn std::error::Error| RunsError::Refused(in_words(error));
@@ -71,8 +83,20 @@ impl Runs {
                 return Err(RunsError::Invalid(faults));
             }
             try_module_until(&module, samples, &settings, &stop).map_err(|error| refused(&error))
-        })
-        .await
+        }));
+        let mut is_late = false;
+        let tried = loop {
+            match timeout(LOOK, trial.as_mut()).await {
+                Ok(tried) => break tried,
+                Err(_) => {
+                    is_late |= Instant::now() >= until;
+                    if is_late || self.0.ending.is_set() {
+                        waited.0.set();
+                    }
+                }
+            }
+        };
+        if is_late { Err(late()) } else { tried }
     }
 
     async fn read_samples(&self, TryFrom { store, keys }: TryFrom) -> Result<Vec<Sample>, RunsError> {

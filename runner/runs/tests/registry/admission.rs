@@ -3,8 +3,9 @@
 use penstock_runner::{RunQuery, RunsError, Submission};
 use penstock_types::run::RunState;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
-use crate::support::{Kind, end_of, open, refusal, stores, submission, submit, until};
+use crate::support::{Kind, end_of, guest, open, refusal, stores, submission, submit, until, upload};
 
 fn endless(name: &str, threads: u32) -> Value {
     json!({
@@ -66,6 +67,58 @@ async fn what_can_never_fit_is_refused_with_the_arithmetic() {
         faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["/stages/0/wasm/module: there is no module `decode@2`: known are nothing; upload it first"]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fetches_assets_and_tasks_are_counted_with_the_arithmetic() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let told = |faults: Vec<penstock_types::fault::SpecFault>| {
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let fetching = |concurrency: u32| {
+        json!({
+            "threads": 1, "buffer_mib": 64, "source": { "list": { "store": "in" } },
+            "stages": [{ "fetch": { "concurrency": concurrency } }, { "sleep": { "mean_ms": 1, "concurrency": 100 } }]
+        })
+    };
+    assert_eq!(
+        told(refusal(&runs, &fetching(4_000)).await),
+        [
+            "/buffer_mib: it may use 4128 MiB of memory (4000 fetches at a time x 1 MiB + 64 MiB in queues (`buffer_mib`) + 64 MiB of its own), and the server has 4096 MiB for all runs together",
+            "/stages: the `concurrency` of all 2 stages comes to 4100, this server allows 4096 at most (`limits.runs.concurrency`)"
+        ]
+    );
+    let valid = runs.validate(submission(&fetching(32)).document).await.unwrap();
+    assert_eq!(valid.memory_mib, 32 + 64 + 64);
+    upload(&runs, &guest("guest-misbehaving")).await;
+    std::fs::File::create(folder.path().join("large")).unwrap().set_len(300 << 20).unwrap();
+    let document = json!({
+        "threads": 1, "source": { "list": { "store": "in" } },
+        "stages": [{ "wasm": { "module": "misbehaving", "assets": { "table": { "store": "in", "key": "large" } } } }]
+    });
+    assert_eq!(
+        told(refusal(&runs, &document).await),
+        [
+            "/stages/0/wasm/assets: the assets of all stages are 300 MiB, this server allows 256 MiB at most (`limits.runs.assets_mib`)"
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_faults_are_told_at_once_in_the_order_of_the_document() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let stages: Vec<Value> =
+        (0..11).map(|number| json!({ "wasm": { "module": format!("m{number}") } })).collect();
+    let document = json!({ "threads": 1024, "source": { "list": { "store": "nowhere" } }, "stages": stages });
+    let faults = refusal(&runs, &document).await;
+    let places: Vec<String> = faults.iter().map(|fault| fault.pointer.to_string()).collect();
+    let wanted = (0..11).map(|number| format!("/stages/{number}/wasm/module"));
+    let wanted: Vec<String> =
+        ["/source/list/store".to_owned()].into_iter().chain(wanted).chain(["/threads".to_owned()]).collect();
+    assert_eq!(places, wanted);
+    assert!(faults.iter().all(|fault| !fault.message.contains("--store")), "{faults:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +205,8 @@ async fn a_run_that_was_just_submitted_is_stopped_and_not_deleted_while_it_lives
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     for number in 0..60 {
-        let submitting = tokio::spawn({
+        let mut submitting = JoinSet::new();
+        submitting.spawn({
             let (runs, submission) = (runs.clone(), submission(&endless("race", 4)));
             async move { runs.submit(submission).await.unwrap().run.summary.id }
         });
@@ -168,7 +222,7 @@ async fn a_run_that_was_just_submitted_is_stopped_and_not_deleted_while_it_lives
             assert_eq!(runs.delete(&id).await.unwrap_err().kind(), "conflict");
         }
         assert_eq!(runs.stop(&id).await.unwrap().summary.state, RunState::Stopped);
-        assert_eq!(submitting.await.unwrap(), id);
+        assert_eq!(submitting.join_next().await.unwrap().unwrap(), id);
         assert_eq!((runs.use_now().threads_used, runs.use_now().runs_alive), (0, 0));
         runs.delete(&id).await.unwrap();
     }

@@ -27,6 +27,10 @@ pub struct RunBounds {
     pub instance_memory_mib: NonZeroU32,
     /// CPU time one sample may ask for, in milliseconds.
     pub deadline_ms: NonZeroU32,
+    /// Tasks of all stages together that a run may have at a time: the sum of their `concurrency`.
+    pub concurrency: NonZeroU32,
+    /// Assets of all modules of a run together, in MiB.
+    pub assets_mib: NonZeroU32,
     /// Dead letters that are kept of one run, in MiB; what comes on top is counted.
     pub dead_letters_mib: NonZeroU32,
     /// Runs that are kept; of more, the oldest that are over go with all that is kept of them.
@@ -48,6 +52,8 @@ impl Default for RunBounds {
             queued: least(100),
             instance_memory_mib: least(MemoryMib::MOST),
             deadline_ms: least(DeadlineMs::MOST),
+            concurrency: least(4_096),
+            assets_mib: least(256),
             dead_letters_mib: least(1024),
             kept: least(10_000),
         }
