@@ -29,6 +29,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
 pub use self::error::HistoryError;
+pub(crate) use self::error::undamaged;
 pub(crate) use self::read::{ErrorFilter, HeldRows, LogFilter};
 pub(crate) use self::runs::{
     Entry, Known, MAX_ERRORS, MAX_LOGS, Registered, Repeat, RunFilter, now, write as write_entry,
@@ -297,6 +298,11 @@ fn write_all(mut connection: Connection, waiting: &Receiver<Work>, last: &Receiv
         if catch_unwind(AssertUnwindSafe(|| work(&mut connection))).is_err() {
             tracing::error!("a piece of work on the history panicked; this is a defect of Penstock");
         }
+    }
+    // A connection of a reader may still be open, so that closing this one would leave it undone.
+    let folded = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+    if !matches!(folded, Ok(0)) {
+        tracing::warn!(?folded, "the last changes stay beside the history; the next start folds them in");
     }
     if let Err((_, error)) = connection.close() {
         tracing::warn!(%error, "the history was not closed well; nothing that was written is lost");

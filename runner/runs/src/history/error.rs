@@ -49,6 +49,28 @@ impl From<serde_json::Error> for HistoryError {
     }
 }
 
+/// What a row of the history holds; `None`, and said in the log, when that is damaged: the others are still good.
+pub(crate) fn undamaged<T>(
+    what: &'static str,
+    row: rusqlite::Result<Result<T, HistoryError>>,
+) -> Result<Option<T>, HistoryError> {
+    use rusqlite::Error;
+    let damage = match row {
+        Ok(Ok(found)) => return Ok(Some(found)),
+        Ok(Err(HistoryError::Damaged(damage))) => damage,
+        Ok(Err(error)) => return Err(error),
+        Err(
+            error @ (Error::FromSqlConversionFailure(..)
+            | Error::IntegralValueOutOfRange(..)
+            | Error::Utf8Error(..)
+            | Error::InvalidColumnType(..)),
+        ) => error.to_string(),
+        Err(error) => return Err(error.into()),
+    };
+    tracing::error!(what, damage, "a row of the history is damaged and left out");
+    Ok(None)
+}
+
 /// What an operator can do something about, without paths.
 fn in_words(error: &rusqlite::Error) -> &'static str {
     use rusqlite::ErrorCode;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use penstock_wasm::ModuleReport;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::HistoryError;
 use super::runs::{like, now};
+use super::{HistoryError, undamaged};
 use crate::registry::ModuleVersion;
 
 /// Runs that are not over, listed with a version they use.
@@ -210,7 +210,8 @@ pub(crate) fn versions(connection: &Connection, name: &str) -> Result<Vec<Module
         connection.prepare_cached("SELECT version FROM modules WHERE name = ?1 ORDER BY version DESC")?;
     let numbers: Vec<u32> =
         statement.query_map([name], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-    numbers.into_iter().filter_map(|number| find(connection, name, number).transpose()).collect()
+    let found = numbers.into_iter().map(|number| undamaged("module", Ok(find(connection, name, number))));
+    found.filter_map(|found| found.map(Option::flatten).transpose()).collect()
 }
 
 pub(crate) fn aliases(connection: &Connection, name: &str) -> Result<BTreeMap<String, u32>, HistoryError> {

@@ -7,10 +7,10 @@ use penstock_wasm::LogLevel;
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
-use super::HistoryError;
 use super::chunk::{MAX_ROWS, unpack, unpack_times};
 use super::runs::like;
 use super::tape::{Held, Layout, Tape};
+use super::{HistoryError, undamaged};
 use crate::registry::LogEntry;
 
 /// Which failed samples are asked for.
@@ -249,9 +249,11 @@ pub(crate) fn errors(
     let rows = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(0))?;
     let mut found = Vec::new();
     for row in rows {
-        found.push(serde_json::from_str(&row?)?);
+        let row = row.map(|text| serde_json::from_str(&text).map_err(HistoryError::from));
+        found.push(undamaged("failed sample", row)?);
     }
-    Ok(cut(found, filter.limit))
+    let (found, more) = cut(found, filter.limit);
+    Ok((found.into_iter().flatten().collect(), more))
 }
 
 /// Log lines in order, and whether there are more.

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, pa
 use serde_json::Value;
 
 use super::tape::{Layout, Unwritten};
-use super::{HistoryError, schema};
+use super::{HistoryError, schema, undamaged};
 use crate::registry::{LogEntry, RunColumn, RunSort};
 
 /// Errors of one run that are kept: the first ones.
@@ -109,7 +109,7 @@ const SUMMARY: &str = "id, name, state, error, submitted_at, started_at, ended_a
 pub(crate) fn interrupt_all(connection: &Connection) -> rusqlite::Result<usize> {
     connection.execute(
         "UPDATE runs SET state = 'interrupted', ended_at = ?1, \
-         snapshot = CASE WHEN snapshot IS NULL THEN NULL ELSE json_set(snapshot, '$.state', 'interrupted') END \
+         snapshot = CASE WHEN snapshot IS NULL OR NOT json_valid(snapshot) THEN snapshot ELSE json_set(snapshot, '$.state', 'interrupted') END \
          WHERE state IN ('queued', 'running', 'draining')",
         [now()],
     )
@@ -280,16 +280,20 @@ pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<StoredRun
             |row| {
                 let snapshot: Option<String> = row.get(17)?;
                 let left_out: (i64, i64) = (row.get(20)?, row.get(21)?);
-                Ok((summary(row)?, snapshot, row.get(18)?, row.get(19)?, left_out))
+                let history: Option<String> = row.get(19)?;
+                Ok((summary(row)?, snapshot, row.get(18)?, history, left_out))
             },
         )
         .optional()?;
     let Some((summary, snapshot, cloned_from, history, (errors, logs))) = found else { return Ok(None) };
+    let snapshot = snapshot.map(|text| serde_json::from_str(&text)).transpose();
+    let damage = snapshot.as_ref().err().map(|_| "its last snapshot is damaged".to_owned());
+    let history: Vec<String> = history.into_iter().chain(damage).collect();
     Ok(Some(StoredRun {
         summary: summary?,
-        snapshot: snapshot.map(|text| serde_json::from_str(&text)).transpose()?,
+        snapshot: snapshot.unwrap_or(None),
         cloned_from,
-        history,
+        history: (!history.is_empty()).then(|| history.join("; ")),
         errors_left_out: errors as u64,
         logs_left_out: logs as u64,
     }))
@@ -360,12 +364,14 @@ pub(crate) fn list(
     let mut statement = connection.prepare_cached(&query)?;
     let rows = statement.query_map(params_from_iter(values), summary)?;
     let mut found = Vec::new();
+    let mut count = 0;
     for row in rows {
-        found.push(row??);
+        count += 1;
+        if count <= filter.limit {
+            found.extend(undamaged("run", row)?);
+        }
     }
-    let more = found.len() > filter.limit as usize;
-    found.truncate(filter.limit as usize);
-    Ok((found, more))
+    Ok((found, count > filter.limit))
 }
 
 /// What a run has in the column that is sorted by, as a cursor holds it.

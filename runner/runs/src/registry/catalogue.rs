@@ -14,7 +14,7 @@ use super::wire::{
 };
 use super::{Runs, RunsError};
 use crate::history::modules::{self, Removed};
-use crate::history::transact;
+use crate::history::{transact, undamaged};
 
 /// Always the newest version; nobody sets it.
 const LATEST: &str = "latest";
@@ -34,7 +34,8 @@ impl Runs {
             let mut items = Vec::with_capacity(names.len());
             for name in names {
                 let Some(newest) = modules::version_of(connection, &name, LATEST)? else { continue };
-                let Some(latest) = modules::find(connection, &name, newest)? else { continue };
+                let latest = undamaged("module", Ok(modules::find(connection, &name, newest)))?;
+                let Some(latest) = latest.flatten() else { continue };
                 items.push(ModuleSummary {
                     versions: modules::count_of(connection, &name)?,
                     latest,

@@ -11,7 +11,7 @@ use penstock_types::config::{GateBounds, RunBounds};
 use penstock_wasm::{Module, ModuleError, Sandbox};
 use tokio::runtime::Handle;
 
-use crate::history::{History, HistoryError, runs, transact};
+use crate::history::{History, HistoryError, modules, runs, transact};
 use crate::{Modules, Runner, Stores};
 
 /// Loaded modules that are kept beside those that runs hold.
@@ -203,18 +203,30 @@ impl Workshop {
         Some(module)
     }
 
-    /// Removes bytes that belong to no version: their upload was not registered.
+    /// Removes bytes that belong to no version: their upload was not registered. A server that is killed leaves those of one
+    /// upload; where there are more, or no versions at all, the history is not the one that they belong to, and they are kept.
     fn sweep_objects(&self) {
         let Ok(objects) = fs::read_dir(self.data_dir.join(OBJECTS)) else { return };
-        for object in objects.flatten() {
+        let unknown = objects.flatten().filter(|object| {
             let digest = format!("sha256:{}", object.file_name().to_string_lossy());
-            let known =
-                self.history.read_blocking(|connection| crate::history::modules::has(connection, &digest));
-            if let Ok(false) = known
-                && let Err(error) = fs::remove_file(object.path())
-            {
-                tracing::warn!(%digest, %error, "bytes that no module has cannot be removed");
+            let known = self.history.read_blocking(|connection| modules::has(connection, &digest));
+            matches!(known, Ok(false))
+        });
+        let unknown: Vec<PathBuf> = unknown.map(|object| object.path()).collect();
+        let versions = self.history.read_blocking(modules::count).unwrap_or(0);
+        match unknown.as_slice() {
+            [] => {}
+            [one] if versions > 0 => {
+                if let Err(error) = fs::remove_file(one) {
+                    tracing::warn!(bytes = %one.display(), %error, "bytes that no module has cannot be removed");
+                }
             }
+            more => tracing::warn!(
+                objects = more.len(),
+                folder = %self.data_dir.join(OBJECTS).display(),
+                "the history does not know modules whose bytes are there; was it replaced? they are kept: restore the history, \
+                 upload them again, or remove them"
+            ),
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Modules: uploaded, named, tried, removed.
 
 use std::fs;
+use std::time::Duration;
 
 use penstock_runner::{ModuleQuery, TryRequest};
 use penstock_types::run::RunState;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
-use crate::support::{Kind, end_of, guest, open, stores, submit, until, upload};
+use crate::support::{Kind, end_of, guest, open, open_with, stores, submit, until, upload};
 
 fn files(folder: &std::path::Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
@@ -46,12 +48,13 @@ async fn a_module_that_is_deleted_while_it_is_uploaded_is_whole_or_gone() {
     upload(&runs, &bytes).await;
     for _ in 0..40 {
         let (other, own) = (runs.clone(), bytes.clone());
-        let uploading = tokio::spawn(async move { upload(&other, &own).await });
+        let mut uploading = JoinSet::new();
+        uploading.spawn(async move { upload(&other, &own).await });
         match runs.delete_module("misbehaving", "latest").await {
             Ok(()) => {}
             Err(error) => assert_eq!(error.kind(), "not-found"),
         }
-        uploading.await.unwrap();
+        uploading.join_next().await.unwrap().unwrap();
         match runs.module_version("misbehaving", "latest").await {
             Ok(version) => {
                 let file = runs.module_file("misbehaving", "latest").await.unwrap().file;
@@ -92,13 +95,14 @@ async fn drafts_leave_nothing_behind_whatever_becomes_of_them() {
     assert_eq!(files(&drafts), [""; 0]);
     assert_eq!(files(&data.join("modules/sha256")), [""; 0]);
     // What a server that was killed left is gone after the next start.
+    upload(&runs, &guest("guest-batch")).await;
     runs.shutdown().await;
     drop(runs);
     fs::write(drafts.join("half"), "x").unwrap();
     fs::write(data.join("modules/sha256").join("00"), "x").unwrap();
     let _runs = open(&data, stores(folder.path()));
     assert_eq!(files(&drafts), [""; 0]);
-    assert_eq!(files(&data.join("modules/sha256")), [""; 0]);
+    assert_eq!(files(&data.join("modules/sha256")).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -189,6 +193,65 @@ async fn a_module_is_tried_on_samples_of_a_request_and_of_a_store() {
     }
     let keys = runs.store_keys("in", "a", Some(1)).await.unwrap();
     assert_eq!((keys.items, keys.more), (vec!["a.bin".to_owned()], false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trials_end_in_time_and_with_those_who_wait_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open_with(&folder.path().join("data"), stores(folder.path()), |settings| {
+        settings.trial_time = Duration::from_secs(4);
+    });
+    upload(&runs, &guest("guest-misbehaving")).await;
+    let request = |how: &str, deadline: u32| {
+        let samples: Vec<Value> = (0..16).map(|number| json!({ "key": format!("k{number}") })).collect();
+        let request = json!({ "params": { "how": how }, "samples": samples, "deadline_ms": deadline });
+        serde_json::from_value::<TryRequest>(request).unwrap()
+    };
+    let late = runs.try_module("misbehaving", "1", request("loop", 10_000)).await.unwrap_err();
+    assert_eq!(
+        late.to_string(),
+        "the trial did not end within 4 s; try fewer samples, a smaller `repeat` or a shorter `deadline_ms`"
+    );
+    drop(runs);
+    // Both places are taken by clients that go away; without that, they would be free after minutes.
+    let runs = open_with(&folder.path().join("data"), stores(folder.path()), |settings| {
+        settings.trial_time = Duration::from_secs(600);
+    });
+    let mut gone = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let (runs, request) = (runs.clone(), request("loop", 10_000));
+        gone.spawn(async move { runs.try_module("misbehaving", "1", request).await.map(drop) });
+    }
+    // They have begun, or they do not come to it.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    gone.shutdown().await;
+    runs.try_module("misbehaving", "1", request("good", 1_000)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_of_modules_are_kept_when_the_history_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let objects = || fs::read_dir(data.join("modules/sha256")).unwrap().count();
+    let runs = open(&data, stores(folder.path()));
+    upload(&runs, &guest("guest-misbehaving")).await;
+    upload(&runs, &guest("guest-carrying")).await;
+    runs.shutdown().await;
+    drop(runs);
+    let beside = fs::metadata(data.join("penstock.sqlite-wal")).map_or(0, |file| file.len());
+    assert_eq!(beside, 0, "all of the history is in its file");
+    // What a killed upload left goes.
+    fs::write(data.join("modules/sha256").join("0".repeat(64)), "x").unwrap();
+    drop(open(&data, stores(folder.path())));
+    assert_eq!(objects(), 2);
+    fs::rename(data.join("penstock.sqlite"), data.join("mislaid")).unwrap();
+    let runs = open(&data, stores(folder.path()));
+    assert_eq!(objects(), 2);
+    // Nor do they go when something was uploaded before anybody noticed.
+    upload(&runs, &guest("guest-batch")).await;
+    drop(runs);
+    drop(open(&data, stores(folder.path())));
+    assert_eq!(objects(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

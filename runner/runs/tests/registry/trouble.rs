@@ -7,7 +7,9 @@ use penstock_types::run::RunState;
 use rusqlite::Connection;
 use serde_json::json;
 
-use crate::support::{Kind, PATIENCE, end_of, open, stores, submission, submit, try_open, until};
+use crate::support::{
+    Kind, PATIENCE, end_of, guest, open, stores, submission, submit, try_open, until, upload,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_that_will_not_do_is_told_in_words() {
@@ -128,4 +130,35 @@ async fn runs_that_can_neither_be_stored_nor_held_back_still_tell_how_they_ended
     tokio::time::timeout(PATIENCE, all).await.expect("how each ended is stored");
     break_rows(&data, false);
     runs.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_damaged_row_costs_itself_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let runs = open(&data, stores(folder.path()));
+    let document = json!({ "threads": 1, "source": { "range": { "count": 1 } } });
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let id = submit(&runs, &document).await.summary.id;
+        end_of(&runs, &id).await;
+        ids.push(id);
+    }
+    upload(&runs, &guest("guest-misbehaving")).await;
+    upload(&runs, &guest("guest-carrying")).await;
+    drop(runs);
+    let damage = Connection::open(data.join("penstock.sqlite")).unwrap();
+    damage.execute("UPDATE runs SET state = 'rtnning' WHERE id = ?1", [&ids[0]]).unwrap();
+    damage.execute("UPDATE runs SET state = 'running', snapshot = '{' WHERE id = ?1", [&ids[1]]).unwrap();
+    damage.execute("UPDATE modules SET report = '{' WHERE name = 'misbehaving'", []).unwrap();
+    drop(damage);
+    let runs = open(&data, stores(folder.path()));
+    let kept = runs.list(RunQuery::default()).await.unwrap().items;
+    let kept: Vec<_> = kept.iter().map(|run| (&run.id, run.state)).collect();
+    assert_eq!(kept, [(&ids[2], RunState::Completed), (&ids[1], RunState::Interrupted)]);
+    let interrupted = runs.detail(&ids[1]).await.unwrap();
+    assert_eq!(interrupted.snapshot, None);
+    assert_eq!(interrupted.history.as_deref(), Some("its last snapshot is damaged"));
+    let modules = runs.modules(Default::default()).await.unwrap().items;
+    assert_eq!(modules.iter().map(|module| module.name.as_str()).collect::<Vec<_>>(), ["carrying"]);
 }
