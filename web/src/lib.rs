@@ -7,6 +7,7 @@ mod body;
 mod guard;
 mod metrics;
 mod pages;
+mod places;
 mod problem;
 mod process;
 mod router;

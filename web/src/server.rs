@@ -5,7 +5,6 @@ use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -20,11 +19,11 @@ use penstock_runner::Runs;
 use rustix::io::Errno;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
+use crate::places::{Place, Places};
 use crate::router::router;
 use crate::settings::{ServeError, ServeLimits, ServeSettings};
 use crate::stall::Stalling;
@@ -66,7 +65,7 @@ impl Server {
     /// Answers until `end`. Then nobody new comes in, live streams end, and other requests have a moment to finish.
     pub async fn run(self, end: impl Future<Output = ()>) {
         let limits = self.settings.limits;
-        let places = Arc::new(Semaphore::new(limits.connections));
+        let places = Places::new(limits.connections);
         let open = TaskTracker::new();
         let mut spare = SpareFile::new();
         let mut end = std::pin::pin!(end);
@@ -76,9 +75,12 @@ impl Server {
                 () = &mut end => break,
             };
             match accepted {
-                Ok((stream, _)) => {
-                    let place = places.clone().try_acquire_owned().ok();
-                    open.spawn(serve(stream, self.app.clone(), limits, place, self.ending.clone()));
+                Ok((stream, from)) => {
+                    let (places, app, ending) = (places.clone(), self.app.clone(), self.ending.clone());
+                    open.spawn(async move {
+                        let place = places.take(from.ip()).await;
+                        serve(stream, app, limits, place, ending).await;
+                    });
                 }
                 Err(error) => {
                     // Out of files or of memory; or a client that was gone before it came.
@@ -135,14 +137,26 @@ async fn serve(
     mut stream: TcpStream,
     app: Router,
     limits: ServeLimits,
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
     ending: CancellationToken,
 ) {
-    let Some(_place) = place else {
+    let Some(place) = place else {
         // It reads this or it does not.
         drop(tokio::time::timeout(limits.head_time, stream.write_all(full().as_bytes())).await);
         return;
     };
+    let mut first = [0];
+    let is_there = tokio::select! {
+        // It may be said to be readable without anything to read.
+        byte = stream.peek(&mut first) => byte.is_ok_and(|bytes| bytes > 0),
+        () = place.leave.cancelled() => false,
+        () = ending.cancelled() => false,
+        () = tokio::time::sleep(limits.head_time) => false,
+    };
+    if !is_there {
+        return;
+    }
+    place.speaks();
     drop(stream.set_nodelay(true));
     let answer = move |request: Request<Incoming>| {
         let app = app.clone();
