@@ -189,6 +189,11 @@ impl Runs {
         &self.0.epoch
     }
 
+    /// Number of the last event of this epoch.
+    pub fn last_event(&self) -> u64 {
+        self.0.feed.last()
+    }
+
     /// Stops all runs, those that wait too, and writes everything down; takes at most 3 s. They end as stopped. Afterwards
     /// nothing works any more.
     pub async fn shutdown(&self) -> Shutdown {

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -54,12 +55,14 @@ async fn events(
 ) -> ApiResult<Response> {
     let place = app.streams.clone().try_acquire_owned();
     let place = place.map_err(|_| ApiError::busy("as many live streams are open as this server bears", 5))?;
-    let runs: Vec<String> = query.runs.split(',').filter(|id| !id.is_empty()).map(str::to_owned).collect();
+    let runs = watched(&query.runs);
     let header = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
     let last = header.or(query.last);
     let epoch = app.runs.epoch().to_owned();
     let seen = last.as_deref().and_then(parse_event_id);
-    let since = seen.filter(|(seen_in, _)| *seen_in == epoch).map(|(_, number)| number);
+    // One that was never given is from nowhere, too.
+    let is_ours = |seen_in: &str, number: u64| seen_in == epoch && number <= app.runs.last_event();
+    let since = seen.filter(|(seen_in, number)| is_ours(seen_in, *number)).map(|(_, number)| number);
     let events = app.runs.events(&runs, since).await?;
     let mut first = vec![hello(&epoch)];
     if last.is_some() && since.is_none() {
@@ -71,6 +74,12 @@ async fn events(
     let keep_alive =
         KeepAlive::new().interval(KEEP_ALIVE).event(SentEvent::default().event("ping").data("{}"));
     Ok(Sse::new(first.chain(rest)).keep_alive(keep_alive).into_response())
+}
+
+/// The runs that are named, each once.
+fn watched(ids: &str) -> Vec<String> {
+    let ids: BTreeSet<&str> = ids.split(',').filter(|id| !id.is_empty()).collect();
+    ids.into_iter().map(str::to_owned).collect()
 }
 
 fn live(
@@ -98,5 +107,16 @@ fn sent(event: &Event) -> SentEvent {
             tracing::error!(%error, "an event could not be written");
             SentEvent::default().comment("lost")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_named_twice_is_watched_once() {
+        assert_eq!(watched("b,a,,b,"), ["a", "b"]);
+        assert!(watched("").is_empty());
     }
 }

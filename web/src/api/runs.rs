@@ -1,5 +1,8 @@
 use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with};
+use aide::openapi::{
+    HeaderStyle, Parameter, ParameterData, ParameterSchemaOrContent, ReferenceOr, SchemaObject,
+};
 use aide::transform::TransformOperation;
 use axum::Json;
 use axum::extract::State;
@@ -7,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
 use penstock_runner::{MAX_LIMIT, Page, RunQuery, RunSort, RunSpec, Submission, Validation};
 use penstock_types::run::{RunDetail, RunSummary};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, json_schema};
 use serde::Deserialize;
 
 use crate::problem::{ApiError, ApiResult, Kind};
@@ -88,7 +91,8 @@ pub(super) fn routes() -> ApiRouter<App> {
         )
 }
 
-fn describe_submit(op: TransformOperation<'_>) -> TransformOperation<'_> {
+fn describe_submit(mut op: TransformOperation<'_>) -> TransformOperation<'_> {
+    op.inner_mut().parameters.push(ReferenceOr::Item(idempotency_header()));
     op.id("submit_run")
         .tag("runs")
         .summary("Submit a pipeline document, or only check it")
@@ -96,11 +100,32 @@ fn describe_submit(op: TransformOperation<'_>) -> TransformOperation<'_> {
             "A request that is repeated with the same `Idempotency-Key` within a day gives the run of the first. \
              With `validate_only` the answer is what the document comes to.",
         )
-        .parameter_untyped("Idempotency-Key", |key| key)
         .response_with::<200, Json<SubmitAnswer>, _>(|answer| {
             answer.description("What the document comes to, or the run that the same request made before.")
         })
         .response::<201, Json<RunDetail>>()
+}
+
+fn idempotency_header() -> Parameter {
+    let json_schema = json_schema!({ "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$" });
+    Parameter::Header {
+        parameter_data: ParameterData {
+            name: "Idempotency-Key".to_owned(),
+            description: Some("Makes the request safe to repeat for a day.".to_owned()),
+            required: false,
+            deprecated: None,
+            format: ParameterSchemaOrContent::Schema(SchemaObject {
+                json_schema,
+                external_docs: None,
+                example: None,
+            }),
+            example: None,
+            examples: Default::default(),
+            explode: None,
+            extensions: Default::default(),
+        },
+        style: HeaderStyle::Simple,
+    }
 }
 
 /// For the description alone: a submission is answered by one of these.

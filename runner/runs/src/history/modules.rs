@@ -135,7 +135,7 @@ pub(crate) fn version_of(
             [name],
             |row| row.get(0),
         )
-    } else if let Ok(number) = written.parse::<u32>() {
+    } else if let Some(number) = number(written) {
         connection.query_row(
             "SELECT version FROM modules WHERE name = ?1 AND version = ?2",
             params![name, number],
@@ -149,6 +149,11 @@ pub(crate) fn version_of(
         )
     };
     Ok(found.optional()?)
+}
+
+/// A version's number as it is given: without a sign, and without zeros before it.
+fn number(written: &str) -> Option<u32> {
+    written.parse().ok().filter(|number: &u32| number.to_string() == written)
 }
 
 /// The version that a document calls `written`: `name`, `name@version-or-alias`, or a digest.

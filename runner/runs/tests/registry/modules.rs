@@ -207,6 +207,10 @@ async fn trials_end_in_time_and_with_those_who_wait_for_them() {
         let request = json!({ "params": { "how": how }, "samples": samples, "deadline_ms": deadline });
         serde_json::from_value::<TryRequest>(request).unwrap()
     };
+    for unwritten in ["01", "+1"] {
+        let error = runs.module_version("misbehaving", unwritten).await.unwrap_err();
+        assert_eq!(error.kind(), "not-found", "{unwritten}");
+    }
     let late = runs.try_module("misbehaving", "1", request("loop", 10_000)).await.unwrap_err();
     assert_eq!(
         late.to_string(),

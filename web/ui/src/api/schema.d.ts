@@ -3212,7 +3212,10 @@ export interface operations {
                 /** @description Ends the run after so many seconds, as completed. */
                 for_s?: number;
             };
-            header?: never;
+            header?: {
+                /** @description Makes the request safe to repeat for a day. */
+                "Idempotency-Key"?: string;
+            };
             path?: never;
             cookie?: never;
         };
