@@ -52,7 +52,8 @@ impl Places {
     /// A place for a client of this address, if there is one for it.
     pub(crate) async fn take(&self, address: IpAddr) -> Option<Place> {
         let address = address.to_canonical();
-        if !address.is_loopback() && self.guests().others.get(&address).is_some_and(|has| *has >= self.share) {
+        if !address.is_loopback() && self.guests().others.get(&address).is_some_and(|has| *has >= self.share)
+        {
             return None;
         }
         let permit = match self.free.clone().try_acquire_owned() {

@@ -107,7 +107,8 @@ fn describe_submit(mut op: TransformOperation<'_>) -> TransformOperation<'_> {
 }
 
 fn idempotency_header() -> Parameter {
-    let json_schema = json_schema!({ "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$" });
+    let json_schema =
+        json_schema!({ "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$" });
     Parameter::Header {
         parameter_data: ParameterData {
             name: "Idempotency-Key".to_owned(),
