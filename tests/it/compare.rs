@@ -53,7 +53,7 @@ fn a_gain_is_told_with_its_reason_and_the_new_limit() {
 
     // The other way round it is a loss, and the limit now explains it.
     let back = compared(&[runs[1].clone(), runs[0].clone()]).finish().exits(0).stdout;
-    assert!(back.contains(" % slower: ") && back.contains("has 1 tasks at a time instead of 4"), "{back}");
+    assert!(back.contains(" % slower: ") && back.contains("has 1 task at a time instead of 4"), "{back}");
     let same = compared(&[runs[0].clone(), runs[0].clone()]).finish().exits(0).stdout;
     assert!(same.starts_with("No difference: ") && same.contains("The documents are the same."), "{same}");
 }

@@ -1,6 +1,7 @@
 //! Runs against each other: what was changed, what that came to, and why.
 
 use penstock_types::run::{RunSnapshot, StageRecord};
+use penstock_types::verdict::VerdictKind;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -27,7 +28,7 @@ pub struct Comparison {
     pub wait_s: Delta,
     /// Readiness of the queue before the consumer.
     pub readiness: Delta,
-    /// What limits each of them: a stage's id, `consumer` or `threads`.
+    /// What limits each of them, as its verdict has it: a stage's id, `consumer`, `threads` or `nothing`.
     pub limits: [String; 2],
     /// The stages that both have.
     pub stages: Vec<StageDelta>,
@@ -88,12 +89,6 @@ pub struct RankRate {
     pub to_median: f64,
     /// What limits it.
     pub limit: String,
-}
-
-/// What a part of a run takes of an item of the consumer, in seconds: the greatest limits.
-struct Demand {
-    name: String,
-    seconds: f64,
 }
 
 /// Compares two runs.
@@ -191,6 +186,7 @@ fn sentence(rate: &Delta, limits: &[String; 2], stages: &[StageDelta], threads: 
     let limited = |limit: &str| match limit {
         "consumer" => "the consumer".to_owned(),
         "threads" => "the number of worker threads".to_owned(),
+        "nothing" => "nothing that could be felt".to_owned(),
         stage => format!("stage `{stage}`"),
     };
     if change.abs() <= SAME {
@@ -216,27 +212,15 @@ fn sentence(rate: &Delta, limits: &[String; 2], stages: &[StageDelta], threads: 
     format!("{:.0} % {direction}: {to:.1} items/s instead of {from:.1}{why}; {now}.", change.abs() * 100.0)
 }
 
-/// What takes longest for an item of the consumer, and so decides the rate.
+/// What its verdict names: a stage's id or the source's, `consumer`, `threads`, or `nothing`.
 fn limit(run: &RunSnapshot) -> String {
-    let items = run.queues.last().map_or(0, |sink| sink.figures.num_items).max(1) as f64;
-    let mut demands: Vec<Demand> = run
-        .stages
-        .iter()
-        .map(|stage| Demand {
-            name: stage.id.clone(),
-            seconds: stage.task.busy_s / items / f64::from(stage.concurrency.max(1)),
-        })
-        .collect();
-    let on_threads = run.stages.iter().filter(|stage| stage.task.ave_thread_wait_s.is_some());
-    let busy: f64 = on_threads.map(|stage| stage.task.busy_s).sum();
-    demands
-        .push(Demand { name: "threads".to_owned(), seconds: busy / items / f64::from(run.threads.max(1)) });
-    if let Some(sink) = run.queues.last() {
-        let busy = sink.figures.elapsed_s * (1.0 - sink.figures.starved.unwrap_or(0.0));
-        demands.push(Demand { name: "consumer".to_owned(), seconds: busy / items });
+    let Some(verdict) = &run.verdict else { return "nothing".to_owned() };
+    match (verdict.kind, &verdict.stage) {
+        (VerdictKind::Consumer | VerdictKind::Variance, _) => "consumer".to_owned(),
+        (VerdictKind::Threads, _) => "threads".to_owned(),
+        (_, Some(stage)) => stage.clone(),
+        (_, None) => "nothing".to_owned(),
     }
-    let greatest = demands.into_iter().max_by(|one, other| one.seconds.total_cmp(&other.seconds));
-    greatest.map_or_else(|| "consumer".to_owned(), |demand| demand.name)
 }
 
 fn rate(run: &RunSnapshot) -> Option<f64> {
@@ -276,7 +260,8 @@ impl StageDelta {
         let mut why = Vec::new();
         let [from, to] = self.concurrency;
         if from != to {
-            why.push(format!("`{}` has {to} tasks at a time instead of {from}", self.id));
+            let tasks = if to == 1 { "task" } else { "tasks" };
+            why.push(format!("`{}` has {to} {tasks} at a time instead of {from}", self.id));
         }
         if let (Some(from), Some(to)) = (self.ave_time_s.from, self.ave_time_s.to)
             && (to / from - 1.0).abs() > SAME_TIME
