@@ -106,10 +106,13 @@ pub enum Place {
     },
 }
 
+/// Events of a prediction at most: stages that take no time would go on for ever in a moment.
+pub const MOST_EVENTS: usize = 5_000_000;
+
 /// How much is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// A run from its start, for so long, or until the data ends.
+    /// A run from its start, for so long, or until the data ends, or [`MOST_EVENTS`] have happened.
     For(Duration),
     /// So many events of a run that has warmed up: its first fifth is left out. A run that ends before is predicted
     /// whole.
@@ -148,8 +151,10 @@ struct Simulation {
     cores: Cores<(Running, u64)>,
     /// Events begun.
     begun: u64,
-    /// Events that happened.
+    /// Events that happened, and chunks that the source gave.
     seen: u64,
+    /// How many may.
+    most: u64,
 }
 
 /// Chunks of the source, handed out at its pace.
@@ -232,14 +237,19 @@ impl Simulation {
             cores: Cores::new(scenario.cores),
             begun: 0,
             seen: 0,
+            most: MOST_EVENTS as u64,
         }
     }
 
     fn run(mut self, extent: Extent) -> Prediction {
-        let (most, warm_up, end) = match extent {
-            Extent::For(span) => (u64::MAX, 0, nanos(span)),
-            Extent::Events(events) => (events as u64, events as u64 / 5, u64::MAX),
+        let (most, mut warm_up, end) = match extent {
+            Extent::For(span) => (MOST_EVENTS as u64, None, nanos(span)),
+            Extent::Events(events) => {
+                let events = events.min(MOST_EVENTS) as u64;
+                (events, Some(events / 5), u64::MAX)
+            }
         };
+        self.most = most;
         let mut base = (self.recorder.nothing(), 0);
         self.drive();
         while !self.schedule.is_over() && self.seen < most {
@@ -250,11 +260,13 @@ impl Simulation {
             self.now = at;
             self.take_event();
             self.drive();
-            if self.seen == warm_up {
+            if warm_up.is_some_and(|warm_up| self.seen >= warm_up) {
+                warm_up = None;
                 base = (self.reading(), self.schedule.delivered());
             }
         }
         if self.seen < most {
+            // It ended before, and is told whole.
             base = (self.recorder.nothing(), 0);
         }
         let (from, delivered) = base;
@@ -328,7 +340,7 @@ impl Simulation {
                 }
             }
             moved |= self.consume(tick);
-            if !moved {
+            if !moved || self.seen >= self.most {
                 return;
             }
         }
@@ -338,6 +350,7 @@ impl Simulation {
         if self.source.is_busy || !self.schedule.wants_more() {
             return false;
         }
+        self.seen += 1;
         let produced = self.source.next();
         if self.source.nanos == 0 {
             self.schedule.offer(Ok(produced), tick);

@@ -206,3 +206,19 @@ fn a_run_is_predicted_from_its_start_to_its_end_or_for_a_time() {
     let again = predict(scenario(stages()), Extent::For(Duration::from_secs(2)));
     assert_eq!(format!("{:?}", again.window), format!("{:?}", cut.window));
 }
+
+#[test]
+fn what_takes_no_time_or_comes_to_nothing_has_an_end_all_the_same() {
+    let at_once = |stages| Scenario { consumer: StepTimes::Every(Duration::ZERO), ..scenario(stages) };
+    let cut = predict(at_once(vec![op(0, 1, Place::Task)]), Extent::For(Duration::from_secs(10)));
+    assert!(cut.items > 0 && cut.window.t1_s < 1e-9, "{:?}", cut.window.t1_s);
+    // Epochs of three samples without end, none of which fills a batch.
+    let endless = TraversalSettings { epochs: None, ..TraversalSettings::IN_ORDER };
+    let work = ScenarioWork::Aggregate { size: 4, drop_last: true };
+    let drops = ScenarioStage { node: node("aggregate", 2), kind: "aggregate", work };
+    let nothing = Scenario {
+        source: Box::new(RangeSource::new(Traversal::new(3, endless).unwrap())),
+        ..at_once(vec![drops])
+    };
+    assert_eq!(predict(nothing, Extent::Events(10_000)).items, 0);
+}

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::cmp::Ordering;
 
 use penstock_engine::predict::{Extent, predict};
@@ -17,6 +18,8 @@ const GAIN: f64 = 0.01;
 const SLACK: f64 = 0.005;
 /// Changes that are tried one after another at most.
 const STEPS: usize = 40;
+/// Predictions of a sweep at most; what was found by then is what there is.
+const PREDICTIONS: u32 = 1_500;
 
 /// What changes may cost at most.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +77,12 @@ pub fn sweep(
     machine: Machine,
     budget: SweepBudget,
 ) -> Result<Vec<Proposal>, PredictError> {
+    let made = Cell::new(0);
+    // Once enough were made, nothing is found to be any better.
     let rate = |plan: &Plan, machine: Machine| -> Result<f64, PredictError> {
+        if made.replace(made.get() + 1) >= PREDICTIONS {
+            return Ok(0.0);
+        }
         let predicted = predict(scenario(plan, recording, machine)?, Extent::Events(EVENTS));
         Ok(predicted.window.queues.last().and_then(|queue| queue.figures.qps).unwrap_or(0.0))
     };
@@ -199,7 +207,8 @@ fn trimmed(mut setting: Setting, start: &Setting, rate: &Rate<'_>) -> Result<Set
         Ok(rate(&setting.plan, with(threads))? >= enough)
     })?;
     setting.machine = with(threads);
-    setting.rate = rate(&setting.plan, setting.machine)?;
+    // At least what was held to be enough, which is all that is known when no more is predicted.
+    setting.rate = rate(&setting.plan, setting.machine)?.max(enough);
     Ok(setting)
 }
 
