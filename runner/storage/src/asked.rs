@@ -63,6 +63,18 @@ impl Asked {
         StoreError::OutOfRange { store: self.store.clone(), key: self.key.clone(), range, size }
     }
 
+    /// Whether an object of `size` bytes has all of `range`, and whether so many are read at once.
+    pub(crate) fn check_range(&self, range: &Range<u64>, size: u64) -> Result<(), StoreError> {
+        let length = range.end.saturating_sub(range.start);
+        if range.end > size {
+            Err(self.out_of_range(range.clone(), size))
+        } else if length > MAX_GET_BYTES {
+            Err(self.too_large(length))
+        } else {
+            Ok(())
+        }
+    }
+
     pub(crate) fn failed(&self, source: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
         let Self { store, key, access } = self.clone();
         StoreError::Io { store, key, access, source: source.into() }

@@ -42,6 +42,11 @@ impl BoundedStore {
         Self { store, reads: Arc::new(Semaphore::new(reads)) }
     }
 
+    /// The same store with a bound of its own, which others' reads do not count in.
+    pub fn with_reads(&self, reads: NonZeroUsize) -> Self {
+        Self::new(self.store.clone(), reads)
+    }
+
     /// The name by which pipelines know it.
     pub fn name(&self) -> &Arc<str> {
         self.store.name()
@@ -99,6 +104,18 @@ impl BoundedStore {
     pub async fn put_new(&self, key: Arc<str>, bytes: Bytes) -> Result<bool, StoreError> {
         let _place = self.place().await;
         self.store.put_new(key, bytes).await
+    }
+
+    /// [`Store::forget`], once there is a free place.
+    pub async fn forget(&self, key: Arc<str>) -> Result<bool, StoreError> {
+        let _place = self.place().await;
+        self.store.forget(key).await
+    }
+
+    /// [`Store::cached_share`], once there is a free place.
+    pub async fn cached_share(&self, key: Arc<str>) -> Result<Option<f64>, StoreError> {
+        let _place = self.place().await;
+        self.store.cached_share(key).await
     }
 
     async fn place(&self) -> Result<SemaphorePermit<'_>, AcquireError> {

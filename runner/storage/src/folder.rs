@@ -18,10 +18,13 @@ use rustix::io::{pread, retry_on_intr};
 use tokio::task::spawn_blocking;
 
 use crate::asked::{Asked, CHANGED, NOT_REGULAR};
+use crate::clock::now;
 use crate::error::{Access, OpenFault, StoreError};
 use crate::key::{check_key, check_prefix};
 use crate::keys::Keys;
-use crate::store::{IfThere, MAX_GET_BYTES, Store, Version};
+use crate::observe::{is_observed, note};
+use crate::page_cache::{cached_share, forget};
+use crate::store::{IfThere, Store, Version};
 use crate::walk::Walk;
 use crate::write::write;
 
@@ -72,26 +75,48 @@ impl FolderStore {
         key: Arc<str>,
         read: impl FnOnce(&Asked, Object) -> Result<T, StoreError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, StoreError>> {
-        let asked = Asked { store: self.name.clone(), key, access: Access::Reading };
-        self.on_blocking_thread(asked, |root, asked| read(asked, Object::open(root, asked)?))
-    }
-
-    /// Does `work` on a blocking thread, if what is asked for is a key.
-    fn on_blocking_thread<T: Send + 'static>(
-        &self,
-        asked: Asked,
-        work: impl FnOnce(&Dir, &Asked) -> Result<T, StoreError> + Send + 'static,
-    ) -> BoxFuture<'static, Result<T, StoreError>> {
-        if let Err(reason) = check_key(&asked.key) {
-            return Box::pin(std::future::ready(Err(asked.refused(reason))));
-        }
         let root = self.root.clone();
+        let asked = Asked { store: self.name.clone(), key, access: Access::Reading };
         Box::pin(async move {
-            let asked_again = asked.clone();
-            let task = spawn_blocking(move || work(&root, &asked));
-            task.await.unwrap_or_else(|error| Err(asked_again.failed(error)))
+            // Reading the clock costs a small read some hundredths of its time.
+            let start = is_observed().then(now);
+            let work = move |root: &Dir, asked: &Asked| {
+                let object = Object::open(root, asked)?;
+                let opened = start.map(|start| start.elapsed());
+                let read = read(asked, object)?;
+                Ok((read, opened.zip(start.map(|start| start.elapsed()))))
+            };
+            let (read, times) = on_blocking_thread(root, asked, work).await?;
+            if let Some((opened, ended)) = times {
+                note(|parts| (parts.first_byte, parts.body) = (opened, ended - opened));
+            }
+            Ok(read)
         })
     }
+
+    /// Writes the object on a blocking thread. Says whether it did.
+    fn write(
+        &self,
+        key: Arc<str>,
+        bytes: Bytes,
+        if_there: IfThere,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send + use<> {
+        let asked = Asked { store: self.name.clone(), key, access: Access::Writing };
+        on_blocking_thread(self.root.clone(), asked, move |root, asked| write(root, asked, &bytes, if_there))
+    }
+}
+
+/// Does `work` on a blocking thread, if what is asked for is a key.
+async fn on_blocking_thread<T: Send + 'static>(
+    root: Arc<Dir>,
+    asked: Asked,
+    work: impl FnOnce(&Dir, &Asked) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    check_key(&asked.key).map_err(|reason| asked.refused(reason))?;
+    note(|parts| parts.attempts += 1);
+    let asked_again = asked.clone();
+    let task = spawn_blocking(move || work(&root, &asked));
+    task.await.unwrap_or_else(|error| Err(asked_again.failed(error)))
 }
 
 impl Store for FolderStore {
@@ -155,15 +180,22 @@ impl Store for FolderStore {
     }
 
     fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
-        let asked = Asked { store: self.name.clone(), key, access: Access::Writing };
-        self.on_blocking_thread(asked, move |root, asked| {
-            write(root, asked, &bytes, IfThere::Replace).map(|_| ())
-        })
+        let write = self.write(key, bytes, IfThere::Replace);
+        Box::pin(async { write.await.map(|_| ()) })
     }
 
     fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
-        let asked = Asked { store: self.name.clone(), key, access: Access::Writing };
-        self.on_blocking_thread(asked, move |root, asked| write(root, asked, &bytes, IfThere::Leave))
+        Box::pin(self.write(key, bytes, IfThere::Leave))
+    }
+
+    fn forget(&self, key: Arc<str>) -> BoxFuture<'static, Result<bool, StoreError>> {
+        self.with_object(key, |_, object| Ok(forget(&object.file)))
+    }
+
+    fn cached_share(&self, key: Arc<str>) -> BoxFuture<'static, Result<Option<f64>, StoreError>> {
+        self.with_object(key, |asked, object| {
+            cached_share(&object.file, object.version.size).map_err(|error| asked.failed(error))
+        })
     }
 }
 
@@ -197,12 +229,7 @@ impl Object {
         if length == 0 {
             return Ok(Bytes::new());
         }
-        if range.end > self.version.size {
-            return Err(asked.out_of_range(range, self.version.size));
-        }
-        if length > MAX_GET_BYTES {
-            return Err(asked.too_large(length));
-        }
+        asked.check_range(&range, self.version.size)?;
         let most = usize::try_from(length).map_err(|error| asked.failed(error))?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(most).map_err(|error| asked.failed(error))?;

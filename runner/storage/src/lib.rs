@@ -1,7 +1,7 @@
 //! Where samples come from: stores of named objects, the sources that read them, and the `fetch` stage.
 //!
-//! A [`Store`] is a flat space of keys, as S3 has it; [`FolderStore`] is one over a local folder. Sources and stages
-//! reach a store through a [`BoundedStore`], which bounds the reads in flight.
+//! A [`Store`] is a flat space of keys, as S3 has it; [`FolderStore`] is one over a local folder, [`MemoryStore`] one
+//! over nothing but memory. Sources and stages reach a store through a [`BoundedStore`], which bounds the reads in flight.
 #![warn(missing_docs)]
 
 mod asked;
@@ -15,6 +15,9 @@ mod key;
 mod keys;
 mod lines;
 mod list;
+mod memory;
+mod observe;
+mod page_cache;
 mod record;
 mod records;
 mod s3;
@@ -32,6 +35,8 @@ pub use key::{MAX_KEY_BYTES, check_key, check_prefix};
 pub use keys::Keys;
 pub use lines::MAX_LINE_BYTES;
 pub use list::{ListSource, Wanted};
+pub use memory::MemoryStore;
+pub use observe::{ReadParts, observe};
 pub use record::sample_of;
 pub use records::RecordSource;
 pub use s3::{S3Credentials, S3Fault, S3Retries, S3Settings, S3Store, S3Timeouts};

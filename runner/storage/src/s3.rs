@@ -3,6 +3,7 @@
 mod attempts;
 mod bucket;
 mod client;
+mod connection;
 mod failure;
 mod list;
 mod read;

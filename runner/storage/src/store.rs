@@ -78,4 +78,19 @@ pub trait Store: Send + Sync {
     /// write the same key, one is. `false` may also mean that an attempt whose answer was lost had written it, so that
     /// whoever cares looks at what is there.
     fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>>;
+
+    /// Asks this machine to forget the object's bytes, so that the next read comes from where they are kept; those that are
+    /// not written to it yet are written first. Says whether there was something to ask: `false` where this machine keeps
+    /// nothing of an object in between, or cannot be asked. `true` is no promise: what somebody else uses may stay.
+    fn forget(&self, key: Arc<str>) -> BoxFuture<'static, Result<bool, StoreError>> {
+        drop(key);
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
+    /// How much of the object this machine would not have to read from where it is kept, 0.0 to 1.0; `None` where it cannot be
+    /// told. It is a sample: of at most 8 pages spread over the object, which may be read into memory by being looked at.
+    fn cached_share(&self, key: Arc<str>) -> BoxFuture<'static, Result<Option<f64>, StoreError>> {
+        drop(key);
+        Box::pin(std::future::ready(Ok(None)))
+    }
 }

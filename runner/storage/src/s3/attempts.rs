@@ -7,6 +7,7 @@ use tracing::instrument::WithSubscriber;
 use tracing::{Dispatch, debug};
 
 use crate::clock::now;
+use crate::observe::note;
 use crate::s3::failure::{Cause, Failure};
 use crate::s3::settings::{S3Retries, S3Timeouts};
 
@@ -24,6 +25,7 @@ pub(crate) async fn attempts<T, A: Future<Output = Result<T, Failure>>>(
     let (most, operation) = (timeouts.attempt + allowance, timeouts.operation + allowance);
     let mut made = 0;
     loop {
+        note(|parts| parts.begin_attempt((made > 0).then(|| start.elapsed())));
         let left = operation.saturating_sub(start.elapsed());
         let tried = timeout(most.min(left), attempt().with_subscriber(Dispatch::none())).await;
         made += 1;

@@ -11,6 +11,8 @@ use tokio::time::timeout;
 use tracing::Dispatch;
 use tracing::instrument::WithSubscriber;
 
+use crate::clock::now;
+use crate::observe::note;
 use crate::s3::attempts::attempts;
 use crate::s3::client::connect;
 use crate::s3::failure::{Cause, Failure};
@@ -82,8 +84,13 @@ impl Bucket {
         request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>>,
     ) -> Result<T, Failure> {
         let most = self.settings.timeouts.first_byte;
+        let start = now();
         match timeout(most, request).await {
-            Ok(answer) => answer.map_err(|error| Failure::of_request(&error)),
+            Ok(Ok(answer)) => {
+                note(|parts| parts.first_byte = start.elapsed().saturating_sub(parts.connect));
+                Ok(answer)
+            }
+            Ok(Err(error)) => Err(Failure::of_request(&error)),
             Err(_) => Err(Failure::passing(format!("no answer within {most:?}"))),
         }
     }

@@ -20,6 +20,7 @@ use aws_sdk_s3::config::{
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 
+use crate::s3::connection::WatchedClient;
 use crate::s3::settings::{S3Credentials, S3Settings};
 
 /// Where a server is that nobody says the region of.
@@ -43,7 +44,7 @@ pub(crate) async fn connect(settings: &S3Settings) -> Result<Client, NoRegion> {
     let timeouts = TimeoutConfig::builder().connect_timeout(settings.timeouts.connect).build();
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .http_client(http)
+        .http_client(WatchedClient(http))
         .region(region.clone())
         .timeout_config(timeouts)
         // Attempts are counted in one place: around the request and the reading of its answer.

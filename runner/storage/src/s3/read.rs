@@ -13,6 +13,8 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::time::timeout;
 
+use crate::clock::now;
+use crate::observe::{note, observe};
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::Failure;
 use crate::store::{MAX_GET_BYTES, Version};
@@ -142,11 +144,15 @@ async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) 
     if start == range.end {
         return Ok(first);
     }
+    let begin = now();
     let mut found_crc32 = crc32fast::Hasher::new();
+    let mut verify = Duration::ZERO;
     let mut all = room(range.end - range.start)?;
     let mut add = |bytes: Bytes| {
         if crc32.is_some() {
+            let begin = now();
             found_crc32.update(&bytes);
+            verify += begin.elapsed();
         }
         all.extend_from_slice(&bytes);
     };
@@ -168,9 +174,12 @@ async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) 
         }
         Ok(())
     });
-    read.await
-        .unwrap_or_else(|_| Err(Failure::lasting(format!("its parts were not read within {most:?}"))))?;
+    // Of requests side by side the times mean nothing to who observes the whole read.
+    let (read, requests) = observe(read).await;
+    note(|parts| parts.add_counts(requests));
+    read.unwrap_or_else(|_| Err(Failure::lasting(format!("its parts were not read within {most:?}"))))?;
     drop(parts);
+    note(|parts| (parts.body, parts.verify) = (parts.body + begin.elapsed().saturating_sub(verify), verify));
     if crc32.is_some_and(|crc32| crc32 != found_crc32.finalize()) {
         return Err(Failure::lasting("its bytes do not have the checksum that the service has of it"));
     }
@@ -179,6 +188,7 @@ async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) 
 
 /// The first `expected` bytes of an answer, which has no more if `is_all`.
 async fn body(mut stream: ByteStream, expected: u64, is_all: bool, idle: Duration) -> Result<Bytes, Failure> {
+    let begin = now();
     let mut bytes = room(expected)?;
     // It fits, for there is room for it.
     let expected = usize::try_from(expected).unwrap_or(usize::MAX);
@@ -200,6 +210,7 @@ async fn body(mut stream: ByteStream, expected: u64, is_all: bool, idle: Duratio
             }
         }
     }
+    note(|parts| parts.body = begin.elapsed());
     Ok(Bytes::from(bytes))
 }
 

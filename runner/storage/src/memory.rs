@@ -1,0 +1,246 @@
+//! Objects in memory as a store.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::io;
+use std::ops::{Bound, Range};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use penstock_engine::timer::Timer;
+
+use crate::asked::{Asked, CHANGED};
+use crate::clock::now;
+use crate::error::{Access, StoreError};
+use crate::key::{check_key, check_prefix};
+use crate::keys::Keys;
+use crate::observe::note;
+use crate::store::{IfThere, Store, Version};
+
+/// Keys of one page of a listing.
+const PAGE: usize = 1000;
+
+/// How many objects of one size have bytes of their own; those after them have the same again.
+const DIFFERENT: usize = 1 << 20;
+
+/// Bytes between the beginnings of two synthetic neighbours in what they share. Odd, so that all places come in turn.
+const STEP: usize = 4099;
+
+/// Objects in memory as a store: it costs next to nothing to read, or exactly the latency it was given.
+///
+/// Its reads give slices of what it holds, without copying. Several processes share nothing of it.
+pub struct MemoryStore {
+    name: Arc<str>,
+    objects: Arc<Objects>,
+    latency: Option<Latency>,
+}
+
+#[derive(Default)]
+struct Objects(RwLock<BTreeMap<Arc<str>, Object>>);
+
+#[derive(Clone)]
+struct Object {
+    bytes: Bytes,
+    /// How many times it has been replaced.
+    replaced: u64,
+}
+
+#[derive(Clone)]
+struct Latency {
+    timer: Arc<Timer>,
+    each: Duration,
+}
+
+impl MemoryStore {
+    /// An empty store called `name`.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), objects: Arc::default(), latency: None }
+    }
+
+    /// A store called `name` that holds, for each `(count, size)`, so many objects of so many bytes. They are numbered
+    /// through: `000000.bin`, `000001.bin`, ... Neighbours differ, and the same numbers have the same bytes in every store
+    /// of the same objects. They share memory: together they take as much as the largest of them, and 1 MiB, and some 200
+    /// bytes for each.
+    pub fn synthetic(name: impl Into<Arc<str>>, objects: &[(usize, usize)]) -> Self {
+        let largest = objects.iter().map(|(_, size)| *size).max().unwrap_or_default();
+        let mut noise = vec![0; largest + DIFFERENT];
+        Rng::with_seed(0).fill(&mut noise);
+        let noise = Bytes::from(noise);
+        let sizes = objects.iter().flat_map(|(count, size)| std::iter::repeat_n(*size, *count));
+        let objects = sizes.enumerate().map(|(number, size)| {
+            let start = number.wrapping_mul(STEP) % DIFFERENT;
+            let object = Object { bytes: noise.slice(start..start + size), replaced: 0 };
+            (Arc::from(format!("{number:06}.bin")), object)
+        });
+        let objects = Arc::new(Objects(RwLock::new(objects.collect())));
+        Self { name: name.into(), objects, latency: None }
+    }
+
+    /// The same objects, where each read takes `latency`, to the tenth of a millisecond. Fails when the system gives no
+    /// thread for it.
+    pub fn with_latency(self, latency: Duration) -> io::Result<Self> {
+        let timer = Arc::new(Timer::start()?);
+        Ok(Self { latency: Some(Latency { timer, each: latency }), ..self })
+    }
+
+    /// What `read` makes of the object, after the latency.
+    fn with_object<T: Send + 'static>(
+        &self,
+        key: Arc<str>,
+        read: impl FnOnce(&Asked, Object) -> Result<T, StoreError> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, StoreError>> {
+        let (objects, latency) = (self.objects.clone(), self.latency.clone());
+        let asked = self.asked(key, Access::Reading);
+        Box::pin(async move {
+            check_key(&asked.key).map_err(|reason| asked.refused(reason))?;
+            note(|parts| parts.attempts += 1);
+            if let Some(Latency { timer, each }) = latency {
+                let start = now();
+                timer.sleep(each).await;
+                note(|parts| parts.first_byte = start.elapsed());
+            }
+            let object = objects.read().get(&asked.key).cloned();
+            read(&asked, object.ok_or_else(|| asked.not_found())?)
+        })
+    }
+
+    /// Writes the object, at once. Says whether it did.
+    fn write(
+        &self,
+        key: Arc<str>,
+        bytes: Bytes,
+        if_there: IfThere,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send + use<> {
+        let (objects, asked) = (self.objects.clone(), self.asked(key, Access::Writing));
+        async move {
+            check_key(&asked.key).map_err(|reason| asked.refused(reason))?;
+            match (objects.write().entry(asked.key), if_there) {
+                (Entry::Vacant(place), _) => {
+                    place.insert(Object { bytes, replaced: 0 });
+                    Ok(true)
+                }
+                (Entry::Occupied(mut object), IfThere::Replace) => {
+                    let replaced = object.get().replaced + 1;
+                    object.insert(Object { bytes, replaced });
+                    Ok(true)
+                }
+                (Entry::Occupied(_), IfThere::Leave) => Ok(false),
+            }
+        }
+    }
+
+    fn asked(&self, key: Arc<str>, access: Access) -> Asked {
+        Asked { store: self.name.clone(), key, access }
+    }
+}
+
+impl Store for MemoryStore {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn describe(&self) -> String {
+        format!("store `{}` (memory)", self.name)
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+        let asked = self.asked(Arc::from(prefix), Access::Listing);
+        if let Err(reason) = check_prefix(prefix) {
+            return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
+        }
+        let (objects, prefix) = (self.objects.clone(), asked.key);
+        let first = Some(Bound::Included(prefix.clone()));
+        stream::unfold(first, move |from| {
+            let page = from.and_then(|from| objects.page(&prefix, from));
+            std::future::ready(page.map(|(page, last)| (Ok(page), Some(Bound::Excluded(last)))))
+        })
+        .boxed()
+    }
+
+    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        self.with_object(key, |asked, object| {
+            let all = 0..object.bytes.len() as u64;
+            object.range(asked, all)
+        })
+    }
+
+    fn get_range(&self, key: Arc<str>, range: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        self.with_object(key, move |asked, object| object.range(asked, range))
+    }
+
+    fn get_range_of(
+        &self,
+        key: Arc<str>,
+        version: Version,
+        range: Range<u64>,
+    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        self.with_object(key, move |asked, object| match object.version() == version {
+            true => object.range(asked, range),
+            false => Err(asked.failed(CHANGED)),
+        })
+    }
+
+    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+        self.with_object(key, |_, object| Ok(object.version()))
+    }
+
+    fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
+        let write = self.write(key, bytes, IfThere::Replace);
+        Box::pin(async { write.await.map(|_| ()) })
+    }
+
+    fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
+        Box::pin(self.write(key, bytes, IfThere::Leave))
+    }
+}
+
+impl Objects {
+    // Nothing that could panic is done under the lock.
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Arc<str>, Object>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<Arc<str>, Object>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next keys that start with `prefix`, and the last of them; `None` at the end.
+    fn page(&self, prefix: &str, from: Bound<Arc<str>>) -> Option<(Keys, Arc<str>)> {
+        let objects = self.read();
+        let (mut page, mut last) = (Keys::default(), None);
+        let keys = objects.range((from, Bound::Unbounded)).map(|(key, _)| key);
+        for key in keys.take_while(|key| key.starts_with(prefix)).take(PAGE) {
+            page.push(key);
+            last = Some(key.clone());
+        }
+        last.map(|last| (page, last))
+    }
+}
+
+impl Object {
+    fn version(&self) -> Version {
+        let tag = self.replaced.to_string();
+        Version { size: self.bytes.len() as u64, tag: Some(tag.into()) }
+    }
+
+    fn range(&self, asked: &Asked, range: Range<u64>) -> Result<Bytes, StoreError> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        asked.check_range(&range, self.bytes.len() as u64)?;
+        let place = |at| usize::try_from(at).expect("it is no more than the object's length");
+        Ok(self.bytes.slice(place(range.start)..place(range.end)))
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("MemoryStore").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,62 @@
+//! What this machine keeps of files, and forgets when it is asked.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use penstock_storage::{BoundedStore, DEFAULT_READS, MemoryStore, StoreError};
+
+use crate::folder_with;
+
+const BYTES: &[u8] = &[7; 1 << 20];
+
+#[tokio::test]
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+async fn a_file_that_was_read_is_cached_until_it_is_forgotten() {
+    let (_folder, store) = folder_with(&[("x", BYTES)]);
+    let key: Arc<str> = Arc::from("x");
+    store.get(key.clone()).await.0.unwrap();
+    let Some(share) = store.cached_share(key.clone()).await.unwrap() else {
+        eprintln!("skipped: the file system of the temporary folder does not tell what it keeps in memory");
+        return;
+    };
+    assert_eq!(share, 1.0);
+    // It was just written, so that this has to write it to the disk first.
+    assert!(store.forget(key.clone()).await.unwrap());
+    assert_eq!(store.cached_share(key.clone()).await.unwrap(), Some(0.0));
+    // Asking again shows what looking has loaded: a few pages at the most.
+    store.forget(key.clone()).await.unwrap();
+    assert_eq!(store.get(key.clone()).await.0.unwrap(), BYTES);
+    assert_eq!(store.cached_share(key).await.unwrap(), Some(1.0));
+}
+
+#[tokio::test]
+async fn what_no_file_keeps_is_neither_cached_nor_forgotten() {
+    let (_folder, folder) = folder_with(&[("empty", b""), ("one page", b"x")]);
+    assert_eq!(folder.cached_share(Arc::from("empty")).await.unwrap(), None);
+    assert!(matches!(folder.cached_share(Arc::from("one page")).await.unwrap(), None | Some(1.0)));
+    let memory = BoundedStore::new(Arc::new(MemoryStore::synthetic("memory", &[(1, 10)])), DEFAULT_READS);
+    let key: Arc<str> = Arc::from("000000.bin");
+    assert_eq!(memory.cached_share(key.clone()).await.unwrap(), None);
+    assert!(!memory.forget(key).await.unwrap());
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_not_looked_at_either() {
+    let (folder, store) = folder_with(&[("x", BYTES)]);
+    std::os::unix::fs::symlink("/etc/passwd", folder.path().join("outside")).unwrap();
+    for key in ["outside", "../x"] {
+        let key: Arc<str> = Arc::from(key);
+        let forget = store.forget(key.clone()).await.unwrap_err();
+        let share = store.cached_share(key).await.unwrap_err();
+        assert!(matches!((&forget, &share), (StoreError::Refused { .. }, StoreError::Refused { .. })));
+    }
+    assert!(matches!(store.forget(Arc::from("y")).await.unwrap_err(), StoreError::NotFound { .. }));
+}
+
+#[tokio::test]
+async fn a_store_with_a_bound_of_its_own_is_the_same_store() {
+    let (_folder, store) = folder_with(&[("x", BYTES)]);
+    let own = store.with_reads(NonZeroUsize::MIN);
+    assert_eq!(own.name(), store.name());
+    assert_eq!(own.get(Arc::from("x")).await.0.unwrap(), BYTES);
+}
