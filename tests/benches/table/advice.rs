@@ -5,7 +5,7 @@ use penstock_types::run::RunSnapshot;
 use penstock_types::verdict::Goal;
 use serde_json::{Value, json};
 
-use crate::{Bound, Row, photos_dir};
+use crate::{Bound, Row, median, photos_dir};
 
 /// How often advice is followed.
 const ROUNDS: usize = 3;
