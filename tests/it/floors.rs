@@ -6,13 +6,14 @@ use penstock_tests::workspace_metadata;
 use serde_json::Value;
 
 /// What a crate may depend on, of our own crates.
-const FLOORS: [(&str, &[&str]); 11] = [
+const FLOORS: [(&str, &[&str]); 12] = [
     ("penstock-types", &[]),
     ("penstock-engine", &["penstock-types"]),
     ("penstock-wasm", &["penstock-types", "penstock-engine"]),
     ("penstock-storage", &["penstock-types", "penstock-engine"]),
     ("penstock-runner", &["penstock-types", "penstock-engine", "penstock-wasm", "penstock-storage"]),
-    ("penstock-web", &["penstock-types", "penstock-runner"]),
+    ("penstock-bench", &["penstock-types", "penstock-engine", "penstock-storage"]),
+    ("penstock-web", &["penstock-types", "penstock-runner", "penstock-bench"]),
     (
         "penstock",
         &[
@@ -21,6 +22,7 @@ const FLOORS: [(&str, &[&str]); 11] = [
             "penstock-wasm",
             "penstock-storage",
             "penstock-runner",
+            "penstock-bench",
             "penstock-web",
         ],
     ),

@@ -10,6 +10,7 @@ mod pages;
 mod places;
 mod problem;
 mod process;
+mod report_page;
 mod router;
 mod sample;
 mod server;
@@ -19,6 +20,7 @@ mod stall;
 mod take;
 
 pub use problem::{DocumentFault, Problem};
+pub use report_page::{ReportPageError, report_page};
 pub use server::Server;
 pub use settings::{ServeError, ServeLimits, ServeSettings, Token};
 

@@ -1,3 +1,4 @@
+pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod compile_module;

@@ -48,6 +48,22 @@ impl Signals {
     }
 }
 
+/// Lets the first Ctrl-C, and what else asks the process to end, do `stop`; the second one ends the process, whatever it
+/// waits for.
+pub(crate) fn stopping(runtime: &Runtime, stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let _context = runtime.enter();
+    let mut signals = Signals::listen()?;
+    runtime.spawn(async move {
+        signals.next().await;
+        stop();
+        sleep(TWIN).await;
+        signals.forget();
+        signals.next().await;
+        end();
+    });
+    Ok(())
+}
+
 /// Ctrl-C, and what else asks the process to end: the first one stops the run and any that follows, the second one ends the process, whatever it waits for.
 pub(crate) struct Interrupts {
     run: Sender<RunHandle>,

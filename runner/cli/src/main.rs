@@ -17,10 +17,10 @@ use std::process::ExitCode;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Args, Command, IndexCommand, ModuleCommand};
+use crate::args::{Args, BenchCommand, Command, IndexCommand, ModuleCommand};
 use crate::commands::{
-    check, compare, compile_module, headspace, index, list, module, new, predict, push, replay, run, schema,
-    serve, submit, test_stage,
+    bench, check, compare, compile_module, headspace, index, list, module, new, predict, push, replay, run,
+    schema, serve, submit, test_stage,
 };
 use crate::input::BadInput;
 use crate::text::warn;
@@ -40,6 +40,9 @@ fn main() -> ExitCode {
     let _logs = start_logs(args.log_json, &args.command);
     let outcome = match &args.command {
         Command::Run(args) => run::run(args),
+        Command::Bench(BenchCommand::Storage(args)) => bench::storage(args),
+        Command::Bench(BenchCommand::Compare(args)) => bench::compare(args),
+        Command::Bench(BenchCommand::Schema) => bench::schema(),
         Command::Check(args) => check::check(args),
         Command::Compare(args) => compare::compare(args),
         Command::Headspace(args) => headspace::headspace(args),

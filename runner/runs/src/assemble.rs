@@ -190,6 +190,18 @@ impl Parts<'_> {
         })
     }
 
+    /// What makes the op of a stage that computes; `None` for any other.
+    pub(crate) async fn computing(
+        &self,
+        plan: &Plan,
+        stage: &StagePlan,
+    ) -> Result<Option<Arc<dyn ThreadOpFactory>>, AssembleError> {
+        Ok(match self.work(plan, stage, &mut BTreeMap::new()).await? {
+            StageWork::Threads { factory, .. } => Some(factory),
+            StageWork::Tasks { .. } | StageWork::Aggregate { .. } | StageWork::Disaggregate => None,
+        })
+    }
+
     async fn guest(
         &self,
         plan: &Plan,

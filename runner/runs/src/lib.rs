@@ -38,5 +38,5 @@ pub use replay::{
     UnreadableLetter,
 };
 pub use run::{Ended, Run};
-pub use runner::{Runner, StartError};
+pub use runner::{Computing, Runner, StartError};
 pub use stores::{StoreFault, Stores};

@@ -1,12 +1,13 @@
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 use penstock_engine::clock::MonotonicClock;
-use penstock_engine::ports::{Consumer, Source as SampleSource};
+use penstock_engine::ports::{Consumer, Source as SampleSource, ThreadOpFactory};
 use penstock_storage::{check_key, check_prefix};
 use penstock_types::fault::{Pointer, SpecFault};
-use penstock_types::plan::{Known, ModuleFacts, Plan, StageKind};
+use penstock_types::plan::{Known, ModuleFacts, Plan, StageKind, StagePlan};
 use penstock_types::policy::OnError;
 use penstock_types::spec::{Consumer as DocumentConsumer, Source, Spec, Stage};
 use penstock_types::verdict::Shape;
@@ -26,6 +27,15 @@ pub struct Runner {
     runtime: Handle,
     stores: Stores,
     modules: Modules,
+}
+
+/// A stage that computes.
+#[derive(Clone)]
+pub struct Computing {
+    /// What was planned.
+    pub stage: StagePlan,
+    /// What makes its op, on the thread that will use it.
+    pub factory: Arc<dyn ThreadOpFactory>,
 }
 
 /// Why a run did not start.
@@ -49,6 +59,12 @@ pub(crate) struct Ends {
     pub(crate) consumer: Option<Box<dyn Consumer>>,
     /// What follows the run; it gives the run its id, too.
     pub(crate) follower: Option<Arc<LiveRun>>,
+}
+
+impl fmt::Debug for Computing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Computing").field("stage", &self.stage).finish_non_exhaustive()
+    }
 }
 
 impl StartError {
@@ -90,8 +106,8 @@ impl Runner {
 
     /// What a plan wants kept aside needs a folder to keep it in.
     pub fn check_output(plan: &Plan, has_output: bool) -> Vec<SpecFault> {
-        let keeps = |stage: &&penstock_types::plan::StagePlan| stage.on_error == OnError::DeadLetter;
-        let fault = |stage: &penstock_types::plan::StagePlan| {
+        let keeps = |stage: &&StagePlan| stage.on_error == OnError::DeadLetter;
+        let fault = |stage: &StagePlan| {
             let place = Pointer::ROOT.key("stages").index(stage.id.position() as usize - 1);
             SpecFault::new(
                 place.key(stage.kind.name()).key("on_error"),
@@ -99,6 +115,32 @@ impl Runner {
             )
         };
         if has_output { Vec::new() } else { plan.stages.iter().filter(keeps).map(fault).collect() }
+    }
+
+    /// What a checked pipeline reads, for who reads it in another way.
+    pub fn source(&self, plan: &Plan) -> Result<Box<dyn SampleSource>, AssembleError> {
+        self.parts(1).source(&plan.source)
+    }
+
+    /// The stages of a checked pipeline that compute, in its order, with what makes their ops.
+    pub async fn computing(&self, plan: &Plan) -> Result<Vec<Computing>, AssembleError> {
+        let parts = self.parts(1);
+        let mut found = Vec::new();
+        for stage in &plan.stages {
+            if let Some(factory) = parts.computing(plan, stage).await? {
+                found.push(Computing { stage: stage.clone(), factory });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The stores that pipelines may name.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    fn parts(&self, threads: usize) -> Parts<'_> {
+        Parts { stores: &self.stores, modules: &self.modules, threads, timer: OnceLock::new() }
     }
 
     /// Starts a run of a checked pipeline. What it measures is also written to `output`, if there is one.
@@ -125,12 +167,7 @@ impl Runner {
         ends: Ends,
     ) -> Result<Run, StartError> {
         let threads = plan.threads.unwrap_or_else(cores).max(1);
-        let parts = Parts {
-            stores: &self.stores,
-            modules: &self.modules,
-            threads: threads as usize,
-            timer: OnceLock::new(),
-        };
+        let parts = self.parts(threads as usize);
         let source = match ends.source {
             Some(source) => source,
             None => parts.source(&plan.source)?,

@@ -92,7 +92,7 @@ impl Stores {
     }
 
     /// Whether the store called `name` is a folder of this machine.
-    pub(crate) fn is_folder(&self, name: &str) -> bool {
+    pub fn is_folder(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|entry| entry.root.is_some())
     }
 

@@ -1,0 +1,356 @@
+//! How many accelerators a store can feed: batches go to simulated ones, which compute for a while and ask for the next.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::thread;
+use std::time::Duration;
+
+use penstock_types::stats::Tick;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::load::{Ending, Surroundings, Times};
+use crate::record::Load;
+use crate::report::Cell;
+use crate::spec::{AcceleratorSpec, WarmUp};
+use crate::subject::Subject;
+
+/// Least utilisation unless somebody says otherwise, as MLPerf Storage asks of most workloads.
+const UTILISATION: f64 = 0.9;
+/// How long a trial takes at least, and at most; between them, this many steps.
+const TRIAL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
+const STEPS: u32 = 20;
+/// Trials of a search at most.
+const TRIALS: usize = 16;
+/// Accelerators at most.
+const MOST: u32 = 100_000;
+/// Passes of a trial: more than fit into its time.
+const PASSES: u32 = 1_000_000;
+
+/// A workload of MLPerf Storage on an accelerator: what a step takes, and what it needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Preset {
+    /// The workload, e.g. `resnet50`.
+    pub workload: &'static str,
+    /// The accelerator, e.g. `h100`.
+    pub accelerator: &'static str,
+    /// Mean size of a sample.
+    pub sample_bytes: u64,
+    /// Samples of a step.
+    pub batch_size: u32,
+    /// How long a step computes, in seconds.
+    pub step_s: f64,
+    /// Least utilisation.
+    pub utilisation: f64,
+}
+
+/// The workloads of MLPerf Storage up to v3.0, with the step times that DLIO sleeps for.
+const PRESETS: [Preset; 10] = [
+    Preset::new("unet3d", "a100", 146_600_628, 7, 0.636, 0.9),
+    Preset::new("unet3d", "h100", 146_600_628, 7, 0.323, 0.9),
+    Preset::new("unet3d", "b200", 146_600_628, 7, 0.162, 0.9),
+    Preset::new("resnet50", "a100", 114_660, 400, 0.435, 0.9),
+    Preset::new("resnet50", "h100", 114_660, 400, 0.224, 0.9),
+    Preset::new("cosmoflow", "a100", 2_828_486, 1, 0.00551, 0.7),
+    Preset::new("cosmoflow", "h100", 2_828_486, 1, 0.0035, 0.7),
+    Preset::new("retinanet", "b200", 322_957, 24, 0.04755, 0.85),
+    Preset::new("flux", "b200", 2_164_832, 48, 1.35, 0.9),
+    Preset::new("dlrm", "b200", 761, 16384, 0.000_375, 0.7),
+];
+
+/// How many accelerators can be fed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AcceleratorReport {
+    /// The preset, or `own`.
+    pub accelerator: String,
+    /// Samples of a step.
+    pub batch_size: u32,
+    /// How long a step computes, in seconds.
+    pub step_s: f64,
+    /// Least share of its time that an accelerator has to compute.
+    pub utilisation: f64,
+    /// The load that fed them.
+    pub load: String,
+    /// Most of them that were all fed; 0 when not even one was.
+    pub supported: u32,
+    /// The trials, in the order in which they were made.
+    pub trials: Vec<Trial>,
+    /// What the known workloads need, by bytes alone.
+    pub presets: Vec<PresetNeed>,
+}
+
+/// A number of accelerators that were fed for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Trial {
+    /// How many.
+    pub accelerators: u32,
+    /// Mean share of their time in which they computed, the first step of each left out, 0.0 to 1.0.
+    pub utilisation: f64,
+    /// Samples that they took in a second.
+    pub samples_per_s: f64,
+    /// Steps that they made.
+    pub steps: u64,
+}
+
+/// What a known workload needs, against what was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PresetNeed {
+    /// Workload and accelerator.
+    pub name: String,
+    /// Mean size of a sample.
+    pub sample_bytes: u64,
+    /// Megabytes (10^6 bytes) in a second that one accelerator takes at its least utilisation.
+    pub needs_mb_per_s: f64,
+    /// How many of them the fastest load's bytes would do for. Larger samples are often read faster than these.
+    pub supported_by_bytes: f64,
+}
+
+impl Preset {
+    const fn new(
+        workload: &'static str,
+        accelerator: &'static str,
+        sample_bytes: u64,
+        batch_size: u32,
+        step_s: f64,
+        utilisation: f64,
+    ) -> Self {
+        Self { workload, accelerator, sample_bytes, batch_size, step_s, utilisation }
+    }
+
+    /// `workload/accelerator`.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.workload, self.accelerator)
+    }
+
+    /// Bytes in a second that one accelerator takes at its least utilisation.
+    fn needs(&self) -> f64 {
+        self.sample_bytes as f64 * f64::from(self.batch_size) / self.step_s * self.utilisation
+    }
+}
+
+/// All presets.
+pub fn presets() -> impl Iterator<Item = &'static Preset> {
+    PRESETS.iter()
+}
+
+/// The preset called `workload/accelerator`.
+pub fn preset(name: &str) -> Option<&'static Preset> {
+    presets().find(|preset| preset.name() == name)
+}
+
+/// What is to be fed.
+struct Wanted {
+    name: String,
+    batch_size: u32,
+    step: Duration,
+    utilisation: f64,
+}
+
+impl Wanted {
+    fn of(spec: &AcceleratorSpec, batch_size: u32) -> Self {
+        let preset = spec.preset.as_deref().and_then(preset);
+        let step_s = spec.step_ms.map(|step| step.get() / 1e3).or(preset.map(|preset| preset.step_s));
+        Self {
+            name: preset.map_or_else(|| "own".to_owned(), Preset::name),
+            batch_size: spec
+                .batch_size
+                .map(std::num::NonZero::get)
+                .or(preset.map(|preset| preset.batch_size))
+                .unwrap_or(batch_size),
+            step: Duration::from_secs_f64(step_s.unwrap_or_default()),
+            utilisation: spec.utilisation.or(preset.map(|preset| preset.utilisation)).unwrap_or(UTILISATION),
+        }
+    }
+}
+
+/// How long a step of it computes.
+pub(crate) fn step(spec: &AcceleratorSpec) -> Duration {
+    Wanted::of(spec, 1).step
+}
+
+/// Simulated accelerators. Each takes a batch when it is free, and computes from the moment at which both it and the
+/// batch were ready, whenever the simulation gets round to it.
+pub(crate) struct Fleet {
+    step_ns: u64,
+    /// When each is free, and which one it is.
+    free: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The end of the first step of each, and how many it made.
+    made: Vec<(u64, u64)>,
+    samples: u64,
+    first: Option<u64>,
+}
+
+impl Fleet {
+    pub(crate) fn new(accelerators: u32, step: Duration) -> Self {
+        let step_ns = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX);
+        let free = (0..accelerators as usize).map(|number| Reverse((0, number))).collect();
+        Self { step_ns, free, made: vec![(0, 0); accelerators as usize], samples: 0, first: None }
+    }
+
+    /// Gives it a batch that was ready at that moment. The moment at which one of them wants the next.
+    pub(crate) fn take(&mut self, ready: Tick, samples: usize) -> Tick {
+        let Some(Reverse((free, number))) = self.free.pop() else { return ready };
+        let end = free.max(ready.nanos()).saturating_add(self.step_ns);
+        let (first_end, steps) = &mut self.made[number];
+        if *steps == 0 {
+            *first_end = end;
+        }
+        *steps += 1;
+        self.first.get_or_insert(ready.nanos());
+        self.samples += samples as u64;
+        self.free.push(Reverse((end, number)));
+        Tick::from_nanos(self.free.peek().map_or(end, |Reverse((free, _))| *free))
+    }
+
+    fn trial(&self) -> Trial {
+        let (mut computed, mut lived, mut last) = (0.0, 0.0, 0);
+        for Reverse((end, number)) in &self.free {
+            let (first_end, steps) = self.made[*number];
+            last = last.max(*end);
+            if steps > 1 {
+                computed += (steps - 1) as f64 * self.step_ns as f64;
+                lived += (end - first_end) as f64;
+            }
+        }
+        // One that never got a second batch was not fed at all.
+        let fed = self.made.iter().filter(|(_, steps)| *steps > 1).count() as f64;
+        let share = if lived > 0.0 { computed / lived } else { 0.0 };
+        let seconds = (last.saturating_sub(self.first.unwrap_or(last)) as f64 * 1e-9).max(1e-9);
+        Trial {
+            accelerators: u32::try_from(self.made.len()).unwrap_or(u32::MAX),
+            utilisation: share * fed / self.made.len().max(1) as f64,
+            samples_per_s: self.samples as f64 / seconds,
+            steps: self.made.iter().map(|(_, steps)| steps).sum(),
+        }
+    }
+}
+
+/// Finds out how many can be fed by the load that was fastest.
+pub(crate) fn search(
+    surroundings: &Surroundings,
+    subject: &Subject,
+    load: &Load,
+    cell: &Cell,
+    spec: &AcceleratorSpec,
+    on_trial: &mut dyn FnMut(u32),
+) -> Result<AcceleratorReport, Ending> {
+    let wanted = Wanted::of(spec, load.batch_size);
+    let load = Load { batch_size: wanted.batch_size, persistent: true, ..load.clone() };
+    let mut trials: Vec<Trial> = Vec::new();
+    let mut feeds = |number: u32| -> Result<bool, Ending> {
+        on_trial(number);
+        let trial = fed(surroundings, subject, &load, &wanted, number)?;
+        trials.push(trial);
+        Ok(trial.utilisation >= wanted.utilisation)
+    };
+    // As many as the measured rate would do for; the search begins there.
+    let guess =
+        cell.items_per_s * wanted.step.as_secs_f64() / f64::from(wanted.batch_size) / wanted.utilisation;
+    let guess = if guess.is_finite() { guess.clamp(1.0, f64::from(MOST)) as u32 } else { MOST };
+    let (mut most, mut too_many) = (0, None::<u32>);
+    let mut next = guess;
+    for _ in 0..TRIALS {
+        if feeds(next)? {
+            most = most.max(next)
+        } else {
+            too_many = Some(too_many.map_or(next, |too| too.min(next)))
+        }
+        next = match too_many {
+            Some(too_many) if most + 1 >= too_many => break,
+            Some(too_many) if most == 0 => (too_many / 2).max(1),
+            Some(too_many) => most + ((too_many - most) / 2).max(1),
+            None if most >= MOST => break,
+            None => most.saturating_add((most / 4).max(1)).min(MOST),
+        };
+    }
+    let measured = cell.mb_per_s;
+    let presets = presets().map(|preset| {
+        let needs_mb_per_s = preset.needs() / 1e6;
+        PresetNeed {
+            name: preset.name(),
+            sample_bytes: preset.sample_bytes,
+            needs_mb_per_s,
+            supported_by_bytes: measured / needs_mb_per_s,
+        }
+    });
+    Ok(AcceleratorReport {
+        accelerator: wanted.name,
+        batch_size: wanted.batch_size,
+        step_s: wanted.step.as_secs_f64(),
+        utilisation: wanted.utilisation,
+        load: format!("{}, batch {}", cell.label(), wanted.batch_size),
+        supported: most,
+        presets: presets.collect(),
+        trials,
+    })
+}
+
+/// Feeds a number of accelerators for a while.
+fn fed(
+    surroundings: &Surroundings,
+    subject: &Subject,
+    load: &Load,
+    wanted: &Wanted,
+    number: u32,
+) -> Result<Trial, Ending> {
+    let length = (wanted.step * STEPS).clamp(TRIAL.0, TRIAL.1);
+    let mut fleet = Fleet::new(number, wanted.step);
+    let clock = surroundings.clock.clone();
+    let mut end = None;
+    let times = Times { warm_up: WarmUp::default(), passes: PASSES };
+    let ended = surroundings.run(subject, load, &times, &mut |ready, samples| {
+        let wants = fleet.take(ready, samples);
+        let now = clock.now();
+        let end = *end.get_or_insert_with(|| now.after(length));
+        let wait = wants.min(end) - now;
+        if wait > 0 {
+            thread::sleep(Duration::from_nanos(wait));
+        }
+        clock.now() < end
+    });
+    match ended.how {
+        Ending::Failed(reason) => Err(Ending::Failed(reason)),
+        _ if surroundings.cancel.is_cancelled() => Err(Ending::Stopped),
+        _ => Ok(fleet.trial()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Tick {
+        Tick::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn one_that_waits_half_the_time_is_half_used() {
+        let mut fleet = Fleet::new(1, Duration::from_millis(10));
+        for batch in 0..5 {
+            assert_eq!(fleet.take(at(batch * 20), 4), at(batch * 20 + 10));
+        }
+        let trial = fleet.trial();
+        assert_eq!((trial.utilisation, trial.steps), (0.5, 5));
+        assert!((trial.samples_per_s - 20.0 / 0.09).abs() < 1e-9);
+    }
+
+    #[test]
+    fn batches_that_are_there_keep_all_of_them_busy() {
+        let mut fleet = Fleet::new(3, Duration::from_millis(10));
+        for _ in 0..12 {
+            fleet.take(at(0), 1);
+        }
+        assert_eq!(fleet.trial().utilisation, 1.0);
+        let mut starved = Fleet::new(3, Duration::from_millis(10));
+        starved.take(at(0), 1);
+        assert_eq!(starved.trial().utilisation, 0.0);
+    }
+
+    #[test]
+    fn needs_are_those_of_the_rules() {
+        let needs = |name| preset(name).unwrap().needs() / preset(name).unwrap().utilisation / 1e6;
+        assert!((needs("unet3d/h100") - 3180.0).abs() < 10.0, "{}", needs("unet3d/h100"));
+        assert!((needs("resnet50/h100") - 205.0).abs() < 1.0);
+        assert!((needs("retinanet/b200") - 163.0).abs() < 1.0);
+    }
+}

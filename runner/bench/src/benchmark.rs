@@ -1,0 +1,332 @@
+//! A benchmark from its document to its report.
+
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::{Duration, SystemTime};
+
+use futures::future::BoxFuture;
+use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_engine::ports::{Produced, Source, SourceFault};
+use procfs::{Current, Meminfo};
+use tokio::runtime::Handle;
+
+use crate::accelerator;
+use crate::calls::{copying, play, random_object, reading};
+use crate::ceiling::Ceilings;
+use crate::counterfactual::counterfactuals;
+use crate::findings::findings;
+use crate::load::{Ended, Ending, Surroundings, Times, discard};
+use crate::record::{Load, LoadRecord};
+use crate::report::{
+    ActionReport, Calls, Cell, MachineFacts, ObjectsReport, REPORT_VERSION, Report, ReportState,
+};
+use crate::spec::{Action, BenchSpec, MAX_READS, WholeSet};
+use crate::subject::{Subject, SubjectError};
+use crate::worker::Cancel;
+
+/// Makes the source anew, for who wants to find out the objects once more.
+pub type MakeSource = Arc<dyn Fn() -> BoxFuture<'static, Result<Box<dyn Source>, SourceFault>> + Send + Sync>;
+
+/// What a benchmark is doing.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// It asks for the sizes of so many objects.
+    Survey(usize),
+    /// A load begins: which one, of how many, and what it is called.
+    Load {
+        /// From 1.
+        number: usize,
+        /// Of how many.
+        of: usize,
+        /// E.g. `async 4x8`.
+        label: String,
+    },
+    /// An action other than a grid begins.
+    Action(String),
+    /// So many accelerators are fed.
+    Accelerators(u32),
+    /// The fastest load runs without a part of it.
+    Without(String),
+}
+
+/// Who watches a benchmark.
+pub trait Follow {
+    /// Something begins.
+    fn step(&mut self, step: &Step);
+
+    /// A load has ended and left this behind; `key` names an object.
+    fn record(&mut self, _load: &LoadRecord, _key: &dyn Fn(u32) -> Arc<str>) {}
+}
+
+impl<F: FnMut(&Step)> Follow for F {
+    fn step(&mut self, step: &Step) {
+        self(step);
+    }
+}
+
+/// A benchmark that is ready to run.
+pub struct Benchmark {
+    spec: BenchSpec,
+    subject: Subject,
+    source: Option<MakeSource>,
+    index: Duration,
+    surroundings: Surroundings,
+}
+
+/// A benchmark as it runs.
+struct Running<'a> {
+    benchmark: &'a Benchmark,
+    subject: Subject,
+    survey_s: Option<f64>,
+    follow: &'a mut dyn Follow,
+    actions: Vec<ActionReport>,
+    /// What was fastest so far.
+    fastest: Option<(Load, Cell)>,
+    ceilings: Option<Ceilings>,
+}
+
+impl Benchmark {
+    /// A benchmark of `subject`, whose objects took so long to be found out; `source` finds them out again.
+    pub fn new(
+        spec: BenchSpec,
+        subject: Subject,
+        index: Duration,
+        source: Option<MakeSource>,
+        runtime: Handle,
+        cancel: Cancel,
+    ) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::start());
+        let surroundings =
+            Surroundings { runtime, clock, cancel, cache: spec.cache, on_error: spec.on_error };
+        Self { spec, subject, source, index, surroundings }
+    }
+
+    /// Runs its loads and gives what they left behind, of which reports are made. Fails with the reason for which one did
+    /// not come to its end.
+    pub fn records(&self) -> Result<Vec<LoadRecord>, String> {
+        let loads =
+            self.spec.whole_sets().flat_map(|set| Load::grid(set).into_iter().map(move |load| (set, load)));
+        let records = loads.map(|(set, load)| {
+            let times = Times { warm_up: set.warm_up.clone(), passes: set.repeats };
+            let ended = self.surroundings.run(&self.subject, &load, &times, &mut discard());
+            match ended.how {
+                Ending::Completed => Ok(ended.record),
+                Ending::Stopped => Err("it was stopped".to_owned()),
+                Ending::Failed(reason) => Err(reason),
+            }
+        });
+        records.collect()
+    }
+
+    /// Runs it to its end, however that comes about; everything that can go wrong stands in the report. Blocks this
+    /// thread, which must not be one of the runtime's.
+    pub fn run(&self, program: &str, follow: &mut dyn Follow) -> Report {
+        let started_at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let start = self.surroundings.clock.now();
+        let mut running = Running {
+            benchmark: self,
+            subject: self.subject.clone(),
+            survey_s: None,
+            follow,
+            actions: Vec::new(),
+            fastest: None,
+            ceilings: None,
+        };
+        let (mut accelerators, mut without) = (None, Vec::new());
+        let ended = running.survey().and_then(|()| running.act()).and_then(|()| {
+            accelerators = running.accelerators()?;
+            without = running.counterfactuals()?;
+            Ok(())
+        });
+        let (state, reason) = match ended {
+            Ok(()) => (ReportState::Completed, None),
+            Err(Ending::Failed(reason)) => (ReportState::Failed, Some(reason)),
+            Err(_) => (ReportState::Stopped, None),
+        };
+        let mut report = Report {
+            version: REPORT_VERSION,
+            name: self.spec.name.as_str().to_owned(),
+            started_at,
+            elapsed_s: (self.surroundings.clock.now() - start) as f64 * 1e-9,
+            state,
+            reason,
+            balanced: true,
+            findings: Vec::new(),
+            program: program.to_owned(),
+            machine: machine(),
+            document: self.spec.clone(),
+            objects: running.objects(),
+            actions: running.actions,
+            accelerators,
+            counterfactuals: without,
+        };
+        let balanced = report.cells().all(|cell| cell.books.balanced);
+        report.balanced = balanced;
+        report.findings = findings(&report);
+        report
+    }
+}
+
+impl Running<'_> {
+    fn survey(&mut self) -> Result<(), Ending> {
+        if !self.benchmark.spec.survey {
+            return Ok(());
+        }
+        self.follow.step(&Step::Survey(self.subject.objects.len()));
+        let surroundings = &self.benchmark.surroundings;
+        let start = surroundings.clock.now();
+        let survey = surroundings.cancel.unless(self.subject.clone().survey());
+        let surveyed = surroundings.runtime.block_on(survey).ok_or(Ending::Stopped)?;
+        self.subject = surveyed.map_err(|error| failed(&error))?;
+        self.survey_s = Some((surroundings.clock.now() - start) as f64 * 1e-9);
+        Ok(())
+    }
+
+    fn act(&mut self) -> Result<(), Ending> {
+        let loads: usize = self.benchmark.spec.whole_sets().map(|set| Load::grid(set).len()).sum();
+        let mut number = 0;
+        for action in &self.benchmark.spec.actions {
+            match action {
+                Action::WholeSet(set) => {
+                    // What ran is told, even where something behind it fails.
+                    let place = self.actions.len();
+                    self.actions.push(ActionReport::WholeSet(Vec::new()));
+                    for load in Load::grid(set) {
+                        number += 1;
+                        self.follow.step(&Step::Load { number, of: loads, label: load.label() });
+                        let cell = self.load(&load, set)?;
+                        if let ActionReport::WholeSet(cells) = &mut self.actions[place] {
+                            cells.push(cell);
+                        }
+                    }
+                }
+                other => {
+                    self.follow.step(&Step::Action(other.name().to_owned()));
+                    let calls = self.call(other)?;
+                    self.actions.push(ActionReport::Calls(calls));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a load, and what it is held against.
+    fn load(&mut self, load: &Load, set: &WholeSet) -> Result<Cell, Ending> {
+        let surroundings = &self.benchmark.surroundings;
+        let items = self.subject.order(0).len() as u64;
+        let warm_up: u64 = set.warm_up.rounds.iter().map(|round| u64::from(*round)).sum();
+        let reads = items.saturating_mul(u64::from(set.repeats)) + warm_up * u64::from(set.batch_size);
+        if reads > MAX_READS {
+            return Err(Ending::Failed(format!(
+                "a load would read {reads} items, and at most {MAX_READS} are written down; set a `limit`, or fewer `repeats`"
+            )));
+        }
+        let times = Times { warm_up: set.warm_up.clone(), passes: set.repeats };
+        let Ended { record, failures, how } = surroundings.run(&self.subject, load, &times, &mut discard());
+        if how != Ending::Completed {
+            return Err(how);
+        }
+        let stages: Vec<String> = self.subject.stages.iter().map(|stage| stage.name.clone()).collect();
+        let mut cell = Cell::of(&record, &stages, failures.told());
+        let objects = self.subject.objects.clone();
+        self.follow.record(&record, &|object| objects[object as usize].key.clone());
+        drop(record);
+        if self.benchmark.spec.ceiling {
+            let ceilings = match self.ceilings.take() {
+                Some(ceilings) => ceilings,
+                None => Ceilings::of(&self.subject).map_err(|error| {
+                    Ending::Failed(format!("nothing can stand in for the store: {error}"))
+                })?,
+            };
+            cell.ceiling = Some(self.ceilings.insert(ceilings).of_load(surroundings, load, &cell)?);
+        }
+        let is_faster = self.fastest.as_ref().is_none_or(|(_, other)| cell.items_per_s > other.items_per_s);
+        if is_faster && cell.books.balanced {
+            self.fastest = Some((load.clone(), cell.clone()));
+        }
+        Ok(cell)
+    }
+
+    fn call(&self, action: &Action) -> Result<Calls, Ending> {
+        let (surroundings, subject) = (&self.benchmark.surroundings, &self.subject);
+        let spec = &self.benchmark.spec;
+        let play = |repeat: std::num::NonZeroU32, call: &crate::calls::Call<'_>| {
+            play(surroundings, subject, action.name(), repeat.get(), spec.pool, call)
+        };
+        match action {
+            Action::Random(random) => {
+                play(random.repeat, &reading(surroundings, subject, random_object(subject, spec.seed)))
+            }
+            Action::Single(single) => {
+                let first = subject.order(0)[0];
+                play(single.repeat, &reading(surroundings, subject, move |_| first))
+            }
+            Action::RandomToDevice(copy) => play(copy.repeat, &copying(copy.shape, spec.seed)),
+            Action::Index(index) => play(index.repeat, &|_| match &self.benchmark.source {
+                None => Ok(0),
+                Some(make) => {
+                    let found = surroundings.cancel.unless(found_out(make.clone()));
+                    let found = surroundings.runtime.block_on(found).unwrap_or(Ok(()));
+                    found.map(|()| 0).map_err(|fault| (0, fault.to_string()))
+                }
+            }),
+            Action::WholeSet(_) => unreachable!("loads are no calls"),
+        }
+    }
+
+    fn accelerators(&mut self) -> Result<Option<accelerator::AcceleratorReport>, Ending> {
+        let Some(spec) = &self.benchmark.spec.accelerator else { return Ok(None) };
+        let Some((load, cell)) = &self.fastest else { return Ok(None) };
+        let follow = &mut *self.follow;
+        let mut on_trial = |number| follow.step(&Step::Accelerators(number));
+        let surroundings = &self.benchmark.surroundings;
+        accelerator::search(surroundings, &self.subject, load, cell, spec, &mut on_trial).map(Some)
+    }
+
+    fn counterfactuals(&mut self) -> Result<Vec<crate::report::Counterfactual>, Ending> {
+        let (true, Some((load, _))) = (self.benchmark.spec.counterfactuals, &self.fastest) else {
+            return Ok(Vec::new());
+        };
+        let step = self.benchmark.spec.accelerator.as_ref().map_or(Duration::ZERO, accelerator::step);
+        let follow = &mut *self.follow;
+        let mut on_start = |without: &str| follow.step(&Step::Without(without.to_owned()));
+        counterfactuals(&self.benchmark.surroundings, &self.subject, load, step, &mut on_start)
+    }
+
+    fn objects(&self) -> ObjectsReport {
+        let order = self.subject.order(0);
+        let sizes = order.iter().map(|object| self.subject.objects[*object as usize].size);
+        let mut sizes: Vec<u64> = sizes.collect::<Option<_>>().unwrap_or_default();
+        sizes.sort_unstable();
+        ObjectsReport {
+            store: self.subject.store.name().to_string(),
+            kind: self.subject.kind,
+            count: order.len() as u64,
+            bytes: (!sizes.is_empty()).then(|| sizes.iter().sum()),
+            min_bytes: sizes.first().copied(),
+            median_bytes: sizes.get(sizes.len() / 2).copied(),
+            max_bytes: sizes.last().copied(),
+            index_s: self.benchmark.index.as_secs_f64(),
+            survey_s: self.survey_s,
+        }
+    }
+}
+
+/// Goes through one epoch of a source.
+async fn found_out(make: MakeSource) -> Result<(), SourceFault> {
+    let mut source = make().await?;
+    while let Some(Produced::Samples(_)) = source.next().await? {}
+    Ok(())
+}
+
+fn failed(error: &SubjectError) -> Ending {
+    let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(": {cause}"));
+    Ending::Failed(format!("{error}{cause}"))
+}
+
+fn machine() -> MachineFacts {
+    MachineFacts {
+        cores: available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
+        memory_bytes: Meminfo::current().ok().map(|memory| memory.mem_total),
+    }
+}

@@ -1,0 +1,341 @@
+//! The books of a load: identities that hold whenever it was measured rightly. One that does not voids the figures.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Fetch, ItemRead, LoadRecord, Pass, Span, WorkerLoop};
+use crate::report::Counts;
+use crate::spec::Mode;
+
+/// Share by which sums of times may differ: both are read off the same clock, a few instructions apart.
+const TOLERANCE: f64 = 0.01;
+/// What may lie between two readings of the clock around the same event, in nanoseconds: the system may take the core
+/// away in between.
+const SLACK_NS: f64 = 2e6;
+
+/// Whether a load's books balance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Books {
+    /// Whether every identity holds.
+    pub balanced: bool,
+    /// All identities.
+    pub checks: Vec<Check>,
+}
+
+/// An identity.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Check {
+    /// What it is called.
+    pub identity: String,
+    /// What it says.
+    pub says: String,
+    /// Whether it holds.
+    pub holds: bool,
+    /// What was found where it does not hold, and what was wanted.
+    pub found: Option<String>,
+}
+
+/// Checks every identity.
+pub fn audit(record: &LoadRecord) -> Books {
+    let checks = [
+        ("counts", "calls of each level are as many as the load makes by formula", counts_hold(record)),
+        ("once", "in each pass every item is asked for once, and delivered or told as failed", once(record)),
+        (
+            "order",
+            "batches and their items are delivered in the order in which they were asked for",
+            order(record),
+        ),
+        ("outcomes", "reads that began ended, one for each item", outcomes(record)),
+        ("bytes", "every body is as long as its object", bytes(record)),
+        ("content", "every body has the checksum of the first one of its object", content(record)),
+        (
+            "nesting",
+            "reads lie within their batch, batches within worker and pass, passes within the whole",
+            nesting(record),
+        ),
+        ("parts", "what a read consists of takes no longer than the read", parts(record)),
+        (
+            "fetches",
+            "the items of a batch fill it: with K at a time, from their sum / K to their sum",
+            fetches(record),
+        ),
+        ("workers", "a worker's life is waiting, reading and stages, and nothing else", workers(record)),
+        ("permits", "never more reads are in flight than there are permits", permits(record)),
+        ("little", "reads in flight, as they were counted, are throughput times latency", little(record)),
+    ];
+    let checks: Vec<Check> = checks
+        .into_iter()
+        .map(|(identity, says, found)| Check {
+            identity: identity.to_owned(),
+            says: says.to_owned(),
+            holds: found.is_ok(),
+            found: found.err(),
+        })
+        .collect();
+    Books { balanced: checks.iter().all(|check| check.holds), checks }
+}
+
+/// Calls of each level, as they were recorded.
+pub(crate) fn counts(record: &LoadRecord) -> Counts {
+    let all = || record.warm_up.iter().chain(&record.passes);
+    Counts {
+        getitem: all().flat_map(|pass| &pass.fetches).map(|fetch| fetch.items.len() as u64).sum(),
+        fetch: all().map(|pass| pass.fetches.len() as u64).sum(),
+        worker_loop: all().map(|pass| pass.loops.len() as u64).sum::<u64>() + record.lasting.len() as u64,
+        load_all: record.passes.len() as u64,
+        benchmark: 1,
+    }
+}
+
+/// Those of the warm-up.
+pub(crate) fn warm_up_counts(record: &LoadRecord) -> Counts {
+    let inline = record.passes.first().into_iter().flat_map(|pass| &pass.fetches);
+    let inline = inline.filter(|fetch| fetch.batch < record.inline);
+    let fetches = || record.warm_up.iter().flat_map(|pass| &pass.fetches).chain(inline.clone());
+    Counts {
+        getitem: fetches().map(|fetch| fetch.items.len() as u64).sum(),
+        fetch: fetches().count() as u64,
+        worker_loop: record.warm_up.iter().map(|pass| pass.loops.len() as u64).sum(),
+        load_all: 0,
+        benchmark: 0,
+    }
+}
+
+/// Calls of each level, as N items in batches of B by W workers make them in R passes and the rounds of a warm-up.
+fn by_formula(record: &LoadRecord) -> Counts {
+    let size = record.load.batch_size as usize;
+    let orders = || record.warm_up.iter().chain(&record.passes).map(|pass| pass.order.len());
+    let crews = match record.load.persistent {
+        true => record.warm_up.len() + 1,
+        false => record.warm_up.len() + record.passes.len(),
+    };
+    Counts {
+        getitem: orders().map(|items| items as u64).sum(),
+        fetch: orders().map(|items| items.div_ceil(size) as u64).sum(),
+        worker_loop: crews as u64 * u64::from(record.load.workers),
+        load_all: record.passes.len() as u64,
+        benchmark: 1,
+    }
+}
+
+type Holds = Result<(), String>;
+
+fn counts_hold(record: &LoadRecord) -> Holds {
+    let (found, wanted) = (counts(record), by_formula(record));
+    let levels = [
+        ("getitem", found.getitem, wanted.getitem),
+        ("fetch", found.fetch, wanted.fetch),
+        ("worker_loop", found.worker_loop, wanted.worker_loop),
+    ];
+    let wrong = levels.into_iter().find(|(_, found, wanted)| found != wanted);
+    wrong.map_or(Ok(()), |(level, found, wanted)| Err(format!("{level}: found {found}, wanted {wanted}")))
+}
+
+fn once(record: &LoadRecord) -> Holds {
+    each_pass(record, |pass| {
+        let mut read: BTreeMap<u32, [i64; 3]> = BTreeMap::new();
+        for object in &*pass.order {
+            read.entry(*object).or_default()[0] += 1;
+        }
+        for item in pass.fetches.iter().flat_map(|fetch| &fetch.items) {
+            let counted = read.entry(item.object).or_default();
+            counted[1] += 1;
+            counted[2] += i64::from(item.bytes.is_none());
+        }
+        for object in pass.deliveries.iter().flat_map(|delivery| &delivery.objects) {
+            read.entry(*object).or_default()[2] += 1;
+        }
+        match read.iter().find(|(_, [asked, read, ended])| read != asked || ended != asked) {
+            None => Ok(()),
+            Some((object, [asked, read, ended])) => Err(format!(
+                "object {object} was to come {asked} times, was read {read} times, and {ended} times delivered or failed"
+            )),
+        }
+    })
+}
+
+fn order(record: &LoadRecord) -> Holds {
+    let size = record.load.batch_size as usize;
+    each_pass(record, |pass| {
+        let missing = |batch: u32| -> Vec<u32> {
+            let fetch = pass.fetches.iter().find(|fetch| fetch.batch == batch);
+            let failed = fetch.into_iter().flat_map(|fetch| &fetch.items).filter(|item| item.bytes.is_none());
+            failed.map(|item| item.object).collect()
+        };
+        for (place, delivery) in pass.deliveries.iter().enumerate() {
+            if delivery.batch as usize != place {
+                return Err(format!("batch {} came in place {place}", delivery.batch));
+            }
+            let first = place * size;
+            let wanted = pass.order.get(first..pass.order.len().min(first + size)).unwrap_or_default();
+            if *delivery.objects == *wanted {
+                continue;
+            }
+            let failed = missing(delivery.batch);
+            if !wanted.iter().filter(|object| !failed.contains(object)).eq(&delivery.objects) {
+                return Err(format!(
+                    "the items of batch {place} are not those that it asked for, in their order"
+                ));
+            }
+        }
+        Ok(())
+    })
+}
+
+fn outcomes(record: &LoadRecord) -> Holds {
+    each_pass(record, |pass| {
+        let items: u64 = pass.fetches.iter().map(|fetch| fetch.items.len() as u64).sum();
+        let (begun, ended) = (pass.gauged.begun, pass.gauged.ended);
+        if begun == ended && ended == items {
+            return Ok(());
+        }
+        Err(format!("{begun} reads began, {ended} ended, {items} were written down"))
+    })
+}
+
+fn bytes(record: &LoadRecord) -> Holds {
+    each_item(record, |item| match (item.bytes, record.sizes.get(item.object as usize).copied().flatten()) {
+        (Some(found), Some(wanted)) if found != wanted => {
+            Err(format!("object {} has {wanted} bytes, and {found} came", item.object))
+        }
+        _ => Ok(()),
+    })
+}
+
+fn content(record: &LoadRecord) -> Holds {
+    each_item(record, |item| match item.is_same {
+        true => Ok(()),
+        false => Err(format!("object {} has other bytes than when it was read first", item.object)),
+    })
+}
+
+fn nesting(record: &LoadRecord) -> Holds {
+    let in_order = |what: &str, outer: &Span, inner: &Span| {
+        if outer.holds(inner) {
+            return Ok(());
+        }
+        let (from, to) = (inner.start.seconds(), inner.end.seconds());
+        let (of, until) = (outer.start.seconds(), outer.end.seconds());
+        Err(format!(
+            "{what} lasts from {from:.6} to {to:.6} s, and what it lies in from {of:.6} to {until:.6} s"
+        ))
+    };
+    each_pass(record, |pass| {
+        in_order("a pass", &record.span, &pass.span)?;
+        let lives = || pass.loops.iter().chain(&record.lasting);
+        lives().try_for_each(|worker| in_order("a worker's life", &record.span, &worker.span))?;
+        for fetch in &pass.fetches {
+            in_order("a batch", &pass.span, &fetch.span)?;
+            let life = lives().find(|worker| worker.worker == fetch.worker);
+            let life = life.ok_or_else(|| {
+                format!("batch {} was read by worker {}, who is not known", fetch.batch, fetch.worker)
+            })?;
+            in_order("a batch", &life.span, &fetch.span)?;
+            fetch.items.iter().try_for_each(|item| in_order("a read", &fetch.span, &item.span))?;
+        }
+        Ok(())
+    })
+}
+
+fn parts(record: &LoadRecord) -> Holds {
+    each_item(record, |item| {
+        let parts = &item.parts;
+        let sum =
+            (parts.retry + parts.connect + parts.first_byte + parts.body + parts.verify).as_nanos() as f64;
+        let whole = item.span.nanos() as f64;
+        if sum <= whole + SLACK_NS {
+            return Ok(());
+        }
+        Err(format!(
+            "the parts of a read of object {} take {:.3} ms, the read {:.3} ms",
+            item.object,
+            sum / 1e6,
+            whole / 1e6
+        ))
+    })
+}
+
+fn fetches(record: &LoadRecord) -> Holds {
+    let at_once = match record.load.mode {
+        Mode::Sync => 1.0,
+        Mode::Async => f64::from(record.load.permits_of_worker()),
+    };
+    let all: Vec<&Fetch> =
+        record.warm_up.iter().chain(&record.passes).flat_map(|pass| &pass.fetches).collect();
+    let batches: f64 = all.iter().map(|fetch| fetch.span.nanos() as f64).sum();
+    let items: f64 = all.iter().flat_map(|fetch| &fetch.items).map(|item| item.span.nanos() as f64).sum();
+    // Beside its items a batch takes the time of asking for them: some microseconds each, and more on a busy machine.
+    let count: usize = all.iter().map(|fetch| fetch.items.len()).sum();
+    let between = 20e3 * count as f64 + SLACK_NS * all.len() as f64;
+    let least = items / at_once;
+    if batches >= least * (1.0 - TOLERANCE) && batches <= items * (1.0 + TOLERANCE) + between {
+        return Ok(());
+    }
+    Err(format!(
+        "batches take {:.3} s in all, their items {:.3} s with at most {at_once} at a time",
+        batches * 1e-9,
+        items * 1e-9
+    ))
+}
+
+fn workers(record: &LoadRecord) -> Holds {
+    let lives = |pass: &Pass| pass.loops.clone();
+    let all = record.warm_up.iter().chain(&record.passes).flat_map(lives).chain(record.lasting.clone());
+    for WorkerLoop { worker, span, set_up_ns, waited_ns, fetched_ns, worked_ns } in all {
+        let told = (set_up_ns + waited_ns + fetched_ns + worked_ns) as f64;
+        let life = span.nanos() as f64;
+        if (told - life).abs() > life * TOLERANCE + SLACK_NS {
+            return Err(format!(
+                "worker {worker} lived {:.3} s and accounts for {:.3} s of them",
+                life * 1e-9,
+                told * 1e-9
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn permits(record: &LoadRecord) -> Holds {
+    each_pass(record, |pass| match pass.gauged.most <= record.load.permits() {
+        true => Ok(()),
+        false => {
+            Err(format!("{} reads were in flight, {} are allowed", pass.gauged.most, record.load.permits()))
+        }
+    })
+}
+
+fn little(record: &LoadRecord) -> Holds {
+    each_pass(record, |pass| {
+        let items = || pass.fetches.iter().flat_map(|fetch| &fetch.items);
+        let by_law: f64 = items().map(|item| item.span.nanos() as f64).sum();
+        let counted = pass.gauged.read_ns as f64;
+        // The gauge reads the clock just before a read's first moment and just after its last.
+        let around = 20e3 * items().count() as f64 + SLACK_NS * f64::from(record.load.permits());
+        if (counted - by_law).abs() <= by_law * TOLERANCE + around {
+            return Ok(());
+        }
+        let wall = pass.span.seconds().max(1e-9);
+        Err(format!(
+            "{:.3} reads were in flight as they were counted, {:.3} by throughput and latency",
+            counted * 1e-9 / wall,
+            by_law * 1e-9 / wall
+        ))
+    })
+}
+
+fn each_pass(record: &LoadRecord, check: impl Fn(&Pass) -> Holds) -> Holds {
+    let warm_up = record.warm_up.iter().enumerate();
+    warm_up.clone().try_for_each(|(number, pass)| {
+        check(pass).map_err(|found| format!("warm-up {}: {found}", number + 1))
+    })?;
+    let passes = record.passes.iter().enumerate();
+    passes
+        .clone()
+        .try_for_each(|(number, pass)| check(pass).map_err(|found| format!("pass {}: {found}", number + 1)))
+}
+
+fn each_item(record: &LoadRecord, check: impl Fn(&ItemRead) -> Holds) -> Holds {
+    each_pass(record, |pass| pass.fetches.iter().flat_map(|fetch| &fetch.items).try_for_each(&check))
+}

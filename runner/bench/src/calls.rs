@@ -1,0 +1,146 @@
+//! The action player: repeats something small, one after another or over a pool, and times each.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{self, Builder};
+
+use fastrand::Rng;
+
+use crate::failures::Failures;
+use crate::load::{Ending, Surroundings};
+use crate::report::{Calls, Spread};
+use crate::spec::OnReadError;
+use crate::subject::Subject;
+use crate::worker::{FailedIn, ReadFailure};
+
+/// What one repetition came to: how many bytes, or with which object it failed and why.
+pub(crate) type Called = Result<u64, (u32, String)>;
+
+/// Something that can be repeated; it is given the number of the repetition.
+pub(crate) type Call<'a> = dyn Fn(u32) -> Called + Sync + 'a;
+
+/// What all players share.
+#[derive(Default)]
+struct Played {
+    times: Vec<u64>,
+    bytes: u64,
+    failures: Failures,
+    first_failure: Option<String>,
+}
+
+/// Repeats `call` exactly so often, `pool` at a time.
+pub(crate) fn play(
+    surroundings: &Surroundings,
+    subject: &Subject,
+    action: &str,
+    repeat: u32,
+    pool: u32,
+    call: &Call<'_>,
+) -> Result<Calls, Ending> {
+    let next = AtomicU32::new(0);
+    let played = Mutex::new(Played::default());
+    let start = surroundings.clock.now();
+    let player = || {
+        loop {
+            // One number for each: nobody's share has a remainder that gets lost.
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= repeat || surroundings.cancel.is_cancelled() {
+                return;
+            }
+            let begun = surroundings.clock.now();
+            let called = call(number);
+            let time = surroundings.clock.now() - begun;
+            let mut played = played.lock().unwrap_or_else(PoisonError::into_inner);
+            match called {
+                Ok(bytes) => {
+                    played.times.push(time);
+                    played.bytes += bytes;
+                }
+                Err((object, message)) => {
+                    played.first_failure.get_or_insert_with(|| message.clone());
+                    let failure = ReadFailure { object, what: FailedIn::Storage, message };
+                    played.failures.add(subject, vec![failure]);
+                    if surroundings.on_error == OnReadError::Fail {
+                        next.store(repeat, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+    };
+    if pool == 0 {
+        player();
+    } else {
+        let player = &player;
+        thread::scope(|scope| {
+            (0..pool).try_for_each(|number| {
+                Builder::new().name(format!("player/{number}")).spawn_scoped(scope, player).map(drop)
+            })
+        })
+        .map_err(|error| Ending::Failed(format!("the system gives no thread for a player: {error}")))?;
+    }
+    let elapsed_s = (surroundings.clock.now() - start) as f64 * 1e-9;
+    let played = played.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if surroundings.cancel.is_cancelled() {
+        return Err(Ending::Stopped);
+    }
+    let failed = played.first_failure.filter(|_| surroundings.on_error == OnReadError::Fail);
+    if let Some(reason) = failed {
+        return Err(Ending::Failed(reason));
+    }
+    let count = played.times.len() as f64;
+    let time = Spread::of(played.times).ok_or_else(|| Ending::Failed(format!("every `{action}` failed")))?;
+    Ok(Calls {
+        action: action.to_owned(),
+        pool,
+        time,
+        elapsed_s,
+        per_s: count / elapsed_s.max(1e-9),
+        bytes: played.bytes,
+        failures: played.failures.told(),
+    })
+}
+
+/// Reads the object that `pick` picks for each repetition.
+pub(crate) fn reading<'a>(
+    surroundings: &'a Surroundings,
+    subject: &'a Subject,
+    pick: impl Fn(u32) -> u32 + Sync + 'a,
+) -> impl Fn(u32) -> Called + Sync + 'a {
+    move |number| {
+        let picked = pick(number);
+        let object = &subject.objects[picked as usize];
+        let read = surroundings.cancel.unless(subject.store.get(object.key.clone()));
+        match surroundings.runtime.block_on(read) {
+            Some((Ok(bytes), _)) if !object.is_same(&bytes) => {
+                Err((picked, format!("object {} has other bytes than when it was read first", object.key)))
+            }
+            Some((Ok(bytes), _)) => Ok(bytes.len() as u64),
+            Some((Err(error), _)) => Err((picked, error.with_causes())),
+            None => Ok(0),
+        }
+    }
+}
+
+/// One of the objects of a pass at random: the same for the same seed and number, whoever asks.
+pub(crate) fn random_object(subject: &Subject, seed: u64) -> impl Fn(u32) -> u32 + Sync + use<'_> {
+    let order = subject.order(0);
+    move |number| {
+        let mut random = Rng::with_seed(
+            seed ^ (u64::from(number) << 32 | u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        );
+        order[random.usize(..order.len())]
+    }
+}
+
+/// Makes a random array of float32 and copies it, as a page-locked buffer would be filled. Gives the bytes.
+pub(crate) fn copying(shape: [u32; 2], seed: u64) -> impl Fn(u32) -> Called + Sync {
+    let numbers = shape.iter().map(|side| *side as usize).product::<usize>();
+    move |number| {
+        let mut random = Rng::with_seed(seed.wrapping_add(u64::from(number)));
+        let array: Vec<f32> = (0..numbers).map(|_| random.f32()).collect();
+        let mut device = vec![0.0_f32; numbers];
+        device.copy_from_slice(&array);
+        Ok(std::mem::size_of_val(std::hint::black_box(device.as_slice())) as u64)
+    }
+}

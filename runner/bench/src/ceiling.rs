@@ -1,0 +1,226 @@
+//! What this client does where storage is nothing: objects in memory, or an S3 server on the loopback that has nothing to do.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
+use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, RANGE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use penstock_storage::{BoundedStore, MemoryStore, S3Credentials, S3Settings, S3Store, Store};
+use penstock_types::config::SecretText;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::load::{Ending, Surroundings, Times};
+use crate::record::Load;
+use crate::report::{Ceiling, Cell};
+use crate::spec::WarmUp;
+use crate::subject::{StoreKind, Subject};
+
+/// How long each load runs against nothing.
+const LENGTH: Duration = Duration::from_millis(400);
+/// Objects that stand for all.
+const OBJECTS: usize = 4096;
+/// The share of the ceiling from which on a load is called client-bound.
+const BOUND: f64 = 0.8;
+/// Passes: more than fit into the time.
+const PASSES: u32 = 1_000_000;
+/// Bytes that a body is sent in.
+const PIECE: usize = 256 << 10;
+/// Size of an object where nobody has asked for sizes.
+const USUAL_BYTES: u64 = 100_000;
+
+/// What a load is held against.
+pub(crate) struct Ceilings {
+    subject: Subject,
+    /// Lives as long as it is asked.
+    _loopback: Option<Loopback>,
+}
+
+/// An S3 server that answers every request for an object with as many bytes as its key says.
+struct Loopback {
+    address: SocketAddr,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ceilings {
+    /// Objects of the same sizes behind the same client, with nothing behind them.
+    pub(crate) fn of(subject: &Subject) -> io::Result<Self> {
+        let sizes: Vec<u64> = subject
+            .order(0)
+            .iter()
+            .take(OBJECTS)
+            .map(|object| subject.objects[*object as usize].size.unwrap_or(USUAL_BYTES))
+            .collect();
+        let reads = NonZeroUsize::MIN;
+        match subject.kind {
+            StoreKind::Folder | StoreKind::Memory => {
+                let largest = sizes.iter().map(|size| usize::try_from(*size).unwrap_or(usize::MAX));
+                let largest: Vec<(usize, usize)> = largest.map(|size| (1, size)).collect();
+                let store: Arc<dyn Store> = Arc::new(MemoryStore::synthetic("ceiling", &largest));
+                let objects = sizes.into_iter().enumerate();
+                let objects = objects.map(|(number, size)| (format!("{number:06}.bin").into(), Some(size)));
+                let subject =
+                    Subject::of(BoundedStore::new(store, reads), StoreKind::Memory, objects.collect());
+                Ok(Self { subject, _loopback: None })
+            }
+            StoreKind::S3 => {
+                let loopback = Loopback::start()?;
+                let store = S3Store::new("ceiling", loopback.settings()).map_err(io::Error::other)?;
+                let objects = sizes.into_iter().enumerate();
+                let objects = objects.map(|(number, size)| (format!("{number}-{size}").into(), Some(size)));
+                let store = BoundedStore::new(Arc::new(store), reads);
+                let subject = Subject::of(store, StoreKind::S3, objects.collect());
+                Ok(Self { subject, _loopback: Some(loopback) })
+            }
+        }
+    }
+
+    /// What the load reaches without the store, and what `cell` reaches of that.
+    pub(crate) fn of_load(
+        &self,
+        surroundings: &Surroundings,
+        load: &Load,
+        cell: &Cell,
+    ) -> Result<Ceiling, Ending> {
+        let clock = surroundings.clock.clone();
+        let load = Load { persistent: true, ..load.clone() };
+        let times = Times { warm_up: WarmUp::default(), passes: PASSES };
+        let (mut first, mut items, mut elapsed) = (None, 0_usize, 0_u64);
+        let ended = surroundings.run(&self.subject, &load, &times, &mut |_, more| {
+            let now = clock.now();
+            match first {
+                // What came before the first delivery was not timed.
+                None => first = Some(now),
+                Some(first) => {
+                    items += more;
+                    elapsed = now - first;
+                }
+            }
+            u128::from(elapsed) < LENGTH.as_nanos()
+        });
+        if let Ending::Failed(_) = ended.how {
+            return Err(ended.how);
+        }
+        if surroundings.cancel.is_cancelled() {
+            return Err(Ending::Stopped);
+        }
+        let items_per_s = items as f64 / (elapsed as f64 * 1e-9).max(1e-9);
+        let mean_bytes = if cell.items > 0 { cell.bytes as f64 / cell.items as f64 } else { 0.0 };
+        let reached = if items_per_s > 0.0 { cell.items_per_s / items_per_s } else { 0.0 };
+        Ok(Ceiling {
+            against: self.subject.kind,
+            items_per_s,
+            mb_per_s: items_per_s * mean_bytes / 1e6,
+            reached,
+            is_client_bound: reached >= BOUND,
+        })
+    }
+}
+
+impl Loopback {
+    fn start() -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let stop = CancellationToken::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = Builder::new().name("loopback".to_owned()).spawn({
+            let stop = stop.clone();
+            move || {
+                runtime.block_on(stop.run_until_cancelled(accept(listener)));
+            }
+        })?;
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    fn settings(&self) -> S3Settings {
+        S3Settings {
+            bucket: "ceiling".to_owned(),
+            endpoint: Some(format!("http://{}", self.address)),
+            region: Some("loopback".to_owned()),
+            // It signs, as it does for a bucket; nobody checks.
+            credentials: S3Credentials::Static {
+                access_key_id: "loopback".to_owned(),
+                secret_access_key: SecretText::new("loopback").expect("it is a text"),
+                session_token: None,
+            },
+            ..S3Settings::default()
+        }
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            // A panic of its thread has been printed.
+            thread.join().ok();
+        }
+    }
+}
+
+async fn accept(listener: std::net::TcpListener) {
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => {
+                let Ok((stream, _)) = accepted else { continue };
+                // Without, an answer waits for the acknowledgement of the one before.
+                if stream.set_nodelay(true).is_ok() {
+                    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
+                    connections.spawn(async move { connection.await.ok() });
+                }
+            }
+        }
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+) -> Result<Response<StreamBody<impl futures::Stream<Item = Result<Frame<Bytes>, Infallible>>>>, Infallible> {
+    static BYTES: [u8; PIECE] = [0x5a; PIECE];
+    let size: u64 = request.uri().path().rsplit('-').next().and_then(|size| size.parse().ok()).unwrap_or(0);
+    let range = request.headers().get(RANGE).and_then(|range| part(range.to_str().ok()?, size));
+    let (from, to) = range.unwrap_or((0, size));
+    let status = if range.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
+    let mut left = to - from;
+    let pieces = std::iter::from_fn(move || {
+        let next = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        left -= next as u64;
+        (next > 0).then(|| Ok(Frame::data(Bytes::from_static(&BYTES[..next]))))
+    });
+    let mut response = Response::new(StreamBody::new(stream::iter(pieces)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_LENGTH, (to - from).into());
+    headers.insert(ETAG, hyper::header::HeaderValue::from_static("\"loopback\""));
+    if range.is_some()
+        && let Ok(told) = format!("bytes {from}-{}/{size}", to.saturating_sub(1)).parse()
+    {
+        headers.insert(CONTENT_RANGE, told);
+    }
+    Ok(response)
+}
+
+/// From where to where `bytes=0-99` asks for, of so many; the end is not in it.
+fn part(range: &str, size: u64) -> Option<(u64, u64)> {
+    let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last && first < size).then_some((first, size.min(last + 1)))
+}

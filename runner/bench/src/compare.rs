@@ -1,0 +1,240 @@
+//! Two reports against each other: what changed, and how sure that is.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::report::{Cell, LatencyRange, Report};
+
+/// How sure an interval is.
+const CONFIDENCE: &str = "95 %";
+/// 97.5th percentiles of Student's t distribution, by degrees of freedom from 1.
+const STUDENT: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+];
+/// The same of the normal distribution.
+const NORMAL: f64 = 1.96;
+
+/// What changed from one report to another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Comparison {
+    /// What it comes to.
+    pub sentence: String,
+    /// What is to be known before anything is concluded.
+    pub notes: Vec<String>,
+    /// The loads that both have.
+    pub cells: Vec<CellComparison>,
+}
+
+/// What changed in one load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CellComparison {
+    /// What it is called.
+    pub load: String,
+    /// Items in a second. The interval is of the mean over passes, by Welch's t test on their logarithms.
+    pub rate: Change,
+    /// Median time of a read, in seconds; the interval by order statistics.
+    pub median_s: Change,
+    /// What 99 of 100 reads did not exceed, in seconds; the interval by order statistics.
+    pub p99_s: Change,
+}
+
+/// Something before and after.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// Before.
+    pub before: f64,
+    /// After.
+    pub after: f64,
+    /// By which share it changed: 0.1 is ten percent more.
+    pub change: f64,
+    /// Between which shares it changed, with 95 % confidence; `None` where too little was measured to say.
+    pub between: Option<[f64; 2]>,
+}
+
+impl Change {
+    fn new(before: f64, after: f64, between: Option<[f64; 2]>) -> Self {
+        let change = if before > 0.0 { after / before - 1.0 } else { 0.0 };
+        Self { before, after, change, between }
+    }
+
+    /// Whether it is more than chance: no change does not lie in the interval.
+    pub fn is_sure(&self) -> bool {
+        self.between.is_some_and(|[low, high]| low > 0.0 || high < 0.0)
+    }
+
+    /// Whether it surely changed to less than this share.
+    pub fn is_surely_below(&self, share: f64) -> bool {
+        self.between.is_some_and(|[_, high]| high < share)
+    }
+}
+
+/// Compares the loads that both reports have.
+pub fn compare(before: &Report, after: &Report) -> Comparison {
+    let same = |one: &Cell, other: &Cell| {
+        (one.mode, one.workers, one.in_flight, one.batch_size)
+            == (other.mode, other.workers, other.in_flight, other.batch_size)
+    };
+    let mut cells = Vec::new();
+    for one in before.cells() {
+        if let Some(other) = after.cells().find(|other| same(one, other)) {
+            cells.push(compared(one, other));
+        }
+    }
+    Comparison { sentence: sentence(&cells), notes: notes(before, after, cells.len()), cells }
+}
+
+fn compared(before: &Cell, after: &Cell) -> CellComparison {
+    let quantile = |q: f64| {
+        let [one, other] = [before, after].map(|cell| quantile(&cell.latencies, q));
+        let between = one.1.zip(other.1).map(|([low, high], [from, to])| [from / high - 1.0, to / low - 1.0]);
+        Change::new(one.0, other.0, between)
+    };
+    let rates = |cell: &Cell| -> Vec<f64> { cell.passes.iter().map(|pass| pass.items_per_s).collect() };
+    CellComparison {
+        load: before.label(),
+        rate: Change::new(before.items_per_s, after.items_per_s, welch(&rates(before), &rates(after))),
+        median_s: quantile(0.5),
+        p99_s: quantile(0.99),
+    }
+}
+
+/// Between which shares the mean changed (B. L. Welch, 1947), on logarithms, since rates are compared by ratio.
+fn welch(before: &[f64], after: &[f64]) -> Option<[f64; 2]> {
+    let of = |rates: &[f64]| -> Option<(f64, f64, f64)> {
+        let n = rates.len() as f64;
+        if n < 2.0 || rates.iter().any(|rate| *rate <= 0.0) {
+            return None;
+        }
+        let mean = rates.iter().map(|rate| rate.ln()).sum::<f64>() / n;
+        let variance = rates.iter().map(|rate| (rate.ln() - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        Some((mean, variance / n, n))
+    };
+    let ((one, one_error, one_n), (other, other_error, other_n)) = (of(before)?, of(after)?);
+    let error = one_error + other_error;
+    let difference = other - one;
+    if error == 0.0 {
+        return Some([difference.exp() - 1.0; 2]);
+    }
+    let freedom = error.powi(2) / (one_error.powi(2) / (one_n - 1.0) + other_error.powi(2) / (other_n - 1.0));
+    // Rounded down, which makes the interval wider.
+    let t = STUDENT.get((freedom.floor() as usize).max(1) - 1).copied().unwrap_or(NORMAL);
+    let reach = t * error.sqrt();
+    Some([(difference - reach).exp() - 1.0, (difference + reach).exp() - 1.0])
+}
+
+/// A quantile, and between which times it lies: the ranks around it that a binomial distribution allows.
+fn quantile(ranges: &[LatencyRange], q: f64) -> (f64, Option<[f64; 2]>) {
+    let n: u64 = ranges.iter().map(|range| range.count).sum();
+    let at = |rank: f64| {
+        let rank = rank.clamp(1.0, n as f64);
+        let mut seen = 0;
+        let range = ranges.iter().find(|range| {
+            seen += range.count;
+            seen as f64 >= rank
+        });
+        range.map_or(0.0, |range| (range.from_s + range.to_s) / 2.0)
+    };
+    let rank = q * n as f64;
+    let reach = NORMAL * (n as f64 * q * (1.0 - q)).sqrt();
+    // Where the ranks reach beyond the last one, nothing is known of where the quantile ends.
+    let is_known = rank + reach <= n as f64 && rank - reach >= 1.0;
+    (at(rank.ceil()), is_known.then(|| [at((rank - reach).floor()), at((rank + reach).ceil())]))
+}
+
+fn sentence(cells: &[CellComparison]) -> String {
+    if cells.is_empty() {
+        return "The reports have no load in common.".to_owned();
+    }
+    let count = |is: &dyn Fn(&Change) -> bool| {
+        cells.iter().filter(|cell| cell.rate.is_sure() && is(&cell.rate)).count()
+    };
+    let (faster, slower) = (count(&|rate| rate.change > 0.0), count(&|rate| rate.change < 0.0));
+    if faster + slower == 0 {
+        return format!(
+            "Nothing changed that {CONFIDENCE} confidence could tell from chance, in {} loads.",
+            cells.len()
+        );
+    }
+    let most = cells.iter().filter(|cell| cell.rate.is_sure());
+    let most = most.max_by(|one, other| one.rate.change.abs().total_cmp(&other.rate.change.abs()));
+    let most = most.map_or_else(String::new, |cell| {
+        format!(
+            ": `{}` most, by {:+.1} %, to {:.1} items/s",
+            cell.load,
+            cell.rate.change * 100.0,
+            cell.rate.after
+        )
+    });
+    format!("Of {} loads {faster} are surely faster and {slower} surely slower{most}.", cells.len())
+}
+
+fn notes(before: &Report, after: &Report, common: usize) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (name, report) in [("before", before), ("after", after)] {
+        if !report.is_sound() {
+            notes.push(format!(
+                "The report {name} is not sound: it failed, items are missing, or its books do not balance."
+            ));
+        }
+        let passes = report.cells().map(|cell| cell.passes.len()).min().unwrap_or(0);
+        if passes < 2 && common > 0 {
+            notes.push(format!("The report {name} has a single pass of a load: how sure a change of its rate is, one cannot say; use `repeats`."));
+        }
+    }
+    let differ = [
+        ("store", before.objects.kind != after.objects.kind),
+        ("number of objects", before.objects.count != after.objects.count),
+        ("bytes", before.objects.bytes != after.objects.bytes),
+        ("cache", before.document.cache != after.document.cache),
+        ("machine", before.machine != after.machine),
+    ];
+    let differ: Vec<&str> =
+        differ.into_iter().filter_map(|(what, differs)| differs.then_some(what)).collect();
+    if !differ.is_empty() {
+        notes.push(format!("They differ in more than time: {}.", differ.join(", ")));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_within_the_noise_is_not_sure() {
+        let between = welch(&[100.0, 110.0, 90.0], &[103.0, 95.0, 112.0]);
+        assert!(!Change::new(100.0, 103.0, between).is_sure());
+        let between = welch(&[100.0, 101.0, 99.0], &[80.0, 81.0, 79.0]);
+        let change = Change::new(100.0, 80.0, between);
+        assert!(
+            change.is_sure() && change.is_surely_below(-0.1) && !change.is_surely_below(-0.3),
+            "{change:?}"
+        );
+        assert_eq!(welch(&[100.0], &[80.0, 81.0]), None);
+    }
+
+    #[test]
+    fn welchs_interval_is_that_of_the_textbook() {
+        // Logarithms 0, 1, 2 and 3, 4, 8: difference 4, error sqrt(1/3 + 7/3), freedom 2.54 and so 2.
+        let e = |logarithms: [f64; 3]| logarithms.map(f64::exp);
+        let [low, high] = welch(&e([0.0, 1.0, 2.0]), &e([3.0, 4.0, 8.0])).unwrap();
+        let reach = 4.303 * (8.0_f64 / 3.0).sqrt();
+        assert!(((low + 1.0).ln() - (4.0 - reach)).abs() < 1e-9);
+        assert!(((high + 1.0).ln() - (4.0 + reach)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_quantile_lies_between_the_ranks_around_it() {
+        let ranges: Vec<LatencyRange> = (0..100)
+            .map(|ms| LatencyRange { from_s: f64::from(ms) / 1e3, to_s: f64::from(ms + 1) / 1e3, count: 10 })
+            .collect();
+        let (median, between) = quantile(&ranges, 0.5);
+        let [low, high] = between.unwrap();
+        assert!(
+            (median - 0.0495).abs() < 1e-9 && (low - 0.0465).abs() < 1e-9 && (high - 0.0535).abs() < 1e-9,
+            "{low} {median} {high}"
+        );
+        assert_eq!(quantile(&ranges[..10], 0.999).1, None);
+    }
+}

@@ -1,0 +1,205 @@
+//! The same load with one of its parts replaced by nothing: what is gained then is what the part costs.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use penstock_engine::item::Item;
+use penstock_engine::ports::{Fault, Items, Output, StopFlag, ThreadOp, ThreadOpFactory};
+use penstock_storage::{BoundedStore, MemoryStore, Store};
+use penstock_types::stats::Tick;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::accelerator::Fleet;
+use crate::load::{Ending, Surroundings, Times};
+use crate::record::Load;
+use crate::spec::WarmUp;
+use crate::subject::{StageOp, StoreKind, Subject};
+
+/// Passes of each; the middle one counts.
+const PASSES: u32 = 3;
+/// Bytes of objects that are held in memory in place of storage; of more, the first ones stand for all.
+const HELD_BYTES: u64 = 1 << 30;
+
+/// A load of which something was replaced by nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Counterfactual {
+    /// `nothing`, `storage`, `stage:` and its name, `stages`, or `consumer`.
+    pub without: String,
+    /// What stood in its place.
+    pub instead: String,
+    /// Items in a second; the middle of three passes.
+    pub items_per_s: f64,
+    /// How much faster that is than the load as it is, as a share; 0 for the load itself.
+    pub gain: f64,
+    /// What the part costs: seconds of a pass over all objects that are gone without it; 0 for the load itself.
+    pub costs_s: f64,
+}
+
+/// A load of which something is replaced.
+struct Variant {
+    without: String,
+    instead: &'static str,
+    subject: Subject,
+    /// The step of what takes the batches; nobody waits when it is zero.
+    step: Duration,
+}
+
+/// Runs a load as it is, and without each of its parts. `step` is that of the accelerator that takes the batches.
+pub(crate) fn counterfactuals(
+    surroundings: &Surroundings,
+    subject: &Subject,
+    load: &Load,
+    step: Duration,
+    on_start: &mut dyn FnMut(&str),
+) -> Result<Vec<Counterfactual>, Ending> {
+    let variants = variants(surroundings, subject, step)?;
+    let mut told: Vec<Counterfactual> = Vec::with_capacity(variants.len());
+    let items = subject.order(0).len() as f64;
+    for variant in variants {
+        on_start(&variant.without);
+        let rate = rate(surroundings, &variant, load)?;
+        let real = told.first().map_or(rate, |real| real.items_per_s);
+        told.push(Counterfactual {
+            without: variant.without,
+            instead: variant.instead.to_owned(),
+            items_per_s: rate,
+            gain: rate / real - 1.0,
+            costs_s: items / real - items / rate,
+        });
+    }
+    Ok(told)
+}
+
+fn variants(surroundings: &Surroundings, subject: &Subject, step: Duration) -> Result<Vec<Variant>, Ending> {
+    let variant = |without: &str, instead, subject: Subject, step| Variant {
+        without: without.to_owned(),
+        instead,
+        subject,
+        step,
+    };
+    let mut variants = vec![
+        variant("nothing", "the load as it is", subject.clone(), step),
+        variant("storage", "the same bytes in memory", in_memory(surroundings, subject)?, step),
+    ];
+    for (place, stage) in subject.stages.iter().enumerate() {
+        let mut without = subject.clone();
+        without.stages[place] = ready(stage);
+        let name = format!("stage:{}", stage.name);
+        variants.push(variant(&name, "what it made of the first one", without, step));
+    }
+    if subject.stages.len() > 1 {
+        let without = Subject { stages: Vec::new(), ..subject.clone() };
+        variants.push(variant("stages", "nothing", without, step));
+    }
+    if step > Duration::ZERO {
+        variants.push(variant("consumer", "nobody who computes", subject.clone(), Duration::ZERO));
+    }
+    Ok(variants)
+}
+
+/// Items in a second of the middle pass.
+fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f64, Ending> {
+    let mut fleet = Fleet::new(1, variant.step);
+    let clock = surroundings.clock.clone();
+    let times = Times { warm_up: WarmUp::default(), passes: PASSES };
+    let mut consume = |ready: Tick, samples: usize| {
+        if variant.step > Duration::ZERO {
+            let wait = fleet.take(ready, samples) - clock.now();
+            std::thread::sleep(Duration::from_nanos(wait));
+        }
+        true
+    };
+    let ended = surroundings.run(&variant.subject, load, &times, &mut consume);
+    if ended.how != Ending::Completed {
+        return Err(ended.how);
+    }
+    let mut rates: Vec<f64> = ended
+        .record
+        .passes
+        .iter()
+        .map(|pass| pass.order.len() as f64 / pass.span.seconds().max(1e-9))
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    Ok(rates[rates.len() / 2])
+}
+
+/// The same objects in memory; where they are too many, as many of the first as fit, again and again.
+fn in_memory(surroundings: &Surroundings, subject: &Subject) -> Result<Subject, Ending> {
+    let memory = MemoryStore::new(subject.store.name().clone());
+    let read = async {
+        let (mut held, mut bytes) = (Vec::new(), 0);
+        for object in &*subject.objects {
+            let (found, _) = subject.store.get(object.key.clone()).await;
+            let Ok(found) = found else { continue };
+            bytes += found.len() as u64;
+            held.push((object.key.clone(), Some(found.len() as u64)));
+            memory
+                .put(object.key.clone(), found)
+                .await
+                .map_err(|error| Ending::Failed(error.with_causes()))?;
+            if bytes > HELD_BYTES {
+                break;
+            }
+        }
+        Ok(held)
+    };
+    let held =
+        surroundings.runtime.block_on(surroundings.cancel.unless(read)).unwrap_or(Err(Ending::Stopped))?;
+    if held.is_empty() {
+        return Err(Ending::Failed("no object could be read into memory".to_owned()));
+    }
+    let count = u32::try_from(held.len()).unwrap_or(u32::MAX);
+    let store = BoundedStore::new(Arc::new(memory), NonZeroUsize::MIN);
+    let orders = subject.orders.iter().map(|order| order.iter().map(|object| object % count).collect());
+    let orders = orders.collect();
+    let stages = subject.stages.clone();
+    Ok(Subject { orders, stages, ..Subject::of(store, StoreKind::Memory, held) })
+}
+
+/// A stage that always gives what it made first.
+fn ready(stage: &StageOp) -> StageOp {
+    let factory = ReadyFactory { factory: stage.factory.clone(), kept: Arc::default() };
+    StageOp { factory: Arc::new(factory), ..stage.clone() }
+}
+
+/// What a stage made first.
+type Kept = Arc<Mutex<Option<Vec<Item>>>>;
+
+struct ReadyFactory {
+    factory: Arc<dyn ThreadOpFactory>,
+    kept: Kept,
+}
+
+struct Ready {
+    op: Box<dyn ThreadOp>,
+    kept: Kept,
+    /// A copy, so that workers do not wait for each other.
+    own: Option<Vec<Item>>,
+}
+
+impl ThreadOpFactory for ReadyFactory {
+    fn build(&self, stop: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
+        Ok(Box::new(Ready { op: self.factory.build(stop)?, kept: self.kept.clone(), own: None }))
+    }
+}
+
+impl ThreadOp for Ready {
+    fn apply(&mut self, item: Item, stop: &StopFlag) -> Output {
+        if self.own.is_none() {
+            self.own = self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        }
+        if let Some(items) = &self.own {
+            return Output { items: Items::Many(items.clone()), ..Output::default() };
+        }
+        let output = self.op.apply(item, stop);
+        let made = match &output.items {
+            Items::None => return output,
+            Items::One(item) => vec![item.clone()],
+            Items::Many(items) => items.clone(),
+        };
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+        output
+    }
+}

@@ -1,0 +1,42 @@
+//! The storage benchmark: what a folder or a bucket can feed, level by level, with books that balance.
+//!
+//! A [`Subject`] (objects, the orders in which they are read, the stages they pass) and a [`BenchSpec`] become a
+//! [`Report`] by [`Benchmark::run`]. Workers read batches as the workers of a data loader do; everything that happens
+//! leaves a record, of which figures and [`Books`](report::Books) are made. An identity that does not hold voids the
+//! figures, and says which it is.
+#![warn(missing_docs)]
+
+mod accelerator;
+mod benchmark;
+pub mod books;
+mod calls;
+mod ceiling;
+pub mod compare;
+mod counterfactual;
+mod failures;
+mod figures;
+mod findings;
+mod gauge;
+mod load;
+pub mod record;
+pub mod report;
+mod spec;
+mod subject;
+mod window;
+mod worker;
+
+pub use accelerator::{Preset, preset, presets};
+pub use benchmark::{Benchmark, Follow, MakeSource, Step};
+pub use gauge::Gauged;
+pub use report::Report;
+pub use spec::{
+    AcceleratorSpec, Action, Assignment, BenchSpec, Cache, DataSource, MAX_IN_FLIGHT, MAX_READS, MAX_WORKERS,
+    MemorySource, Mode, OnReadError, RandomToDevice, Repeated, WarmUp, WarmUpKind, WholeSet,
+};
+pub use subject::{StageOp, StoreKind, Subject, SubjectError, Takes};
+pub use worker::Cancel;
+
+/// The JSON Schema of the benchmark's document.
+pub fn schema() -> schemars::Schema {
+    schemars::schema_for!(BenchSpec)
+}

@@ -1,0 +1,295 @@
+//! Runs a load: warm-up, passes, workers, and the hand-over to a consumer.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, Builder, Scope, ScopedJoinHandle};
+
+use penstock_engine::clock::Clock;
+use penstock_types::stats::Tick;
+use tokio::runtime::Handle;
+
+use crate::failures::Failures;
+use crate::gauge::Gauge;
+use crate::record::{Delivery, Load, LoadRecord, Pass, Span, WorkerLoop};
+use crate::spec::{Cache, OnReadError, WarmUp, WarmUpKind, WholeSet};
+use crate::subject::Subject;
+use crate::window::{Rules, Window};
+use crate::worker::{Cancel, PassWork, Worker};
+
+/// Stack of a worker: modules run on it.
+const STACK_BYTES: usize = 4 << 20;
+
+/// What all loads of a benchmark run in.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) runtime: Handle,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) cancel: Cancel,
+    pub(crate) cache: Cache,
+    pub(crate) on_error: OnReadError,
+}
+
+/// What a load does before and how often.
+#[derive(Clone, Debug)]
+pub(crate) struct Times {
+    pub(crate) warm_up: WarmUp,
+    pub(crate) passes: u32,
+}
+
+/// How a load came to its end.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) record: LoadRecord,
+    pub(crate) failures: Failures,
+    pub(crate) how: Ending,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Completed,
+    /// Somebody, or the consumer, wanted no more.
+    Stopped,
+    /// Why.
+    Failed(String),
+}
+
+/// Takes batches: the moment at which each was ready, and how many items it has. Says whether it wants more.
+pub(crate) type Consume<'a> = dyn FnMut(Tick, usize) -> bool + 'a;
+
+/// Takes everything.
+pub(crate) fn discard() -> impl FnMut(Tick, usize) -> bool {
+    |_, _| true
+}
+
+/// The workers of a load, alive.
+struct Crew<'scope> {
+    passes: Vec<SyncSender<Arc<PassWork>>>,
+    threads: Vec<ScopedJoinHandle<'scope, Result<WorkerLoop, String>>>,
+}
+
+impl Load {
+    /// The loads of a grid, in the order in which they run: by mode, then by number of workers.
+    pub(crate) fn grid(set: &WholeSet) -> Vec<Self> {
+        let of = |mode| {
+            set.workers.iter().map(move |workers| Self {
+                mode,
+                workers: *workers,
+                in_flight: set.in_flight,
+                batch_size: set.batch_size,
+                prefetch: set.prefetch,
+                assignment: set.assignment,
+                persistent: set.persistent,
+            })
+        };
+        set.modes.iter().flat_map(|mode| of(*mode)).collect()
+    }
+}
+
+impl Surroundings {
+    /// Runs a load to its end.
+    pub(crate) fn run(
+        &self,
+        subject: &Subject,
+        load: &Load,
+        times: &Times,
+        consume: &mut Consume<'_>,
+    ) -> Ended {
+        let start = self.clock.now();
+        let mut failures = Failures::default();
+        let reads = NonZeroUsize::new(load.permits() as usize).unwrap_or(NonZeroUsize::MIN);
+        let worker = Worker {
+            number: 0,
+            load: load.clone(),
+            subject: subject.clone(),
+            store: subject.store.with_reads(reads),
+            clock: self.clock.clone(),
+            runtime: self.runtime.clone(),
+            cancel: self.cancel.clone(),
+        };
+        let mut record = LoadRecord {
+            load: load.clone(),
+            sizes: subject.sizes(),
+            span: Span { start, end: start },
+            warm_up: Vec::new(),
+            passes: Vec::new(),
+            lasting: Vec::new(),
+            inline: 0,
+        };
+        let ended = thread::scope(|scope| {
+            let one =
+                Loading { surroundings: self, scope, worker: &worker, failures: &mut failures, consume };
+            one.run(times, &mut record)
+        });
+        record.span.end = self.clock.now();
+        let how = match ended {
+            Ok(()) => Ending::Completed,
+            Err(how) if self.cancel.is_cancelled() && how != Ending::Stopped => Ending::Stopped,
+            Err(how) => how,
+        };
+        Ended { record, failures, how }
+    }
+
+    /// Makes the page cache what the document wants it to be, and tells what it is.
+    fn cached(&self, subject: &Subject) -> Result<Option<f64>, Ending> {
+        let forget = || async {
+            match self.cache {
+                Cache::Warm => Ok(false),
+                Cache::Cold => subject.forget().await.map_err(|error| Ending::Failed(error.with_causes())),
+            }
+        };
+        let prepare = async {
+            forget().await?;
+            let cached = subject.cached_share().await;
+            // To look at a page may have loaded it.
+            forget().await?;
+            Ok(cached)
+        };
+        self.runtime.block_on(self.cancel.unless(prepare)).unwrap_or(Err(Ending::Stopped))
+    }
+}
+
+/// A load as it runs.
+struct Loading<'a, 'scope, 'env, 'consume> {
+    surroundings: &'a Surroundings,
+    scope: &'scope Scope<'scope, 'env>,
+    worker: &'a Worker,
+    failures: &'a mut Failures,
+    consume: &'a mut Consume<'consume>,
+}
+
+impl<'scope> Loading<'_, 'scope, '_, '_> {
+    fn run(mut self, times: &Times, record: &mut LoadRecord) -> Result<(), Ending> {
+        let first = self.worker.subject.order(0);
+        let batch_size = self.worker.load.batch_size as usize;
+        match times.warm_up.how {
+            WarmUpKind::Inline => {
+                let wanted: u32 = times.warm_up.rounds.iter().sum();
+                record.inline = wanted.min(batches(&first, batch_size));
+            }
+            WarmUpKind::Restart => {
+                for wanted in &times.warm_up.rounds {
+                    // Exactly so many: a set that is shorter is gone through again.
+                    let items = *wanted as usize * batch_size;
+                    let order: Arc<[u32]> = first.iter().copied().cycle().take(items).collect();
+                    let (mut pass, loops) = self.with_crew(|this, crew| this.pass(crew, order, None))?;
+                    pass.loops = loops;
+                    record.warm_up.push(pass);
+                }
+            }
+        }
+        if self.worker.load.persistent {
+            let (passes, loops) = self.with_crew(|this, crew| {
+                (0..times.passes).map(|number| this.measured(crew, number)).collect::<Result<_, _>>()
+            })?;
+            (record.passes, record.lasting) = (passes, loops);
+        } else {
+            for number in 0..times.passes {
+                let (mut pass, loops) = self.with_crew(|this, crew| this.measured(crew, number))?;
+                pass.loops = loops;
+                record.passes.push(pass);
+            }
+        }
+        Ok(())
+    }
+
+    /// One of the passes that are to be measured.
+    fn measured(&mut self, crew: &Crew<'scope>, number: u32) -> Result<Pass, Ending> {
+        let subject = &self.worker.subject;
+        let cached = self.surroundings.cached(subject)?;
+        Ok(Pass { cached, ..self.pass(crew, subject.order(number as usize), Some(number))? })
+    }
+
+    /// One pass over an order; a `number` is one of those that the consumer gets.
+    fn pass(&mut self, crew: &Crew<'scope>, order: Arc<[u32]>, number: Option<u32>) -> Result<Pass, Ending> {
+        let Load { workers, prefetch, assignment, batch_size, .. } = self.worker.load;
+        let (batch_size, clock) = (batch_size as usize, &self.surroundings.clock);
+        let wanted = batches(&order, batch_size);
+        let rules = Rules { batches: wanted, workers, prefetch, assignment };
+        let (window, gauge) = (Window::new(rules), Gauge::new(clock.clone()));
+        let work = Arc::new(PassWork { order: order.clone(), batch_size, window, gauge });
+        let start = clock.now();
+        for worker in &crew.passes {
+            // A worker that is gone has ended the pass, or will when it is asked why.
+            worker.send(work.clone()).ok();
+        }
+        let mut span = Span { start, end: start };
+        let (mut fetches, mut deliveries) = (Vec::new(), Vec::new());
+        while let Some((batch, made)) = work.window.take() {
+            let at = clock.now();
+            span.end = at;
+            let items = made.objects.len();
+            deliveries.push(Delivery { batch, at, objects: made.objects });
+            fetches.push(made.fetch);
+            if let Some(failure) =
+                made.failures.first().filter(|_| self.surroundings.on_error == OnReadError::Fail)
+            {
+                let ending = Ending::Failed(failure.message.clone());
+                self.failures.add(&self.worker.subject, made.failures);
+                work.window.end();
+                return Err(ending);
+            }
+            self.failures.add(&self.worker.subject, made.failures);
+            if number.is_some() && !(self.consume)(made.at, items) {
+                work.window.end();
+                return Err(Ending::Stopped);
+            }
+        }
+        if deliveries.len() < wanted as usize {
+            let what = format!("a pass ended after {} of its {wanted} batches", deliveries.len());
+            return Err(Ending::Failed(what));
+        }
+        let gauged = work.gauge.read();
+        Ok(Pass { order, span, fetches, loops: Vec::new(), deliveries, gauged, cached: None })
+    }
+
+    /// Does `work` with workers that live as long as it takes; gives what they tell of themselves, too.
+    fn with_crew<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self, &Crew<'scope>) -> Result<T, Ending>,
+    ) -> Result<(T, Vec<WorkerLoop>), Ending> {
+        let crew = Crew::start(self.scope, self.worker)?;
+        let done = work(self, &crew);
+        // Why a worker could not start says more than that its pass came to nothing.
+        let loops = crew.dismiss()?;
+        Ok((done?, loops))
+    }
+}
+
+impl<'scope> Crew<'scope> {
+    fn start(scope: &'scope Scope<'scope, '_>, worker: &Worker) -> Result<Self, Ending> {
+        let mut crew = Self { passes: Vec::new(), threads: Vec::new() };
+        for number in 0..worker.load.workers {
+            let worker = Worker { number, ..worker.clone() };
+            let (sender, passes) = sync_channel(1);
+            let thread = Builder::new()
+                .name(format!("worker/{number}"))
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, move || worker.run(&passes));
+            let thread = thread.map_err(|error| {
+                Ending::Failed(format!("the system gives no thread for worker {number}: {error}"))
+            })?;
+            crew.passes.push(sender);
+            crew.threads.push(thread);
+        }
+        Ok(crew)
+    }
+
+    /// Lets the workers end, and waits for it.
+    fn dismiss(self) -> Result<Vec<WorkerLoop>, Ending> {
+        drop(self.passes);
+        let told = self.threads.into_iter().map(|thread| match thread.join() {
+            Ok(told) => told.map_err(Ending::Failed),
+            Err(_) => {
+                Err(Ending::Failed("a worker panicked, which is a bug; its words stand above".to_owned()))
+            }
+        });
+        // All of them are joined, whichever failed.
+        told.collect::<Vec<_>>().into_iter().collect()
+    }
+}
+
+/// Batches that an order makes.
+fn batches(order: &[u32], batch_size: usize) -> u32 {
+    u32::try_from(order.len().div_ceil(batch_size)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,383 @@
+//! What a benchmark tells: one JSON document, from which tables and pictures are made.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use crate::accelerator::AcceleratorReport;
+pub use crate::books::{Books, Check};
+pub use crate::counterfactual::Counterfactual;
+pub use crate::failures::FailureGroup;
+use crate::spec::{Assignment, BenchSpec, Cache, Mode};
+use crate::subject::StoreKind;
+
+/// Version of the report's form.
+pub const REPORT_VERSION: u32 = 1;
+
+/// What a benchmark found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Report {
+    /// Version of this form.
+    pub version: u32,
+    /// What the benchmark is called.
+    pub name: String,
+    /// When it began, RFC 3339.
+    pub started_at: String,
+    /// How long all of it took, in seconds.
+    pub elapsed_s: f64,
+    /// How it ended.
+    pub state: ReportState,
+    /// Why, where it failed.
+    pub reason: Option<String>,
+    /// Whether the books of every load balance; what does not, voids its figures.
+    pub balanced: bool,
+    /// What it comes to, in sentences.
+    pub findings: Vec<String>,
+    /// What ran it, e.g. `penstock 0.1.0`.
+    pub program: String,
+    /// Where.
+    pub machine: MachineFacts,
+    /// The document, with everything that was left to defaults.
+    pub document: BenchSpec,
+    /// What was read.
+    pub objects: ObjectsReport,
+    /// What was done, in turn.
+    pub actions: Vec<ActionReport>,
+    /// The accelerators that it can feed.
+    pub accelerators: Option<AcceleratorReport>,
+    /// The fastest load with its parts replaced by nothing.
+    pub counterfactuals: Vec<Counterfactual>,
+}
+
+/// A machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MachineFacts {
+    /// Its cores, as far as this process may use them.
+    pub cores: u32,
+    /// Its memory; `None` where the system does not tell.
+    pub memory_bytes: Option<u64>,
+}
+
+/// How a benchmark ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReportState {
+    /// As wanted.
+    Completed,
+    /// Something failed; what was measured before is told.
+    Failed,
+    /// Somebody stopped it.
+    Stopped,
+}
+
+/// What was read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ObjectsReport {
+    /// The store's name.
+    pub store: String,
+    /// What it is.
+    pub kind: StoreKind,
+    /// How many objects.
+    pub count: u64,
+    /// All their bytes; `None` when nobody has asked for sizes.
+    pub bytes: Option<u64>,
+    /// The least of them.
+    pub min_bytes: Option<u64>,
+    /// The middle one.
+    pub median_bytes: Option<u64>,
+    /// The largest.
+    pub max_bytes: Option<u64>,
+    /// How long listing them, or loading the index, took, in seconds.
+    pub index_s: f64,
+    /// How long asking for all sizes took, in seconds.
+    pub survey_s: Option<f64>,
+}
+
+/// What an action came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ActionReport {
+    /// A grid of loads.
+    WholeSet(Vec<Cell>),
+    /// Repetitions.
+    Calls(Calls),
+}
+
+/// Repetitions of something small.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Calls {
+    /// The action.
+    pub action: String,
+    /// How many at a time.
+    pub pool: u32,
+    /// How long one takes.
+    pub time: Spread,
+    /// How long all took, in seconds.
+    pub elapsed_s: f64,
+    /// Repetitions in a second.
+    pub per_s: f64,
+    /// Bytes that were read or copied.
+    pub bytes: u64,
+    /// What failed.
+    pub failures: Vec<FailureGroup>,
+}
+
+/// One load: a mode with a number of workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Cell {
+    /// How workers read.
+    pub mode: Mode,
+    /// How many.
+    pub workers: u32,
+    /// Reads that one of them has in flight at most.
+    pub in_flight: u32,
+    /// Reads that all of them have in flight at most.
+    pub permits: u32,
+    /// Items of a batch.
+    pub batch_size: u32,
+    /// Batches of a worker that are begun and not delivered, at most.
+    pub prefetch: u32,
+    /// Which worker takes which batch.
+    pub assignment: Assignment,
+    /// Whether workers lived for all passes.
+    pub persistent: bool,
+    /// Calls of each level, warm-up included.
+    pub counts: Counts,
+    /// Those of them that belong to the warm-up.
+    pub warm_up: Counts,
+    /// Times of each level, warm-up left out.
+    pub levels: Levels,
+    /// What reads consist of, and stages.
+    pub parts: Vec<Part>,
+    /// Items that were delivered in the measured passes.
+    pub items: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long these passes took together, in seconds.
+    pub elapsed_s: f64,
+    /// Items in a second.
+    pub items_per_s: f64,
+    /// Megabytes (10^6 bytes) in a second.
+    pub mb_per_s: f64,
+    /// Mebibytes (2^20 bytes) in a second.
+    pub mib_per_s: f64,
+    /// Megabits (10^6 bits) in a second.
+    pub mbit_per_s: f64,
+    /// Each measured pass.
+    pub passes: Vec<PassReport>,
+    /// Reads in flight, against Little's law.
+    pub little: Little,
+    /// Share of the workers' time in which they read, 0.0 to 1.0.
+    pub busy: f64,
+    /// How long reads took: how many in each range.
+    pub latencies: Vec<LatencyRange>,
+    /// The measured passes over time, one after another.
+    pub over_time: Vec<Moment>,
+    /// Requests and connections.
+    pub requests: Requests,
+    /// What failed.
+    pub failures: Vec<FailureGroup>,
+    /// What this client does without the store; `None` when it was not measured.
+    pub ceiling: Option<Ceiling>,
+    /// What does not hold voids the figures above.
+    pub books: Books,
+}
+
+/// Calls of each level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Counts {
+    /// Items that were read.
+    pub getitem: u64,
+    /// Batches that were read.
+    pub fetch: u64,
+    /// Lives of workers.
+    pub worker_loop: u64,
+    /// Passes.
+    pub load_all: u64,
+    /// The whole.
+    pub benchmark: u64,
+}
+
+/// Times of each level; `None` where nothing was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Levels {
+    /// One item: from the request to the whole body, looked at, in memory.
+    pub getitem: Option<Spread>,
+    /// One batch by one worker.
+    pub fetch: Option<Spread>,
+    /// One worker's life.
+    pub worker_loop: Option<Spread>,
+    /// One pass: from letting the workers go to the last delivery.
+    pub load_all: Option<Spread>,
+    /// Set-up, warm-up, all passes, and what they leave.
+    pub benchmark: Option<Spread>,
+}
+
+/// How times are distributed, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Spread {
+    /// How many.
+    pub n: u64,
+    /// All together.
+    pub sum_s: f64,
+    /// Mean.
+    pub mean_s: f64,
+    /// Median.
+    pub median_s: f64,
+    /// Least.
+    pub min_s: f64,
+    /// Greatest.
+    pub max_s: f64,
+    /// Standard deviation; 0 of one.
+    pub stdev_s: f64,
+    /// What nine of ten do not exceed.
+    pub p90_s: f64,
+    /// What 99 of 100 do not exceed.
+    pub p99_s: f64,
+    /// What 999 of 1000 do not exceed.
+    pub p999_s: f64,
+}
+
+/// A part of what is done with an item or a batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Part {
+    /// `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`, or `stage:` and its name.
+    pub name: String,
+    /// Its times, of the reads that had it.
+    pub time: Spread,
+    /// Its share of the time of all reads; of a stage, of the workers' lives.
+    pub share: f64,
+}
+
+/// One pass.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PassReport {
+    /// How long it took, in seconds.
+    pub elapsed_s: f64,
+    /// Items in a second.
+    pub items_per_s: f64,
+    /// Megabytes (10^6 bytes) in a second.
+    pub mb_per_s: f64,
+    /// Median time of a read, in seconds.
+    pub median_s: f64,
+    /// What 99 of 100 reads did not exceed, in seconds.
+    pub p99_s: f64,
+    /// Share of the objects' bytes that the page cache held before; `None` where that cannot be told.
+    pub cached: Option<f64>,
+}
+
+/// Reads in flight: their mean is throughput times latency (J. D. C. Little, 1961).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Little {
+    /// Mean number of reads in flight, as it was counted.
+    pub in_flight: f64,
+    /// Most at a time.
+    pub most: u32,
+    /// The share of what was allowed that was used, 0.0 to 1.0.
+    pub used: f64,
+    /// Reads in a second times mean time of a read: the same by the law.
+    pub by_law: f64,
+}
+
+/// Reads that took so long.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LatencyRange {
+    /// From, in seconds.
+    pub from_s: f64,
+    /// To, in seconds.
+    pub to_s: f64,
+    /// How many.
+    pub count: u64,
+}
+
+/// A stretch of the measured time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Moment {
+    /// Its beginning, in seconds of measured time.
+    pub t_s: f64,
+    /// Items that were read, in a second.
+    pub items_per_s: f64,
+    /// Megabytes (10^6 bytes) in a second.
+    pub mb_per_s: f64,
+    /// Mean number of reads in flight.
+    pub in_flight: f64,
+    /// Median time of the reads that ended in it; `None` when none did.
+    pub median_s: Option<f64>,
+    /// What 99 of 100 of them did not exceed.
+    pub p99_s: Option<f64>,
+}
+
+/// Requests and connections of the measured reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Requests {
+    /// Requests that were made.
+    pub made: u64,
+    /// Those of them that were made since another one had failed.
+    pub retries: u64,
+    /// Connections that were opened.
+    pub connections: u64,
+}
+
+/// What this client does where storage is nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Ceiling {
+    /// What stood in for the store.
+    pub against: StoreKind,
+    /// Items in a second.
+    pub items_per_s: f64,
+    /// Megabytes (10^6 bytes) in a second.
+    pub mb_per_s: f64,
+    /// What was reached of it.
+    pub reached: f64,
+    /// Whether the client is the limit, or near it.
+    pub is_client_bound: bool,
+}
+
+impl Cache {
+    /// The word in documents and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Warm => "warm",
+            Self::Cold => "cold",
+        }
+    }
+}
+
+impl Report {
+    /// All loads, of all grids.
+    pub fn cells(&self) -> impl Iterator<Item = &Cell> {
+        self.actions.iter().flat_map(|action| match action {
+            ActionReport::WholeSet(cells) => cells.as_slice(),
+            ActionReport::Calls(_) => &[],
+        })
+    }
+
+    /// Whether all of it was measured, nothing is missing, and all books balance.
+    pub fn is_sound(&self) -> bool {
+        let has_failures = |action: &ActionReport| match action {
+            ActionReport::WholeSet(cells) => cells.iter().any(|cell| !cell.failures.is_empty()),
+            ActionReport::Calls(calls) => !calls.failures.is_empty(),
+        };
+        self.state == ReportState::Completed && self.balanced && !self.actions.iter().any(has_failures)
+    }
+
+    /// The load with the most items in a second, of those whose books balance.
+    pub fn fastest(&self) -> Option<&Cell> {
+        let sound = self.cells().filter(|cell| cell.books.balanced);
+        sound.max_by(|one, other| one.items_per_s.total_cmp(&other.items_per_s))
+    }
+}
+
+impl Cell {
+    /// What it is called: `async 4x8`.
+    pub fn label(&self) -> String {
+        label(self.mode, self.workers, self.in_flight)
+    }
+}
+
+/// What a load is called: `async 4x8`.
+pub(crate) fn label(mode: Mode, workers: u32, in_flight: u32) -> String {
+    match mode {
+        Mode::Sync => format!("sync {workers}"),
+        Mode::Async => format!("async {workers}x{in_flight}"),
+    }
+}

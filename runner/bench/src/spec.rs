@@ -1,0 +1,354 @@
+//! The benchmark's document: what is read, and what is done with it.
+
+mod check;
+
+use std::num::NonZeroU32;
+
+use penstock_types::fault::SpecFault;
+use penstock_types::spec::{IndexSource, ListSource, Millis, Name, Stage, parse, read_value};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Most workers of a load.
+pub const MAX_WORKERS: u32 = 1024;
+/// Most reads in flight of one worker.
+pub const MAX_IN_FLIGHT: u32 = 4096;
+/// Most reads of one cell, warm-up included: each leaves a record of some 100 bytes until its cell is told.
+pub const MAX_READS: u64 = 10_000_000;
+
+/// What a storage benchmark does: the objects it reads, the stages they pass, and the actions in turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "Penstock storage benchmark")]
+pub struct BenchSpec {
+    /// What the benchmark is called.
+    #[serde(default = "default_name")]
+    pub name: Name,
+    /// Where all randomness starts: the same seed reads the same objects in the same order.
+    #[serde(default)]
+    pub seed: u64,
+    /// The objects that are read.
+    pub source: DataSource,
+    /// What each object passes behind its reading, as in a pipeline behind `fetch`: `wasm` and `collate`, with an
+    /// `aggregate` of the batch size where whole batches are wanted. Its time is told apart from storage's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<Stage>,
+    /// What the machine's page cache holds before each pass.
+    #[serde(default)]
+    pub cache: Cache,
+    /// What a failed read does.
+    #[serde(default)]
+    pub on_error: OnReadError,
+    /// Whether every object's size is asked for first, for the books to hold bytes against.
+    #[serde(default = "yes")]
+    pub survey: bool,
+    /// Whether each load is measured without the store too, to tell what this client could do at all.
+    #[serde(default = "yes")]
+    pub ceiling: bool,
+    /// What is done, in turn.
+    #[serde(default = "default_actions")]
+    pub actions: Vec<Action>,
+    /// How many at a time share the repetitions of an action; 0 for one after another. A `whole_set` has its own workers.
+    #[serde(default)]
+    pub pool: u32,
+    /// The accelerators that are to be fed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<AcceleratorSpec>,
+    /// Whether the fastest load runs again with each of its parts replaced by nothing.
+    #[serde(default)]
+    pub counterfactuals: bool,
+}
+
+/// Where the objects come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DataSource {
+    /// The keys of a store.
+    List(ListSource),
+    /// The keys that an index file names.
+    Index(IndexSource),
+    /// Made-up objects in memory: what there is without storage.
+    Memory(MemorySource),
+}
+
+/// Objects in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MemorySource {
+    /// How many.
+    pub count: NonZeroU32,
+    /// Bytes of each.
+    pub bytes: u32,
+    /// How long each read takes.
+    #[serde(default)]
+    pub latency_ms: Option<Millis>,
+    /// Whether they are read in another order in each pass.
+    #[serde(default)]
+    pub shuffle: bool,
+}
+
+/// What the machine's page cache holds before a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Cache {
+    /// What it happens to hold; after the first pass, that is often everything.
+    #[default]
+    Warm,
+    /// Nothing of the objects: they are forgotten first. Of a bucket, only its service knows.
+    Cold,
+}
+
+/// What a failed read does, once the store has tried it as often as it may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnReadError {
+    /// It ends the benchmark, which tells what it has.
+    #[default]
+    Fail,
+    /// It is counted and told, and its batch has one item less.
+    Skip,
+}
+
+/// Something that is done and timed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Reads all objects in batches by workers, as a data loader does, for each mode and number of workers.
+    WholeSet(WholeSet),
+    /// Reads objects at random, with replacement.
+    Random(Repeated),
+    /// Reads the first object again and again.
+    Single(Repeated),
+    /// Makes a random array in memory and copies it to where a device would take it from: no storage at all.
+    RandomToDevice(RandomToDevice),
+    /// Finds out which objects there are: lists the store, or loads the index.
+    Index(Repeated),
+}
+
+/// Repetitions of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Repeated {
+    /// How often, in all; exactly, whatever the pool.
+    #[serde(default = "default_repeat")]
+    pub repeat: NonZeroU32,
+}
+
+/// An array that is copied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RandomToDevice {
+    /// How often, in all.
+    #[serde(default = "default_repeat")]
+    pub repeat: NonZeroU32,
+    /// Rows and columns; float32.
+    #[serde(default = "default_shape")]
+    pub shape: [u32; 2],
+    /// Where to: `host`.
+    #[serde(default = "default_device")]
+    pub device: String,
+}
+
+/// A grid of loads: every mode with every number of workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WholeSet {
+    /// How workers read the items of a batch.
+    #[serde(default = "default_modes")]
+    pub modes: Vec<Mode>,
+    /// Numbers of workers.
+    #[serde(default = "default_workers")]
+    pub workers: Vec<u32>,
+    /// Reads that one `async` worker has in flight at most; a `sync` one has one.
+    #[serde(default = "default_in_flight")]
+    pub in_flight: u32,
+    /// Items of a batch.
+    #[serde(default = "default_batch_size")]
+    pub batch_size: u32,
+    /// Batches that each worker may have begun and not delivered.
+    #[serde(default = "default_prefetch")]
+    pub prefetch: u32,
+    /// Which worker takes which batch.
+    #[serde(default)]
+    pub assignment: Assignment,
+    /// Whether workers, with their instances of modules, live for all passes; otherwise each pass starts new ones.
+    #[serde(default)]
+    pub persistent: bool,
+    /// Measured passes over all objects.
+    #[serde(default = "default_repeats")]
+    pub repeats: u32,
+    /// What runs first and is not measured.
+    #[serde(default)]
+    pub warm_up: WarmUp,
+}
+
+/// How a worker reads the items of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// One after another.
+    Sync,
+    /// Several at a time, in the order in which they were asked for.
+    Async,
+}
+
+/// Which worker takes which batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Assignment {
+    /// Batch `i` goes to worker `i mod workers`.
+    #[default]
+    Static,
+    /// Who is free takes the next one.
+    Steal,
+}
+
+/// What runs before a load and is left out of its figures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WarmUp {
+    /// Batches of each round: read to the end, exactly so many.
+    #[serde(default)]
+    pub rounds: Vec<u32>,
+    /// Where they come from.
+    #[serde(default)]
+    pub how: WarmUpKind,
+}
+
+/// Where the batches of a warm-up come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WarmUpKind {
+    /// Each round starts workers of its own, which read the head of the set.
+    #[default]
+    Restart,
+    /// They are the head of the first pass, which still reads everything once.
+    Inline,
+}
+
+/// The accelerators that a load is to feed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AcceleratorSpec {
+    /// A known workload and accelerator, e.g. `resnet50/h100`, which gives batch size, step and least utilisation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<String>,
+    /// Samples of a step; that of the load when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_size: Option<NonZeroU32>,
+    /// How long a step computes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_ms: Option<Millis>,
+    /// Least share of time an accelerator has to compute, 0.01 to 1.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilisation: Option<f64>,
+}
+
+impl BenchSpec {
+    /// Reads a document. Fails with everything that is wrong with it.
+    pub fn read(bytes: &[u8]) -> Result<Self, Vec<SpecFault>> {
+        Self::from_value(parse(bytes)?)
+    }
+
+    /// Reads a document that is JSON already. Fails with everything that is wrong with it.
+    pub fn from_value(document: serde_json::Value) -> Result<Self, Vec<SpecFault>> {
+        let spec: Self = read_value(document)?;
+        let faults = spec.faults();
+        if faults.is_empty() { Ok(spec) } else { Err(faults) }
+    }
+
+    /// The loads of its grids.
+    pub fn whole_sets(&self) -> impl Iterator<Item = &WholeSet> {
+        self.actions.iter().filter_map(|action| match action {
+            Action::WholeSet(set) => Some(set),
+            _ => None,
+        })
+    }
+}
+
+impl Default for WholeSet {
+    fn default() -> Self {
+        Self {
+            modes: default_modes(),
+            workers: default_workers(),
+            in_flight: default_in_flight(),
+            batch_size: default_batch_size(),
+            prefetch: default_prefetch(),
+            assignment: Assignment::default(),
+            persistent: false,
+            repeats: default_repeats(),
+            warm_up: WarmUp::default(),
+        }
+    }
+}
+
+impl Mode {
+    /// The word in documents and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Async => "async",
+        }
+    }
+}
+
+impl Action {
+    /// The word in documents and tables.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::WholeSet(_) => "whole_set",
+            Self::Random(_) => "random",
+            Self::Single(_) => "single",
+            Self::RandomToDevice(_) => "random_to_device",
+            Self::Index(_) => "index",
+        }
+    }
+}
+
+fn default_name() -> Name {
+    Name::new("storage").expect("`storage` is a name")
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_actions() -> Vec<Action> {
+    vec![Action::WholeSet(WholeSet::default())]
+}
+
+fn default_repeat() -> NonZeroU32 {
+    NonZeroU32::new(200).expect("200 is not zero")
+}
+
+fn default_shape() -> [u32; 2] {
+    [469, 387]
+}
+
+fn default_device() -> String {
+    "host".to_owned()
+}
+
+fn default_modes() -> Vec<Mode> {
+    vec![Mode::Sync, Mode::Async]
+}
+
+fn default_workers() -> Vec<u32> {
+    vec![2, 4, 8, 16, 32]
+}
+
+fn default_in_flight() -> u32 {
+    8
+}
+
+fn default_batch_size() -> u32 {
+    50
+}
+
+fn default_prefetch() -> u32 {
+    2
+}
+
+fn default_repeats() -> u32 {
+    3
+}

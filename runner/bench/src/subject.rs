@@ -1,0 +1,256 @@
+//! What is measured: objects of a store, in the orders in which passes read them, and the stages behind.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+use penstock_engine::item::Origin;
+use penstock_engine::ports::{Produced, Source, SourceFault, ThreadOpFactory};
+use penstock_engine::range::RangeSource;
+use penstock_storage::{BoundedStore, MemoryStore, StoreError};
+use penstock_types::traversal::{Traversal, TraversalSettings};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::MemorySource;
+
+/// Sizes that are asked for at a time.
+const SURVEYED_AT_ONCE: usize = 64;
+/// Objects of which it is asked what the page cache holds.
+const CACHE_PROBES: usize = 256;
+
+/// What keeps the objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreKind {
+    /// A folder of this machine.
+    Folder,
+    /// A bucket.
+    S3,
+    /// This process.
+    Memory,
+}
+
+/// A stage as workers run it.
+#[derive(Clone)]
+pub struct StageOp {
+    /// What it is called.
+    pub name: String,
+    /// What it is called with.
+    pub takes: Takes,
+    /// What makes one for each worker.
+    pub factory: Arc<dyn ThreadOpFactory>,
+}
+
+/// What a stage is called with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// One sample.
+    Sample,
+    /// All samples of a batch.
+    Batch,
+}
+
+/// Objects, the orders in which they are read, and what they pass.
+#[derive(Clone)]
+pub struct Subject {
+    pub(crate) store: BoundedStore,
+    pub(crate) kind: StoreKind,
+    pub(crate) objects: Arc<[Object]>,
+    /// Those of each pass; there is at least one.
+    pub(crate) orders: Vec<Arc<[u32]>>,
+    pub(crate) stages: Vec<StageOp>,
+}
+
+/// One object.
+pub(crate) struct Object {
+    pub(crate) key: Arc<str>,
+    pub(crate) origin: Origin,
+    /// In bytes; `None` where nobody has asked.
+    pub(crate) size: Option<u64>,
+    /// The CRC-32 of the bytes that came first, above a bit that says that some came.
+    first: AtomicU64,
+}
+
+/// Why there is nothing to be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum SubjectError {
+    /// The keys cannot be found out.
+    #[error("the objects cannot be found out")]
+    Source(#[from] SourceFault),
+    /// There are none.
+    #[error("there are no objects: nothing to read")]
+    Empty,
+    /// There are more than numbers for them.
+    #[error("there are more than {} objects; set a `limit`", u32::MAX)]
+    TooMany,
+    /// The machine gives no thread for what takes its time.
+    #[error("cannot start the timer's thread")]
+    Timer(#[source] io::Error),
+    /// A size cannot be found out.
+    #[error("the size of an object cannot be found out")]
+    Survey(#[source] StoreError),
+}
+
+impl Subject {
+    /// The objects that `source` names, in its order of `passes` epochs; fewer epochs are gone through again.
+    pub async fn open(
+        store: BoundedStore,
+        kind: StoreKind,
+        mut source: Box<dyn Source>,
+        passes: usize,
+        stages: Vec<StageOp>,
+    ) -> Result<Self, SubjectError> {
+        let mut objects = Vec::new();
+        let mut numbers = HashMap::new();
+        let mut orders = Vec::new();
+        let mut order = Vec::new();
+        while orders.len() < passes {
+            match source.next().await? {
+                Some(Produced::Samples(samples)) => {
+                    for sample in samples {
+                        let next = u32::try_from(objects.len()).map_err(|_| SubjectError::TooMany)?;
+                        let number = *numbers.entry(sample.origin.index).or_insert_with(|| {
+                            objects.push(Object::new(sample.key, sample.origin));
+                            next
+                        });
+                        order.push(number);
+                    }
+                }
+                Some(Produced::EpochEnd) => orders.push(Arc::from(std::mem::take(&mut order))),
+                None => {
+                    if !order.is_empty() {
+                        orders.push(Arc::from(std::mem::take(&mut order)));
+                    }
+                    break;
+                }
+            }
+        }
+        orders.retain(|order: &Arc<[u32]>| !order.is_empty());
+        if orders.is_empty() {
+            return Err(SubjectError::Empty);
+        }
+        Ok(Self { store, kind, objects: objects.into(), orders, stages })
+    }
+
+    /// Made-up objects.
+    pub async fn memory(source: &MemorySource, seed: u64, passes: usize) -> Result<Self, SubjectError> {
+        let MemorySource { count, bytes, latency_ms, shuffle } = *source;
+        let store = MemoryStore::synthetic("memory", &[(count.get() as usize, bytes as usize)]);
+        let latency = Duration::from_secs_f64(latency_ms.map_or(0.0, |latency| latency.get() / 1e3));
+        let store = store.with_latency(latency).map_err(SubjectError::Timer)?;
+        let store = BoundedStore::new(Arc::new(store), NonZeroUsize::MIN);
+        let epochs = u32::try_from(passes).ok().and_then(NonZeroU32::new);
+        let settings = TraversalSettings { seed, shuffle, epochs, ..TraversalSettings::IN_ORDER };
+        let numbers = Traversal::new(u64::from(count.get()), settings)
+            .map_err(|fault| SourceFault::new("the objects cannot be visited", Some(fault.into())))?;
+        let subject =
+            Self::open(store, StoreKind::Memory, Box::new(RangeSource::new(numbers)), passes, Vec::new());
+        Ok(subject.await?.with_keys(|number| format!("{number:06}.bin").into()))
+    }
+
+    /// Objects in a store of which the keys and sizes are known.
+    pub(crate) fn of(store: BoundedStore, kind: StoreKind, objects: Vec<(Arc<str>, Option<u64>)>) -> Self {
+        let order = (0..u32::try_from(objects.len()).unwrap_or(u32::MAX)).collect();
+        let objects = objects.into_iter().enumerate().map(|(index, (key, size))| {
+            let origin = Origin { index: index as u64, ..Origin::default() };
+            Object { size, ..Object::new(key, origin) }
+        });
+        Self { store, kind, objects: objects.collect(), orders: vec![order], stages: Vec::new() }
+    }
+
+    /// The same with other keys, by each object's place in the unshuffled source.
+    #[must_use]
+    pub fn with_keys(mut self, key: impl Fn(u64) -> Arc<str>) -> Self {
+        let objects = self.objects.iter().map(|object| Object::new(key(object.origin.index), object.origin));
+        self.objects = objects.collect();
+        self
+    }
+
+    /// Asks for the size of every object.
+    pub async fn survey(mut self) -> Result<Self, SubjectError> {
+        let store = self.store.with_reads(NonZeroUsize::new(SURVEYED_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
+        let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
+        let sizes = stream::iter(keys).map(|key| store.size(key)).buffered(SURVEYED_AT_ONCE);
+        let sizes: Vec<Result<u64, StoreError>> = sizes.collect().await;
+        let mut surveyed = Vec::with_capacity(sizes.len());
+        for (object, size) in self.objects.iter().zip(sizes) {
+            let size = size.map_err(SubjectError::Survey)?;
+            surveyed.push(Object { size: Some(size), ..Object::new(object.key.clone(), object.origin) });
+        }
+        self.objects = surveyed.into();
+        Ok(self)
+    }
+
+    /// The order of a pass, from 0.
+    pub(crate) fn order(&self, pass: usize) -> Arc<[u32]> {
+        self.orders[pass % self.orders.len()].clone()
+    }
+
+    pub(crate) fn sizes(&self) -> Arc<[Option<u64>]> {
+        self.objects.iter().map(|object| object.size).collect()
+    }
+
+    /// Asks the machine to forget all objects. Says whether there was anything to ask.
+    pub(crate) async fn forget(&self) -> Result<bool, StoreError> {
+        let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
+        let mut forgotten = stream::iter(keys).map(|key| self.store.forget(key)).buffer_unordered(8);
+        let mut is_any = false;
+        while let Some(one) = forgotten.next().await {
+            is_any |= one?;
+        }
+        Ok(is_any)
+    }
+
+    /// Which share of the objects' bytes the page cache holds, by asking for some of them; `None` where it cannot be told.
+    pub(crate) async fn cached_share(&self) -> Option<f64> {
+        let step = self.objects.len().div_ceil(CACHE_PROBES).max(1);
+        let keys: Vec<Arc<str>> =
+            self.objects.iter().step_by(step).map(|object| object.key.clone()).collect();
+        let mut sum = 0.0;
+        let count = keys.len() as f64;
+        for key in keys {
+            sum += self.store.cached_share(key).await.ok()??;
+        }
+        Some(sum / count)
+    }
+}
+
+impl Object {
+    fn new(key: Arc<str>, origin: Origin) -> Self {
+        Self { key, origin, size: None, first: AtomicU64::new(0) }
+    }
+
+    /// Whether these bytes are those that came first, by their CRC-32; the first ones are.
+    pub(crate) fn is_same(&self, bytes: &[u8]) -> bool {
+        let found = u64::from(crc32fast::hash(bytes)) | 1 << 32;
+        match self.first.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(first) => first == found,
+        }
+    }
+}
+
+impl fmt::Debug for StageOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StageOp")
+            .field("name", &self.name)
+            .field("takes", &self.takes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject")
+            .field("store", self.store.name())
+            .field("objects", &self.objects.len())
+            .field("stages", &self.stages)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,150 @@
+//! Which batch a worker may begin, and which one the consumer gets: in order, and never too far ahead.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::spec::Assignment;
+
+/// Hands out the batches of one pass, and takes them back in order.
+#[derive(Debug)]
+pub(crate) struct Window<T> {
+    rules: Rules,
+    state: Mutex<State<T>>,
+    /// Told when a worker may begin another batch, or must end.
+    room: Condvar,
+    /// Told when the consumer may have something to take, or nothing more comes.
+    came: Condvar,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) batches: u32,
+    pub(crate) workers: u32,
+    /// Batches of one worker that are begun and not delivered, at most.
+    pub(crate) prefetch: u32,
+    pub(crate) assignment: Assignment,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    /// Batches that were handed out; of each worker where each has its own.
+    begun: Vec<u32>,
+    delivered: u32,
+    ready: BTreeMap<u32, T>,
+    is_over: bool,
+}
+
+impl<T> Window<T> {
+    pub(crate) fn new(rules: Rules) -> Self {
+        let begun = match rules.assignment {
+            Assignment::Static => vec![0; rules.workers as usize],
+            Assignment::Steal => vec![0],
+        };
+        let state = State { begun, delivered: 0, ready: BTreeMap::new(), is_over: false };
+        Self { rules, state: Mutex::new(state), room: Condvar::new(), came: Condvar::new() }
+    }
+
+    /// The next batch for this worker, once it may begin it; `None` when there is none left, or the pass is over.
+    pub(crate) fn begin(&self, worker: u32) -> Option<u32> {
+        let Rules { batches, workers, prefetch, assignment } = self.rules;
+        let mut state = self.state();
+        loop {
+            if state.is_over {
+                return None;
+            }
+            let (place, next, may) = match assignment {
+                Assignment::Static => {
+                    let own = state.begun[worker as usize];
+                    let next = u64::from(worker) + u64::from(own) * u64::from(workers);
+                    // Of the batches delivered so far, every `workers`-th from `worker` on was this worker's.
+                    let delivered = (state.delivered + workers - 1 - worker) / workers;
+                    (worker as usize, next, own < delivered.saturating_add(prefetch))
+                }
+                Assignment::Steal => {
+                    let next = state.begun[0];
+                    let most = state.delivered.saturating_add(workers.saturating_mul(prefetch));
+                    (0, u64::from(next), next < most)
+                }
+            };
+            let next = u32::try_from(next).ok().filter(|next| *next < batches)?;
+            if may {
+                state.begun[place] += 1;
+                return Some(next);
+            }
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A worker has ended a batch.
+    pub(crate) fn finish(&self, batch: u32, made: T) {
+        self.state().ready.insert(batch, made);
+        self.came.notify_all();
+    }
+
+    /// The next batch in order, once it is there; `None` behind the last one, or when the pass is over.
+    pub(crate) fn take(&self) -> Option<(u32, T)> {
+        let mut state = self.state();
+        loop {
+            let next = state.delivered;
+            if state.is_over || next == self.rules.batches {
+                return None;
+            }
+            if let Some(made) = state.ready.remove(&next) {
+                state.delivered += 1;
+                drop(state);
+                self.room.notify_all();
+                return Some((next, made));
+            }
+            state = self.came.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Lets everybody end who waits.
+    pub(crate) fn end(&self) {
+        self.state().is_over = true;
+        self.room.notify_all();
+        self.came.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(assignment: Assignment) -> Window<()> {
+        Window::new(Rules { batches: 7, workers: 2, prefetch: 2, assignment })
+    }
+
+    #[test]
+    fn batches_go_round_and_no_worker_runs_ahead() {
+        let window = window(Assignment::Static);
+        assert_eq!([window.begin(1), window.begin(1), window.begin(0)], [Some(1), Some(3), Some(0)]);
+        window.finish(1, ());
+        window.finish(0, ());
+        assert_eq!(window.take(), Some((0, ())));
+        assert_eq!(window.take(), Some((1, ())));
+        // One of worker 1's two has been taken.
+        assert_eq!(window.begin(1), Some(5));
+        assert_eq!([window.begin(0), window.begin(0)], [Some(2), Some(4)]);
+        for batch in 2..6 {
+            window.finish(batch, ());
+            assert_eq!(window.take(), Some((batch, ())));
+        }
+        assert_eq!([window.begin(1), window.begin(0), window.begin(0)], [None, Some(6), None]);
+        window.finish(6, ());
+        assert_eq!([window.take(), window.take()], [Some((6, ())), None]);
+    }
+
+    #[test]
+    fn who_is_free_takes_the_next_one() {
+        let window = window(Assignment::Steal);
+        assert_eq!([window.begin(1), window.begin(1), window.begin(0)], [Some(0), Some(1), Some(2)]);
+        assert_eq!(window.begin(1), Some(3));
+        window.end();
+        assert_eq!((window.begin(0), window.take()), (None, None));
+    }
+}

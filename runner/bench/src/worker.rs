@@ -1,0 +1,298 @@
+//! A worker: reads batches one after another and takes each through the stages, as a loader's worker process does.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use penstock_engine::clock::Clock;
+use penstock_engine::item::{Item, Sample, Value};
+use penstock_engine::ports::{Failed, Items, Output, StopFlag, ThreadOp};
+use penstock_storage::{BYTES_FIELD, BoundedStore, observe};
+use penstock_types::stats::Tick;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::gauge::Gauge;
+use crate::record::{Fetch, ItemRead, Load, Span, WorkerLoop};
+use crate::subject::{Subject, Takes};
+use crate::window::Window;
+
+/// Ends a benchmark from outside; everything that runs for it ends soon after.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel {
+    token: CancellationToken,
+    flag: StopFlag,
+}
+
+/// What one pass shares among its workers.
+pub(crate) struct PassWork {
+    pub(crate) order: Arc<[u32]>,
+    pub(crate) batch_size: usize,
+    pub(crate) window: Window<Made>,
+    pub(crate) gauge: Gauge,
+}
+
+/// A batch that a worker has ended.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) fetch: Fetch,
+    /// The objects that are in it.
+    pub(crate) objects: Vec<u32>,
+    /// When it was ready for the consumer.
+    pub(crate) at: Tick,
+    pub(crate) failures: Vec<ReadFailure>,
+}
+
+/// Something that failed, and with which object.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadFailure {
+    pub(crate) object: u32,
+    pub(crate) what: FailedIn,
+    pub(crate) message: String,
+}
+
+/// What failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailedIn {
+    /// Reading.
+    Storage,
+    /// A stage.
+    Stage,
+}
+
+/// What a worker needs.
+#[derive(Clone)]
+pub(crate) struct Worker {
+    pub(crate) number: u32,
+    pub(crate) load: Load,
+    pub(crate) subject: Subject,
+    pub(crate) store: BoundedStore,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) runtime: Handle,
+    pub(crate) cancel: Cancel,
+}
+
+/// The passes' ends are told to everybody, whatever happens to this worker.
+struct EndsPass<'a>(&'a PassWork);
+
+impl Drop for EndsPass<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.window.end();
+        }
+    }
+}
+
+impl Cancel {
+    /// Asks for the end.
+    pub fn cancel(&self) {
+        self.flag.set();
+        self.token.cancel();
+    }
+
+    /// Whether somebody has asked.
+    pub fn is_cancelled(&self) -> bool {
+        self.flag.is_set()
+    }
+
+    /// Waits for `work` unless the end comes first.
+    pub(crate) async fn unless<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        self.token.run_until_cancelled(work).await
+    }
+}
+
+impl Worker {
+    /// Works on every pass that comes, until no more come. Fails when a stage cannot be made.
+    pub(crate) fn run(self, passes: &Receiver<Arc<PassWork>>) -> Result<WorkerLoop, String> {
+        let start = self.clock.now();
+        let mut told = WorkerLoop {
+            worker: self.number,
+            span: Span { start, end: start },
+            set_up_ns: 0,
+            waited_ns: 0,
+            fetched_ns: 0,
+            worked_ns: 0,
+        };
+        let mut ops = Vec::with_capacity(self.subject.stages.len());
+        for stage in &self.subject.stages {
+            match stage.factory.build(&self.cancel.flag) {
+                Ok(op) => ops.push((stage.takes, op)),
+                Err(fault) => {
+                    // Its passes come to nothing; those that wait for its batches have to know.
+                    passes.iter().for_each(|pass| pass.window.end());
+                    return Err(format!("stage `{}` cannot start: {fault}", stage.name));
+                }
+            }
+        }
+        let mut now = self.clock.now();
+        told.set_up_ns = now - start;
+        loop {
+            let Ok(pass) = passes.recv() else { break };
+            let ends = EndsPass(&pass);
+            while let Some(batch) = pass.window.begin(self.number) {
+                let begun = self.clock.now();
+                told.waited_ns += begun - now;
+                let Some((fetch, read)) = self.runtime.block_on(self.cancel.unless(self.fetch(&pass, batch)))
+                else {
+                    pass.window.end();
+                    break;
+                };
+                now = fetch.span.end;
+                told.fetched_ns += now - begun;
+                let made = self.made(fetch, read, &mut ops);
+                now = made.at;
+                told.worked_ns += now - made.fetch.span.end;
+                pass.window.finish(batch, made);
+            }
+            drop(ends);
+        }
+        told.span.end = self.clock.now();
+        told.waited_ns += told.span.end - now;
+        Ok(told)
+    }
+
+    /// Reads the items of a batch.
+    async fn fetch(&self, pass: &PassWork, batch: u32) -> (Fetch, Vec<Result<Bytes, String>>) {
+        let first = batch as usize * pass.batch_size;
+        let objects = &pass.order[first..pass.order.len().min(first + pass.batch_size)];
+        let start = self.clock.now();
+        let reads = objects.iter().enumerate();
+        // Not in order: one that is slow would keep those behind it from beginning.
+        let mut reads = stream::iter(reads)
+            .map(|(place, object)| async move { (place, self.read(*object, start, &pass.gauge).await) })
+            .buffer_unordered(self.load.permits_of_worker() as usize);
+        let mut found: Vec<_> = (0..objects.len()).map(|_| None).collect();
+        while let Some((place, read)) = reads.next().await {
+            found[place] = Some(read);
+        }
+        drop(reads);
+        let (items, bytes) = found.into_iter().flatten().unzip();
+        let span = Span { start, end: self.clock.now() };
+        let fetch = Fetch { batch, worker: self.number, span, items, stages: Vec::new(), lost_in_stages: 0 };
+        (fetch, bytes)
+    }
+
+    /// Reads one object, and looks at what came.
+    async fn read(&self, number: u32, asked: Tick, gauge: &Gauge) -> (ItemRead, Result<Bytes, String>) {
+        let object = &self.subject.objects[number as usize];
+        let flight = gauge.begin();
+        let start = self.clock.now();
+        let ((read, _), mut parts) = observe(self.store.get(object.key.clone())).await;
+        let came = self.clock.now();
+        let is_same = read.as_ref().map_or(true, |bytes| object.is_same(bytes));
+        let end = self.clock.now();
+        drop(flight);
+        parts.verify += Duration::from_nanos(end - came);
+        let item = ItemRead {
+            object: number,
+            permit_ns: start - asked,
+            span: Span { start, end },
+            bytes: read.as_ref().ok().map(|bytes| bytes.len() as u64),
+            is_same,
+            parts,
+        };
+        (item, read.map_err(|error| error.with_causes()))
+    }
+
+    /// Takes what was read through the stages.
+    fn made(
+        &self,
+        mut fetch: Fetch,
+        read: Vec<Result<Bytes, String>>,
+        ops: &mut [(Takes, Box<dyn ThreadOp>)],
+    ) -> Made {
+        let mut failures = Vec::new();
+        let mut samples = Vec::with_capacity(read.len());
+        let mut objects = Vec::with_capacity(read.len());
+        for (item, read) in fetch.items.iter().zip(read) {
+            match read {
+                Ok(bytes) => {
+                    let object = &self.subject.objects[item.object as usize];
+                    let mut sample = Sample::new(object.key.clone(), object.origin);
+                    sample.set(Arc::from(BYTES_FIELD), Value::Blob(bytes));
+                    objects.push(item.object);
+                    samples.push((item.object, sample));
+                }
+                Err(message) => {
+                    failures.push(ReadFailure { object: item.object, what: FailedIn::Storage, message });
+                }
+            }
+        }
+        if !ops.is_empty() {
+            self.pass_stages(&mut fetch, samples, ops, &mut failures);
+        }
+        Made { fetch, objects, at: self.clock.now(), failures }
+    }
+
+    /// Calls the stages: those of samples for each of them, then those of batches.
+    fn pass_stages(
+        &self,
+        fetch: &mut Fetch,
+        samples: Vec<(u32, Sample)>,
+        ops: &mut [(Takes, Box<dyn ThreadOp>)],
+        failures: &mut Vec<ReadFailure>,
+    ) {
+        let gathers = ops.iter().position(|(takes, _)| *takes == Takes::Batch).unwrap_or(ops.len());
+        let (of_samples, of_batches) = ops.split_at_mut(gathers);
+        let mut batch = Vec::with_capacity(samples.len());
+        let objects: Vec<u32> = samples.iter().map(|(object, _)| *object).collect();
+        for (object, sample) in samples {
+            let mut items = vec![Item::Sample(sample)];
+            for (place, (_, op)) in of_samples.iter_mut().enumerate() {
+                items = self.called(op.as_mut(), place, items, fetch, object, failures);
+            }
+            batch.extend(items.into_iter().filter_map(|item| match item {
+                Item::Sample(sample) => Some(sample),
+                _ => None,
+            }));
+        }
+        if of_batches.is_empty() || batch.is_empty() {
+            return;
+        }
+        let first = objects.first().copied().unwrap_or_default();
+        let mut items = vec![Item::Batch(batch)];
+        for (place, (_, op)) in of_batches.iter_mut().enumerate() {
+            items = self.called(op.as_mut(), gathers + place, items, fetch, first, failures);
+        }
+    }
+
+    /// What an op makes of items.
+    fn called(
+        &self,
+        op: &mut dyn ThreadOp,
+        place: usize,
+        items: Vec<Item>,
+        fetch: &mut Fetch,
+        object: u32,
+        failures: &mut Vec<ReadFailure>,
+    ) -> Vec<Item> {
+        let mut made = Vec::with_capacity(items.len());
+        for item in items {
+            let start = self.clock.now();
+            let Output { items, dropped, failed, .. } = op.apply(item, &self.cancel.flag);
+            fetch.stages.push((u16::try_from(place).unwrap_or(u16::MAX), self.clock.now() - start));
+            let lost = dropped + failed.len() as u64;
+            fetch.lost_in_stages += u32::try_from(lost).unwrap_or(u32::MAX);
+            failures.extend(failed.into_iter().map(|Failed { fault, .. }| ReadFailure {
+                object,
+                what: FailedIn::Stage,
+                message: format!("stage `{}`: {fault}", self.subject.stages[place].name),
+            }));
+            match items {
+                Items::None => {}
+                Items::One(item) => made.push(item),
+                Items::Many(items) => made.extend(items),
+            }
+        }
+        made
+    }
+}
+
+impl fmt::Debug for PassWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PassWork").field("items", &self.order.len()).finish_non_exhaustive()
+    }
+}

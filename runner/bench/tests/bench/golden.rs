@@ -1,0 +1,121 @@
+//! Counts that seed 004 prints, and what they have to be.
+
+use std::time::Duration;
+
+use penstock_bench::Report;
+use serde_json::{Value, json};
+
+use crate::{in_memory, ran, synthetic};
+
+fn counts(count: u32, load: Value) -> [u64; 5] {
+    let report = ran(in_memory(count, load), synthetic(count, 100, Duration::ZERO));
+    sound(&report);
+    let counts = report.cells().next().unwrap().counts;
+    [counts.getitem, counts.fetch, counts.worker_loop, counts.load_all, counts.benchmark]
+}
+
+fn sound(report: &Report) {
+    for cell in report.cells() {
+        let wrong: Vec<_> = cell.books.checks.iter().filter(|check| !check.holds).collect();
+        assert!(wrong.is_empty(), "{wrong:?}");
+    }
+    assert_eq!((report.balanced, &report.reason), (true, &None));
+}
+
+#[test]
+fn the_sample_of_the_local_disk_with_ten_warm_ups_of_17_batches() {
+    let load = json!({
+        "modes": ["sync"], "workers": [16], "batch_size": 50, "repeats": 5,
+        "warm_up": { "rounds": vec![17; 10] }
+    });
+    assert_eq!(counts(50_000, load), [258_500, 5_170, 240, 5, 1]);
+}
+
+#[test]
+fn the_sample_of_the_bucket_whose_warm_up_is_the_head_of_its_pass() {
+    let load = json!({
+        "modes": ["async"], "workers": [16], "batch_size": 50, "repeats": 1,
+        "warm_up": { "rounds": [10], "how": "inline" }
+    });
+    assert_eq!(counts(50_000, load), [50_000, 1_000, 16, 1, 1]);
+}
+
+#[test]
+fn the_raw_log_of_two_workers_and_batches_of_eight() {
+    let load = json!({
+        "modes": ["sync"], "workers": [2], "batch_size": 8, "repeats": 1,
+        "warm_up": { "rounds": [4, 4, 3, 3, 3, 3, 3, 3, 3, 3] }
+    });
+    assert_eq!(counts(50_000, load), [50_256, 6_282, 22, 1, 1]);
+}
+
+#[test]
+fn a_ragged_tail_is_a_batch() {
+    for mode in ["sync", "async"] {
+        for assignment in ["static", "steal"] {
+            let load = json!({
+                "modes": [mode], "workers": [3], "batch_size": 10, "repeats": 1, "assignment": assignment
+            });
+            assert_eq!(counts(101, load), [101, 11, 3, 1, 1]);
+        }
+    }
+}
+
+#[test]
+fn workers_that_stay_live_once() {
+    let load = json!({
+        "modes": ["async"], "workers": [4], "batch_size": 10, "repeats": 5, "persistent": true,
+        "warm_up": { "rounds": [2, 2] }
+    });
+    assert_eq!(counts(100, load), [540, 54, 12, 5, 1]);
+}
+
+#[test]
+fn a_warm_up_within_the_pass_is_left_out_of_its_figures() {
+    let load = json!({
+        "modes": ["sync"], "workers": [1], "batch_size": 10, "repeats": 1,
+        "warm_up": { "rounds": [4], "how": "inline" }
+    });
+    let report = ran(in_memory(100, load), synthetic(100, 1_000, Duration::from_millis(1)));
+    sound(&report);
+    let cell = report.cells().next().unwrap();
+    assert_eq!((cell.warm_up.getitem, cell.warm_up.fetch, cell.items, cell.bytes), (40, 4, 60, 60_000));
+    assert_eq!((cell.levels.getitem.unwrap().n, cell.levels.fetch.unwrap().n), (60, 6));
+    assert!((0.06..0.2).contains(&cell.elapsed_s), "{}", cell.elapsed_s);
+}
+
+#[test]
+fn reads_at_a_time_are_as_many_times_as_fast() {
+    let load = json!({
+        "modes": ["sync", "async"], "workers": [2], "in_flight": 8, "batch_size": 40, "repeats": 1
+    });
+    let report = ran(in_memory(800, load), synthetic(800, 1_000, Duration::from_millis(5)));
+    sound(&report);
+    let rates: Vec<f64> = report.cells().map(|cell| cell.items_per_s).collect();
+    assert!((300.0..401.0).contains(&rates[0]), "{rates:?}");
+    assert!(rates[1] / rates[0] > 5.0, "{rates:?}");
+    assert!(report.findings.iter().any(|found| found.contains("times as fast as one after another")));
+}
+
+#[test]
+fn a_pool_shares_repetitions_without_a_remainder() {
+    let document = json!({
+        "source": { "memory": { "count": 50, "bytes": 100 } },
+        "pool": 7,
+        "actions": [
+            { "random": { "repeat": 2000 } }, { "single": { "repeat": 3 } },
+            { "random_to_device": { "repeat": 10 } }, { "whole_set": { "workers": [1], "modes": ["sync"], "repeats": 1 } }
+        ],
+        "ceiling": false
+    });
+    let report = ran(document, synthetic(50, 100, Duration::ZERO));
+    let report = serde_json::to_value(&report).unwrap();
+    let calls = |place: usize| report["actions"][place]["calls"].clone();
+    assert_eq!((calls(0)["time"]["n"].clone(), calls(0)["bytes"].clone()), (json!(2000), json!(200_000)));
+    assert_eq!(calls(1)["time"]["n"], 3);
+    assert_eq!(
+        (calls(2)["action"].clone(), calls(2)["bytes"].clone()),
+        (json!("random_to_device"), json!(469 * 387 * 4 * 10))
+    );
+    assert_eq!(report["actions"][3]["whole_set"][0]["items"], 50);
+}

@@ -1,0 +1,58 @@
+//! The storage benchmark from outside: golden counts, books against planted faults, real stores with trouble.
+
+mod golden;
+mod planted;
+mod stores;
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+use std::time::Duration;
+
+use penstock_bench::{BenchSpec, Benchmark, Cancel, MemorySource, Report, Step, StoreKind, Subject};
+use penstock_engine::range::RangeSource;
+use penstock_storage::{BoundedStore, Store};
+use penstock_types::spec::Millis;
+use penstock_types::traversal::{Traversal, TraversalSettings};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+/// A document that reads so many objects from memory.
+fn in_memory(count: u32, load: Value) -> Value {
+    json!({
+        "source": { "memory": { "count": count, "bytes": 100 } },
+        "ceiling": false,
+        "actions": [{ "whole_set": load }]
+    })
+}
+
+fn runtime() -> Runtime {
+    Runtime::new().unwrap()
+}
+
+/// Made-up objects, read in order.
+async fn synthetic(count: u32, bytes: u32, latency: Duration) -> Subject {
+    let latency_ms = Millis::new(latency.as_secs_f64() * 1e3);
+    let count = NonZeroU32::new(count).unwrap();
+    Subject::memory(&MemorySource { count, bytes, latency_ms, shuffle: false }, 0, 1).await.unwrap()
+}
+
+/// The objects `000000.bin` and so on of a store.
+async fn numbered(store: Arc<dyn Store>, kind: StoreKind, count: u32) -> Subject {
+    let store = BoundedStore::new(store, NonZeroUsize::MIN);
+    let settings = TraversalSettings { epochs: NonZeroU32::new(1), ..TraversalSettings::IN_ORDER };
+    let range = RangeSource::new(Traversal::new(u64::from(count), settings).unwrap());
+    Subject::open(store, kind, Box::new(range), 1, Vec::new())
+        .await
+        .unwrap()
+        .with_keys(|number| format!("{number:06}.bin").into())
+}
+
+/// Runs a document on a subject.
+fn ran(document: Value, subject: impl Future<Output = Subject>) -> Report {
+    let runtime = runtime();
+    let spec = BenchSpec::from_value(document).unwrap();
+    let subject = runtime.block_on(subject);
+    let benchmark =
+        Benchmark::new(spec, subject, Duration::ZERO, None, runtime.handle().clone(), Cancel::default());
+    benchmark.run("test", &mut |_: &Step| {})
+}

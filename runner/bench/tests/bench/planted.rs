@@ -1,0 +1,217 @@
+//! Faults that are planted in a true record of a load, or in a store: the books have to catch every one.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use penstock_bench::books::audit;
+use penstock_bench::record::LoadRecord;
+use penstock_bench::{BenchSpec, Benchmark, Cancel, StoreKind};
+use penstock_storage::{Keys, MemoryStore, Store, StoreError, Version};
+use penstock_types::stats::Tick;
+use serde_json::json;
+
+use crate::{in_memory, numbered, ran, runtime, synthetic};
+
+/// A record of 120 items in batches of 10 by 3 workers, two passes.
+fn record() -> LoadRecord {
+    let runtime = runtime();
+    let load = json!({ "modes": ["async"], "workers": [3], "in_flight": 4, "batch_size": 10, "repeats": 2 });
+    let spec = BenchSpec::from_value(in_memory(120, load)).unwrap();
+    let subject = runtime
+        .block_on(async { synthetic(120, 100, Duration::from_millis(1)).await.survey().await.unwrap() });
+    let benchmark =
+        Benchmark::new(spec, subject, Duration::ZERO, None, runtime.handle().clone(), Cancel::default());
+    benchmark.records().unwrap().remove(0)
+}
+
+/// The identities that do not hold once `plant` has changed the record.
+fn caught(plant: impl FnOnce(&mut LoadRecord)) -> Vec<String> {
+    let mut record = record();
+    assert!(audit(&record).balanced, "{:?}", audit(&record));
+    plant(&mut record);
+    let books = audit(&record);
+    assert_eq!(books.balanced, books.checks.iter().all(|check| check.holds));
+    let wrong = books.checks.into_iter().filter(|check| !check.holds);
+    wrong
+        .map(|check| {
+            assert!(check.found.is_some());
+            check.identity
+        })
+        .collect()
+}
+
+#[test]
+fn a_lost_item() {
+    let lost = |record: &mut LoadRecord| {
+        record.passes[1].deliveries[4].objects.remove(3);
+    };
+    assert_eq!(caught(lost), ["once", "order"]);
+    // Lost without a trace of its reading.
+    let unread = |record: &mut LoadRecord| {
+        record.passes[0].fetches[2].items.remove(9);
+    };
+    assert_eq!(caught(unread), ["counts", "once", "outcomes"]);
+}
+
+#[test]
+fn a_double_count() {
+    let twice = |record: &mut LoadRecord| {
+        let again = record.passes[0].fetches[5].items[0].clone();
+        record.passes[0].fetches[5].items.push(again);
+    };
+    assert_eq!(caught(twice), ["counts", "once", "outcomes"]);
+    let delivered = |record: &mut LoadRecord| {
+        let again = record.passes[0].deliveries[0].objects[0];
+        record.passes[0].deliveries[0].objects.push(again);
+    };
+    assert_eq!(caught(delivered), ["once", "order"]);
+    let logged = |record: &mut LoadRecord| {
+        let again = record.passes[0].fetches[1].clone();
+        record.passes[0].fetches.push(again);
+    };
+    assert_eq!(caught(logged), ["counts", "once", "outcomes"]);
+}
+
+#[test]
+fn a_reordered_batch() {
+    assert_eq!(caught(|record| record.passes[0].deliveries.swap(2, 3)), ["order"]);
+    assert_eq!(caught(|record| record.passes[0].deliveries[7].objects.swap(0, 9)), ["order"]);
+}
+
+#[test]
+fn a_gap_in_the_clock() {
+    // The clock of one worker jumps ahead by a second, between two of its batches.
+    let jump = |record: &mut LoadRecord| {
+        record.passes[0].loops[1].span.end = record.passes[0].loops[1].span.end.after(Duration::from_secs(1));
+    };
+    assert_eq!(caught(jump), ["nesting", "workers"]);
+    // It falls back within a read.
+    let back = |record: &mut LoadRecord| {
+        let item = &mut record.passes[1].fetches[0].items[2];
+        std::mem::swap(&mut item.span.start, &mut item.span.end);
+    };
+    assert!(caught(back).contains(&"nesting".to_owned()));
+    // A read lasts a second longer than its batch.
+    let long = |record: &mut LoadRecord| {
+        let item = &mut record.passes[1].fetches[0].items[2];
+        item.span.end = Tick::from_nanos(item.span.end.nanos() + 1_000_000_000);
+    };
+    let found = caught(long);
+    assert!(
+        ["nesting", "little"].iter().all(|identity| found.contains(&(*identity).to_owned())),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_truncated_body() {
+    assert_eq!(caught(|record| record.passes[0].fetches[3].items[1].bytes = Some(99)), ["bytes"]);
+    assert_eq!(caught(|record| record.passes[0].fetches[3].items[1].is_same = false), ["content"]);
+}
+
+#[test]
+fn more_in_flight_than_allowed() {
+    assert_eq!(caught(|record| record.passes[0].gauged.most = 13), ["permits"]);
+}
+
+#[test]
+fn time_in_flight_that_nobody_read_in() {
+    // As if a read's end had not been noticed.
+    assert_eq!(caught(|record| record.passes[0].gauged.read_ns *= 2), ["little"]);
+    assert_eq!(caught(|record| record.passes[0].gauged.ended -= 1), ["outcomes"]);
+}
+
+#[test]
+fn a_pass_that_was_not_one() {
+    assert_eq!(caught(|record| drop(record.passes[0].loops.pop()))[0], "counts");
+}
+
+/// A store that answers one read in fifty with fewer bytes than there are, or with other ones, and says nothing.
+struct Deceiving {
+    store: MemoryStore,
+    shortens: bool,
+    reads: AtomicU64,
+}
+
+impl Store for Deceiving {
+    fn name(&self) -> &Arc<str> {
+        self.store.name()
+    }
+
+    fn describe(&self) -> String {
+        self.store.describe()
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+        self.store.list(prefix)
+    }
+
+    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        let (read, shortens) = (self.store.get(key), self.shortens);
+        let deceives = (self.reads.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(50);
+        Box::pin(async move {
+            let bytes = read.await?;
+            Ok(match deceives {
+                true if shortens => bytes.slice(..bytes.len() - 1),
+                true => bytes.iter().map(|byte| byte ^ 1).collect(),
+                false => bytes,
+            })
+        })
+    }
+
+    fn get_range(&self, key: Arc<str>, range: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        self.store.get_range(key, range)
+    }
+
+    fn get_range_of(
+        &self,
+        key: Arc<str>,
+        version: Version,
+        range: Range<u64>,
+    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        self.store.get_range_of(key, version, range)
+    }
+
+    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+        self.store.version(key)
+    }
+
+    fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
+        self.store.put(key, bytes)
+    }
+
+    fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
+        self.store.put_new(key, bytes)
+    }
+}
+
+#[test]
+fn a_store_that_deceives_voids_the_figures() {
+    for (shortens, identity) in [(true, "bytes"), (false, "content")] {
+        let store = MemoryStore::synthetic("memory", &[(120, 100)]);
+        let store = Deceiving { store, shortens, reads: AtomicU64::new(0) };
+        let load = json!({ "modes": ["async"], "workers": [2], "batch_size": 10, "repeats": 3 });
+        let report = ran(in_memory(120, load), numbered(Arc::new(store), StoreKind::Memory, 120));
+        assert!(!report.balanced);
+        let cell = report.cells().next().unwrap();
+        let wrong: Vec<&str> = cell
+            .books
+            .checks
+            .iter()
+            .filter(|check| !check.holds)
+            .map(|check| check.identity.as_str())
+            .collect();
+        assert!(wrong.contains(&identity), "{wrong:?}");
+        assert!(
+            report.findings[0].starts_with("The figures of `async 2x8` are void"),
+            "{:?}",
+            report.findings
+        );
+        assert!(report.fastest().is_none());
+    }
+}

@@ -1,0 +1,1 @@
+//! Real stores, with and without trouble.

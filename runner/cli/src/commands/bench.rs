@@ -1,0 +1,144 @@
+mod compared;
+mod document;
+mod kept;
+mod words;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::FutureExt;
+use penstock_bench::{
+    Benchmark, Cancel, DataSource, Report, StageOp, Step, StoreKind, Subject, SubjectError, Takes,
+};
+use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_engine::ports::SourceFault;
+use penstock_runner::{Computing, Runner};
+use penstock_types::manifest::Mode;
+use penstock_types::plan::{Plan, StageKind};
+use tokio::runtime::Runtime;
+
+use crate::args::{BenchCompareArgs, BenchStorageArgs};
+use crate::input::{bad, runtime};
+use crate::interrupt::stopping;
+use crate::text::{say, warn};
+use crate::{COMPLETED, FAILED, STOPPED};
+use document::Document;
+use kept::Kept;
+
+/// Measures what storage can feed.
+pub(crate) fn storage(args: &BenchStorageArgs) -> Result<u8> {
+    let runtime = runtime()?;
+    let document = Document::read(args)?;
+    let client = args.push.then(|| crate::client::Client::new(&args.server)).transpose()?;
+    let mut kept = Kept::new(args)?;
+    let cancel = Cancel::default();
+    stopping(&runtime, {
+        let cancel = cancel.clone();
+        move || cancel.cancel()
+    })?;
+    let benchmark = prepare(&document, args, &runtime, cancel)?;
+    let program = concat!("penstock ", env!("CARGO_PKG_VERSION"));
+    let report = benchmark.run(program, &mut kept);
+    drop(benchmark);
+    runtime.shutdown_background();
+    kept.finish(&report)?;
+    if args.json {
+        say(&serde_json::to_string_pretty(&report)?)?;
+    } else {
+        say(&words::report(&report))?;
+    }
+    if let Some(client) = client {
+        let page = kept::push(&client, &report)?;
+        if args.json { warn(&page) } else { say(&page)? }
+    }
+    Ok(exit_code(&report))
+}
+
+/// Compares two reports.
+pub(crate) fn compare(args: &BenchCompareArgs) -> Result<u8> {
+    compared::compare(args)
+}
+
+/// Prints the JSON Schema of the benchmark's document.
+pub(crate) fn schema() -> Result<u8> {
+    say(&serde_json::to_string_pretty(&penstock_bench::schema())?)?;
+    Ok(COMPLETED)
+}
+
+fn exit_code(report: &Report) -> u8 {
+    use penstock_bench::report::ReportState;
+    match report.state {
+        ReportState::Stopped => STOPPED,
+        ReportState::Failed => FAILED,
+        ReportState::Completed if report.is_sound() => COMPLETED,
+        ReportState::Completed => FAILED,
+    }
+}
+
+/// Finds out the objects and makes the stages.
+fn prepare(
+    document: &Document,
+    args: &BenchStorageArgs,
+    runtime: &Runtime,
+    cancel: Cancel,
+) -> Result<Benchmark> {
+    let spec = &document.spec;
+    let passes = spec.whole_sets().map(|set| set.repeats).max().unwrap_or(1) as usize;
+    let clock = MonotonicClock::start();
+    let (subject, source) = match &spec.source {
+        DataSource::Memory(memory) => (runtime.block_on(Subject::memory(memory, spec.seed, passes)), None),
+        DataSource::List(_) | DataSource::Index(_) => {
+            let (runner, plan) = document.plan(args, passes, runtime)?;
+            let subject = runtime.block_on(opened(&runner, &plan, document.store(), passes))?;
+            let again = move || {
+                let source = runner.source(&plan);
+                let source =
+                    source.map_err(|error| SourceFault::new("the source cannot be made", Some(error.into())));
+                std::future::ready(source).boxed()
+            };
+            (subject, Some(Arc::new(again) as penstock_bench::MakeSource))
+        }
+    };
+    let subject = subject.map_err(|error| match error {
+        SubjectError::Empty | SubjectError::TooMany => bad(error.to_string()),
+        other => anyhow::Error::new(other),
+    })?;
+    let index = Duration::from_nanos(clock.now().nanos());
+    Ok(Benchmark::new(spec.clone(), subject, index, source, runtime.handle().clone(), cancel))
+}
+
+/// The objects that a plan reads, and its stages.
+async fn opened(
+    runner: &Runner,
+    plan: &Plan,
+    name: &str,
+    passes: usize,
+) -> Result<Result<Subject, SubjectError>> {
+    let gone = || bad(format!("there is no store `{name}`"));
+    let store = runner.stores().get(name).ok_or_else(gone)?.clone();
+    let kind = if runner.stores().is_folder(name) { StoreKind::Folder } else { StoreKind::S3 };
+    let stages = runner.computing(plan).await?.into_iter().map(stage).collect();
+    Ok(Subject::open(store, kind, runner.source(plan)?, passes, stages).await)
+}
+
+fn stage(computing: Computing) -> StageOp {
+    let Computing { stage, factory } = computing;
+    let takes = match &stage.kind {
+        StageKind::Wasm(wasm) if wasm.mode == Mode::Sample => Takes::Sample,
+        _ => Takes::Batch,
+    };
+    StageOp { name: stage.id.name().to_owned(), takes, factory }
+}
+
+/// Says what goes on.
+pub(crate) fn tell(step: &Step) {
+    warn(&match step {
+        Step::Survey(objects) => format!("asking for the sizes of {objects} objects"),
+        Step::Load { number, of, label } => format!("{number} of {of}: {label}"),
+        Step::Action(action) => action.clone(),
+        Step::Accelerators(number) => format!("feeding {number} accelerators"),
+        Step::Without(nothing) if nothing == "nothing" => "again as it is".to_owned(),
+        Step::Without(what) => format!("again without {what}"),
+    });
+}

@@ -1,0 +1,58 @@
+//! Two reports against each other.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+use penstock_bench::Report;
+use penstock_bench::compare::{Change, Comparison, compare as compared};
+
+use super::document::report_file;
+use crate::args::BenchCompareArgs;
+use crate::input::bad;
+use crate::report::table;
+use crate::text::say;
+use crate::{COMPLETED, FAILED};
+
+pub(super) fn compare(args: &BenchCompareArgs) -> Result<u8> {
+    let comparison = compared(&read(&args.before)?, &read(&args.after)?);
+    if args.json {
+        say(&serde_json::to_string_pretty(&comparison)?)?;
+    } else {
+        say(&in_words(&comparison))?;
+    }
+    let allowed = args.fail_if_slower.map_or(f64::INFINITY, |percent| percent / 100.0);
+    let too_slow = comparison.cells.iter().any(|cell| cell.rate.is_surely_below(-allowed));
+    Ok(if too_slow { FAILED } else { COMPLETED })
+}
+
+fn read(path: &Path) -> Result<Report> {
+    let file = report_file(path);
+    let shown = file.display();
+    let bytes = fs::read(&file).map_err(|error| bad(format!("cannot read `{shown}`: {error}")))?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| bad(format!("`{shown}` is no report of a storage benchmark: {error}")))
+}
+
+fn in_words(comparison: &Comparison) -> String {
+    let of = |change: &Change| {
+        let between = change.between.map_or_else(
+            || "?".to_owned(),
+            |[low, high]| format!("{:+.1} to {:+.1} %", low * 100.0, high * 100.0),
+        );
+        [format!("{:+.1} %", change.change * 100.0), between]
+    };
+    let header = ["load", "items/s", "", "change", "95 %", "median", "95 %", "p99", "95 %"];
+    let rows = comparison.cells.iter().map(|cell| {
+        let mut row =
+            vec![cell.load.clone(), format!("{:.1}", cell.rate.before), format!("{:.1}", cell.rate.after)];
+        row.extend([&cell.rate, &cell.median_s, &cell.p99_s].into_iter().flat_map(of));
+        row
+    });
+    let mut parts = vec![comparison.sentence.clone()];
+    parts.extend(comparison.notes.iter().cloned());
+    if !comparison.cells.is_empty() {
+        parts.push(table(&header, rows));
+    }
+    parts.join("\n\n")
+}

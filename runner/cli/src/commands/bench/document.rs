@@ -1,0 +1,197 @@
+//! From the command line to a benchmark's document, and to the pipeline that reads the same.
+
+use std::path::Path;
+
+use anyhow::Result;
+use penstock_bench::{BenchSpec, DataSource, preset};
+use penstock_runner::Runner;
+use penstock_types::fault::{Pointer, SpecFault};
+use penstock_types::manifest::Mode;
+use penstock_types::plan::{Plan, StageKind};
+use penstock_types::spec::{self, Spec};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::args::BenchStorageArgs;
+use crate::input::{Prepared, bad, bytes, faults};
+
+/// A document that was read, with what the command line changed.
+pub(super) struct Document {
+    origin: String,
+    pub(super) spec: BenchSpec,
+    value: Value,
+}
+
+impl Document {
+    pub(super) fn read(args: &BenchStorageArgs) -> Result<Self> {
+        let (origin, mut value) = match &args.file {
+            Some(file) => {
+                let origin = format!("`{}`", file.display());
+                (origin.clone(), spec::parse(&bytes(file)?).map_err(|found| faults(&origin, &found))?)
+            }
+            None => ("the benchmark".to_owned(), plain(args)?),
+        };
+        change(&mut value, args)?;
+        let spec = BenchSpec::from_value(value.clone()).map_err(|found| faults(&origin, &found))?;
+        Ok(Self { origin, spec, value })
+    }
+
+    /// The store that is read; empty for memory.
+    pub(super) fn store(&self) -> &str {
+        match &self.spec.source {
+            DataSource::List(list) => list.store.as_str(),
+            DataSource::Index(index) => index.store.as_str(),
+            DataSource::Memory(_) => "",
+        }
+    }
+
+    /// The pipeline that reads the same objects and has the same stages, and what runs it.
+    pub(super) fn plan(
+        &self,
+        args: &BenchStorageArgs,
+        passes: usize,
+        runtime: &Runtime,
+    ) -> Result<(Runner, Plan)> {
+        let mut source = self.value["source"].clone();
+        if let Some(kind) = source.as_object_mut().and_then(|source| source.values_mut().next()) {
+            kind["epochs"] = json!(passes);
+        }
+        let mut stages = vec![json!({ "fetch": {} })];
+        stages.extend(self.value.get("stages").and_then(Value::as_array).cloned().unwrap_or_default());
+        let pipeline = json!({
+            "name": self.spec.name.as_str(), "seed": self.spec.seed, "source": source, "stages": stages,
+            "consumer": { "discard": {} }, "threads": self.spec.whole_sets().flat_map(|set| set.workers.clone()).max().unwrap_or(1)
+        });
+        let told = |found: Vec<SpecFault>| {
+            faults(&self.origin, &found.into_iter().map(behind_fetch).collect::<Vec<_>>())
+        };
+        let spec = Spec::from_value(pipeline).map_err(told)?;
+        let prepared = Prepared { origin: self.origin.clone(), spec };
+        let runner = prepared.runner(&args.stores, &args.modules, runtime.handle())?;
+        let plan = runner.check(&prepared.spec).map_err(told)?;
+        let stateful =
+            |kind: &StageKind| matches!(kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);
+        if let Some(stage) = plan.stages.iter().find(|stage| stateful(&stage.kind)) {
+            let place = Pointer::ROOT.key("stages").index(stage.id.position() as usize - 2).key("wasm");
+            let message = "a stateful module works on all samples in their order; workers that each read some cannot run it";
+            return Err(faults(&self.origin, &[SpecFault::new(place, message)]));
+        }
+        Ok((runner, plan))
+    }
+}
+
+/// The document of who gives none: all objects of the one store.
+fn plain(args: &BenchStorageArgs) -> Result<Value> {
+    let [store] = args.stores.stores.as_slice() else {
+        return Err(bad(
+            "there is neither a document nor a single `--store NAME=WHAT` to read; give one of them",
+        ));
+    };
+    let name = store.split_once('=').map_or(store.as_str(), |(name, _)| name);
+    let mut list = json!({ "store": name });
+    if let Some(suffix) = &args.suffix {
+        list["suffix"] = json!(suffix);
+    }
+    if let Some(prefix) = &args.prefix {
+        list["prefix"] = json!(prefix);
+    }
+    Ok(json!({ "name": name, "source": { "list": list } }))
+}
+
+/// Does to a document what the command line says.
+fn change(value: &mut Value, args: &BenchStorageArgs) -> Result<()> {
+    let mut broken = Vec::new();
+    for setting in &args.settings {
+        let set = spec::parse_setting(setting).and_then(|(pointer, to)| spec::set(value, &pointer, to));
+        broken.extend(set.err());
+    }
+    if !broken.is_empty() {
+        return Err(faults("the document with what `--set` changes", &broken));
+    }
+    if !value.is_object() {
+        return Ok(());
+    }
+    if args.cold {
+        value["cache"] = json!("cold");
+    }
+    if args.counterfactuals {
+        value["counterfactuals"] = json!(true);
+    }
+    if let Some(given) = &args.accelerator {
+        value["accelerator"] = accelerator(given)?;
+    }
+    if let Some(limit) = args.limit
+        && let Some(kind) = value["source"].as_object_mut().and_then(|source| source.values_mut().next())
+    {
+        kind["limit"] = json!(limit);
+    }
+    let numbers = [
+        ("in_flight", args.in_flight),
+        ("batch_size", args.batch_size),
+        ("prefetch", args.prefetch),
+        ("repeats", args.repeats),
+    ];
+    let mut load: Vec<(&str, Value)> =
+        numbers.into_iter().filter_map(|(field, given)| Some((field, json!(given?)))).collect();
+    if !args.modes.is_empty() {
+        load.push(("modes", json!(args.modes)));
+    }
+    if !args.workers.is_empty() {
+        load.push(("workers", json!(args.workers)));
+    }
+    if load.is_empty() {
+        return Ok(());
+    }
+    if value.get("actions").is_none() {
+        value["actions"] = json!([{ "whole_set": {} }]);
+    }
+    let actions = value["actions"].as_array_mut().into_iter().flatten();
+    let mut sets: Vec<&mut Value> = actions.filter_map(|action| action.get_mut("whole_set")).collect();
+    if sets.is_empty() {
+        return Err(bad("the command line changes a load, and the document has no action `whole_set`"));
+    }
+    for set in sets.iter_mut().filter(|set| set.is_object()) {
+        for (field, to) in &load {
+            set[*field] = to.clone();
+        }
+    }
+    Ok(())
+}
+
+/// What `--accelerator` means.
+fn accelerator(given: &str) -> Result<Value> {
+    if preset(given).is_some() {
+        return Ok(json!({ "preset": given }));
+    }
+    match humantime::parse_duration(given) {
+        Ok(step) => Ok(json!({ "step_ms": step.as_secs_f64() * 1e3 })),
+        Err(_) => {
+            let known: Vec<String> =
+                penstock_bench::presets().map(|preset| format!("`{}`", preset.name())).collect();
+            Err(bad(format!(
+                "`--accelerator {given}` is neither the length of a step, e.g. `30ms`, nor one of {}",
+                known.join(", ")
+            )))
+        }
+    }
+}
+
+/// A fault of the pipeline, where the benchmark's document has it: there is no `fetch` before its stages.
+fn behind_fetch(fault: SpecFault) -> SpecFault {
+    let steps: Vec<String> = fault.pointer.steps().collect();
+    let index = match steps.as_slice() {
+        [first, index, ..] if first == "stages" => {
+            index.parse::<usize>().ok().and_then(|index| index.checked_sub(1))
+        }
+        _ => None,
+    };
+    let Some(index) = index else { return fault };
+    let place = Pointer::ROOT.key("stages").index(index);
+    let place = steps.iter().skip(2).fold(place, |place, step| place.key(step));
+    SpecFault { pointer: place, ..fault }
+}
+
+/// The report in a folder, or the file itself.
+pub(super) fn report_file(path: &Path) -> std::path::PathBuf {
+    if path.is_dir() { path.join("report.json") } else { path.to_owned() }
+}

@@ -1,0 +1,173 @@
+//! Where a benchmark is written down, and who keeps its report.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use penstock_bench::record::{Fetch, ItemRead, LoadRecord};
+use penstock_bench::{Follow, Report, Step};
+use serde::{Deserialize, Serialize};
+use ureq::http::Method;
+
+use crate::args::BenchStorageArgs;
+use crate::client::Client;
+use crate::input::bad;
+use crate::text::warn;
+
+/// Follows a benchmark: says what goes on, and writes down every read.
+pub(super) struct Kept {
+    quiet: bool,
+    folder: Option<PathBuf>,
+    reads: Option<BufWriter<File>>,
+    /// The first thing that could not be written.
+    broken: Option<io::Error>,
+}
+
+/// A line of `reads.ndjson`.
+#[derive(Serialize)]
+struct ReadLine<'a> {
+    load: &'a str,
+    /// From 1; `None` of a warm-up of its own.
+    pass: Option<usize>,
+    warm_up: bool,
+    worker: u32,
+    batch: u32,
+    key: &'a str,
+    start_s: f64,
+    end_s: f64,
+    elapsed_s: f64,
+    permit_s: f64,
+    retry_s: f64,
+    connect_s: f64,
+    first_byte_s: f64,
+    body_s: f64,
+    verify_s: f64,
+    attempts: u32,
+    retries: u32,
+    new_connections: u32,
+    /// `null` of a read that failed.
+    bytes: Option<u64>,
+}
+
+/// What a server answers to a report.
+#[derive(Deserialize)]
+struct Stored {
+    id: String,
+}
+
+impl Kept {
+    pub(super) fn new(args: &BenchStorageArgs) -> Result<Self> {
+        let reads = args.out.as_deref().map(begin).transpose()?;
+        Ok(Self { quiet: args.quiet, folder: args.out.clone(), reads, broken: None })
+    }
+
+    /// Writes the report beside the reads.
+    pub(super) fn finish(self, report: &Report) -> Result<()> {
+        let Some(folder) = self.folder else { return Ok(()) };
+        let broken = || format!("cannot write to `{}`", folder.display());
+        if let Some(error) = self.broken {
+            return Err(error).with_context(broken);
+        }
+        if let Some(mut reads) = self.reads {
+            reads.flush().with_context(broken)?;
+        }
+        let json = serde_json::to_string_pretty(report)?;
+        fs::write(folder.join("report.json"), &json).with_context(broken)?;
+        match penstock_web::report_page(report) {
+            Ok(page) => fs::write(folder.join("report.html"), page).with_context(broken),
+            Err(error) => {
+                warn(&format!("report.html is not written: {error}"));
+                Ok(())
+            }
+        }
+    }
+
+    fn write(&mut self, record: &LoadRecord, key: &dyn Fn(u32) -> Arc<str>) -> io::Result<()> {
+        let Some(out) = &mut self.reads else { return Ok(()) };
+        let label = record.load.label();
+        let warm_up = record.warm_up.iter().map(|pass| (None, pass));
+        let passes = record.passes.iter().enumerate().map(|(number, pass)| (Some(number + 1), pass));
+        for (number, pass) in warm_up.chain(passes) {
+            for fetch in &pass.fetches {
+                let is_warm_up = number.is_none() || (number == Some(1) && fetch.batch < record.inline);
+                for item in &fetch.items {
+                    let key = key(item.object);
+                    serde_json::to_writer(&mut *out, &line(&label, number, is_warm_up, fetch, item, &key))?;
+                    out.write_all(b"\n")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Follow for Kept {
+    fn step(&mut self, step: &Step) {
+        if !self.quiet {
+            super::tell(step);
+        }
+    }
+
+    fn record(&mut self, load: &LoadRecord, key: &dyn Fn(u32) -> Arc<str>) {
+        if self.broken.is_none() {
+            self.broken = self.write(load, key).err();
+        }
+    }
+}
+
+/// Makes the folder, which must not hold another benchmark.
+fn begin(folder: &Path) -> Result<BufWriter<File>> {
+    let broken = |error: io::Error| bad(format!("cannot write to `{}`: {error}", folder.display()));
+    fs::create_dir_all(folder).map_err(broken)?;
+    let taken = ["report.json", "report.html", "reads.ndjson"].iter().any(|name| folder.join(name).exists());
+    if taken {
+        return Err(bad(format!(
+            "`{}` already holds a report; choose another folder or remove it",
+            folder.display()
+        )));
+    }
+    Ok(BufWriter::new(File::create(folder.join("reads.ndjson")).map_err(broken)?))
+}
+
+/// Gives a report to a server. Where it is shown.
+pub(super) fn push(client: &Client, report: &Report) -> Result<String> {
+    let report = serde_json::to_vec(report)?;
+    let stored: Stored = client.ask(Method::POST, "/benchmarks", Some(("application/json", &report)), &[])?;
+    Ok(client.page(&format!("/bench/{}", stored.id)))
+}
+
+fn line<'a>(
+    load: &'a str,
+    pass: Option<usize>,
+    warm_up: bool,
+    fetch: &Fetch,
+    item: &ItemRead,
+    key: &'a str,
+) -> ReadLine<'a> {
+    let parts = &item.parts;
+    let seconds = |time: Duration| time.as_secs_f64();
+    ReadLine {
+        load,
+        pass,
+        warm_up,
+        worker: fetch.worker,
+        batch: fetch.batch,
+        key,
+        start_s: item.span.start.seconds(),
+        end_s: item.span.end.seconds(),
+        elapsed_s: item.span.seconds(),
+        permit_s: item.permit_ns as f64 * 1e-9,
+        retry_s: seconds(parts.retry),
+        connect_s: seconds(parts.connect),
+        first_byte_s: seconds(parts.first_byte),
+        body_s: seconds(parts.body),
+        verify_s: seconds(parts.verify),
+        attempts: parts.attempts,
+        retries: parts.retries,
+        new_connections: parts.new_connections,
+        bytes: item.bytes,
+    }
+}

@@ -1,0 +1,201 @@
+//! A report for people.
+
+use penstock_bench::Report;
+use penstock_bench::report::{ActionReport, Calls, Cell, Spread};
+
+use crate::report::table;
+use crate::text::{count, duration, percent};
+
+/// Everything that is worth saying.
+pub(super) fn report(report: &Report) -> String {
+    let mut parts = vec![report.findings.join("\n"), objects(report)];
+    for action in &report.actions {
+        match action {
+            ActionReport::WholeSet(cells) if cells.is_empty() => {}
+            ActionReport::WholeSet(cells) => parts.extend([grid(cells), levels(cells)]),
+            ActionReport::Calls(one) => parts.push(calls(one)),
+        }
+    }
+    if let Some(cell) = report.fastest() {
+        parts.extend([consists(cell), counts(cell)]);
+    }
+    parts.extend([accelerators(report), without(report), failures(report)]);
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
+}
+
+fn objects(report: &Report) -> String {
+    let objects = &report.objects;
+    let bytes = objects.bytes.map_or_else(String::new, |bytes| {
+        let median = objects.median_bytes.unwrap_or_default() as f64 / 1e3;
+        format!(", {:.1} MB, the middle one {median:.1} kB", bytes as f64 / 1e6)
+    });
+    let survey = objects
+        .survey_s
+        .map_or_else(String::new, |time| format!(", their sizes after {}", duration(Some(time))));
+    format!(
+        "{} objects of store `{}` ({}){bytes}; found out in {}{survey}. Cache: {}. {} cores.",
+        count(objects.count),
+        objects.store,
+        serde_json::to_value(objects.kind).ok().as_ref().and_then(|kind| kind.as_str()).unwrap_or_default(),
+        duration(Some(objects.index_s)),
+        report.document.cache.name(),
+        report.machine.cores
+    )
+}
+
+/// A line for each load.
+fn grid(cells: &[Cell]) -> String {
+    let header =
+        ["load", "items/s", "MB/s", "in flight", "of", "getitem p50", "p99", "busy", "ceiling", "books"];
+    let rows = cells.iter().map(|cell| {
+        let getitem = cell.levels.getitem;
+        vec![
+            cell.label(),
+            format!("{:.1}", cell.items_per_s),
+            format!("{:.1}", cell.mb_per_s),
+            format!("{:.1}", cell.little.in_flight),
+            cell.permits.to_string(),
+            duration(getitem.map(|time| time.median_s)),
+            duration(getitem.map(|time| time.p99_s)),
+            percent(Some(cell.busy)),
+            percent(cell.ceiling.map(|ceiling| ceiling.reached)),
+            if cell.books.balanced { "balance".to_owned() } else { "VOID".to_owned() },
+        ]
+    });
+    table(&header, rows)
+}
+
+/// The seed's bars, in figures: every level of every load.
+fn levels(cells: &[Cell]) -> String {
+    let header = ["level", "load", "n", "mean", "median", "min", "max", "p90", "p99", "p99.9"];
+    let of = |cell: &Cell| {
+        let levels = &cell.levels;
+        [
+            ("getitem", levels.getitem),
+            ("fetch", levels.fetch),
+            ("worker_loop", levels.worker_loop),
+            ("load_all", levels.load_all),
+            ("benchmark", levels.benchmark),
+        ]
+    };
+    let rows = (0..5).flat_map(|level| {
+        cells.iter().filter_map(move |cell| {
+            let (name, spread) = of(cell)[level];
+            Some(row(vec![name.to_owned(), cell.label()], &spread?))
+        })
+    });
+    table(&header, rows)
+}
+
+fn row(mut row: Vec<String>, spread: &Spread) -> Vec<String> {
+    row.push(count(spread.n));
+    let times = [
+        spread.mean_s,
+        spread.median_s,
+        spread.min_s,
+        spread.max_s,
+        spread.p90_s,
+        spread.p99_s,
+        spread.p999_s,
+    ];
+    row.extend(times.map(|time| duration(Some(time))));
+    row
+}
+
+/// What the reads of a load consist of.
+fn consists(cell: &Cell) -> String {
+    let title = format!("{}: what is in it", cell.label());
+    let header = [title.as_str(), "n", "mean", "median", "max", "p99", "share"];
+    let rows = cell.parts.iter().map(|part| {
+        let time = &part.time;
+        let times = [time.mean_s, time.median_s, time.max_s, time.p99_s].map(|time| duration(Some(time)));
+        let mut row = vec![part.name.clone(), count(time.n)];
+        row.extend(times);
+        row.push(percent(Some(part.share)));
+        row
+    });
+    table(&header, rows)
+}
+
+/// The seed's lines.
+fn counts(cell: &Cell) -> String {
+    let found = &cell.counts;
+    format!(
+        "Get item {}\nFetch {}\nWorker loop {}\nload all {}\nbenchmark {}",
+        found.getitem, found.fetch, found.worker_loop, found.load_all, found.benchmark
+    )
+}
+
+fn calls(calls: &Calls) -> String {
+    let pool = if calls.pool == 0 { String::new() } else { format!(", {} at a time", calls.pool) };
+    let title = format!("{}{pool}", calls.action);
+    let header = [title.as_str(), "n", "mean", "median", "min", "max", "p90", "p99", "p99.9", "per s"];
+    let mut only = row(vec![String::new()], &calls.time);
+    only.push(format!("{:.1}", calls.per_s));
+    table(&header, std::iter::once(only))
+}
+
+fn accelerators(report: &Report) -> String {
+    let Some(found) = &report.accelerators else { return String::new() };
+    let header = ["accelerators", "utilisation", "samples/s", "steps"];
+    let trials = found.trials.iter().map(|trial| {
+        vec![
+            trial.accelerators.to_string(),
+            percent(Some(trial.utilisation)),
+            format!("{:.1}", trial.samples_per_s),
+            count(trial.steps),
+        ]
+    });
+    let needs = found.presets.iter().map(|preset| {
+        vec![
+            preset.name.clone(),
+            format!("{:.1} kB", preset.sample_bytes as f64 / 1e3),
+            format!("{:.1}", preset.needs_mb_per_s),
+            format!("{:.2}", preset.supported_by_bytes),
+        ]
+    });
+    let presets = table(&["workload, by bytes alone", "sample", "needs MB/s", "fed"], needs);
+    format!("{}\n\n{presets}", table(&header, trials))
+}
+
+fn without(report: &Report) -> String {
+    if report.counterfactuals.is_empty() {
+        return String::new();
+    }
+    let header = ["without", "instead", "items/s", "gain", "costs in a pass"];
+    let rows = report.counterfactuals.iter().map(|one| {
+        vec![
+            one.without.clone(),
+            one.instead.clone(),
+            format!("{:.1}", one.items_per_s),
+            format!("{:+.1} %", one.gain * 100.0),
+            duration(Some(one.costs_s.max(0.0))),
+        ]
+    });
+    table(&header, rows)
+}
+
+fn failures(report: &Report) -> String {
+    let groups = report.actions.iter().flat_map(|action| match action {
+        ActionReport::WholeSet(cells) => cells
+            .iter()
+            .flat_map(|cell| cell.failures.iter().map(|group| (cell.label(), group)))
+            .collect::<Vec<_>>(),
+        ActionReport::Calls(calls) => {
+            calls.failures.iter().map(|group| (calls.action.clone(), group)).collect()
+        }
+    });
+    let lines: Vec<String> = groups
+        .map(|(load, group)| {
+            format!(
+                "{load}: {} failed in {}: {} ({})",
+                count(group.count),
+                group.what,
+                group.message,
+                group.keys.join(", ")
+            )
+        })
+        .collect();
+    lines.join("\n")
+}
