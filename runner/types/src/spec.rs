@@ -22,8 +22,7 @@ pub use bounds::{
 pub(crate) use bounds::{number_schema, read_number};
 pub use consumer::{Consumer, Discard, Files, Simulate};
 pub use json::{MAX_DEPTH, MAX_DOCUMENT_BYTES, parse, parse_within};
-pub(crate) use read::read_all;
-pub use read::{MAX_FAULTS, read_value};
+pub use read::{MAX_FAULTS, read_all, read_value};
 pub use set::{parse_setting, set};
 pub use source::{IndexSource, ListSource, RangeSource, RecordsSource, Source};
 pub use stage::{

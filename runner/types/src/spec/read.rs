@@ -42,7 +42,7 @@ pub fn read_value<T: DeserializeOwned>(value: Value) -> Result<T, Vec<SpecFault>
 ///
 /// serde stops at the first fault. So what is at fault is taken out of the document, which is then read again, until
 /// nothing is left to complain about; members that are missing only since they were taken out do not count.
-pub(crate) fn read_all<T: DeserializeOwned>(
+pub fn read_all<T: DeserializeOwned>(
     mut document: Value,
     mut faults: Vec<SpecFault>,
     check: impl Fn(&T) -> Vec<SpecFault>,
@@ -68,9 +68,11 @@ pub(crate) fn read_all<T: DeserializeOwned>(
     Err(faults)
 }
 
-/// Whether a member is missing only because it was removed for a fault of its own.
+/// Whether a member is missing only because it was removed for a fault of its own, or what stands in for a removed element
+/// is none either.
 fn is_caused_by(misread: &Misread, steps: &[Step], removed: &BTreeSet<Pointer>) -> bool {
-    misread.missing().is_some_and(|field| removed.contains(&pointer(steps).key(field)))
+    let place = pointer(steps);
+    removed.contains(&place) || misread.missing().is_some_and(|field| removed.contains(&place.key(field)))
 }
 
 /// Takes the value at `steps` out of the document; `false` when that is the whole document.
@@ -93,10 +95,12 @@ fn remove(document: &mut Value, mut steps: Vec<Step>, removed: &mut BTreeSet<Poi
             members.shift_remove(&key).is_some()
         }
         (Step::Index(index), Value::Array(elements)) => match elements.get_mut(index) {
-            Some(element) => {
+            Some(element) if removed.insert(place) => {
                 *element = stand_in;
                 true
             }
+            // Nothing of this list takes what stands in: without it there is more to be found.
+            Some(_) => remove(document, steps, removed),
             None => false,
         },
         _ => false,

@@ -441,3 +441,25 @@ proptest! {
         let _ignored = Spec::from_value(Value::Object(params));
     }
 }
+
+#[test]
+fn an_element_for_which_nothing_stands_in_is_one_fault() {
+    #[derive(Debug, serde::Deserialize)]
+    #[expect(dead_code, reason = "it is only read")]
+    struct Cell {
+        items: u32,
+    }
+    #[derive(Debug, serde::Deserialize)]
+    #[expect(dead_code, reason = "it is only read")]
+    struct Grid {
+        cells: Vec<Cell>,
+        workers: Vec<u32>,
+        name: String,
+    }
+    let told = |document: Value| {
+        let faults = read_value::<Grid>(document).unwrap_err();
+        faults.into_iter().map(|fault| fault.pointer.to_string()).collect::<Vec<_>>()
+    };
+    let wrong = json!({ "cells": [{ "items": 1 }, {}], "workers": [1, "two", 3], "name": 7 });
+    assert_eq!(told(wrong), ["/cells/1", "/workers/1", "/name"]);
+}
