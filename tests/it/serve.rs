@@ -2,6 +2,7 @@
 
 mod api;
 mod attack;
+mod benchmarks;
 mod client;
 mod conformance;
 mod events;

@@ -9,7 +9,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body::{Room, Rooms};
 use crate::problem::{ApiError, ApiResult};
@@ -41,9 +41,7 @@ impl Answers {
         &self,
         value: impl Future<Output = ApiResult<T>>,
     ) -> ApiResult<Response> {
-        let busy = || ApiError::busy("others ask for as much as this server gives at a time", 5);
-        let turn = tokio::time::timeout(TURN, self.making.clone().acquire_owned()).await;
-        let turn = turn.map_err(|_| busy())?.map_err(|_| busy())?;
+        let turn = self.turn().await?;
         let value = value.await?;
         let written = tokio::task::spawn_blocking(move || {
             // As long as it is written, whoever waits for it.
@@ -55,11 +53,30 @@ impl Answers {
             tracing::error!(%error, "an answer could not be written");
             ApiError::new(crate::problem::Kind::Defect, "a defect of Penstock; the server's log says more")
         })?;
+        self.sent(bytes)
+    }
+
+    /// Gives JSON that is written already, under the same rules.
+    pub(crate) async fn give(&self, bytes: impl Future<Output = ApiResult<Vec<u8>>>) -> ApiResult<Response> {
+        let _turn = self.turn().await?;
+        self.sent(Bytes::from(bytes.await?))
+    }
+
+    async fn turn(&self) -> ApiResult<OwnedSemaphorePermit> {
+        let turn = tokio::time::timeout(TURN, self.making.clone().acquire_owned()).await;
+        turn.map_err(|_| busy())?.map_err(|_| busy())
+    }
+
+    fn sent(&self, bytes: Bytes) -> ApiResult<Response> {
         let room = Room::of_answer(&self.rooms, bytes.len()).ok_or_else(busy)?;
         let mut response = json(Bytes::new());
         *response.body_mut() = in_pieces(bytes, room);
         Ok(response)
     }
+}
+
+fn busy() -> ApiError {
+    ApiError::busy("others ask for as much as this server gives at a time", 5)
 }
 
 fn in_pieces(bytes: Bytes, room: Room) -> Body {
@@ -90,6 +107,8 @@ mod tests {
         assert_eq!(answers.make(large()).await.unwrap_err().status(), 503);
         // Small ones always go through.
         assert!(answers.make(async { Ok(1) }).await.is_ok());
+        // It takes the same room when it was written before.
+        assert_eq!(answers.give(async { Ok(vec![b' '; 600 << 10]) }).await.unwrap_err().status(), 503);
         let read = first.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(read.len(), (600 << 10) + 2);
         answers.make(large()).await.unwrap();

@@ -1,5 +1,6 @@
 //! `/api/v1`: a handler parses, calls one function, and converts.
 
+mod benchmarks;
 mod data;
 mod events;
 mod modules;
@@ -22,4 +23,5 @@ pub(crate) fn routes() -> ApiRouter<App> {
         .merge(data::routes())
         .merge(predict::routes())
         .merge(events::routes())
+        .merge(benchmarks::routes())
 }

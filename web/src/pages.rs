@@ -11,6 +11,8 @@ const INDEX: &str = "index.html";
 const API_PAGE: &str = "api/docs";
 /// Names of files in it hold a digest of their content.
 const ASSETS: &str = "assets/";
+/// What is below them is the name of something, which may have a dot in it.
+const NAMED: [&str; 3] = ["modules/", "runs/", "bench/"];
 
 #[derive(RustEmbed)]
 #[folder = "ui/dist"]
@@ -33,9 +35,8 @@ pub(crate) async fn page(method: Method, uri: Uri, headers: HeaderMap) -> Respon
     }
     // What has an ending is a file, and there is none of that name.
     let may_be_page = !path.starts_with(ASSETS) && !path.rsplit('/').next().unwrap_or_default().contains('.');
-    match Files::get(INDEX)
-        .filter(|_| may_be_page || path.starts_with("modules/") || path.starts_with("runs/"))
-    {
+    let is_named = NAMED.iter().any(|folder| path.starts_with(folder));
+    match Files::get(INDEX).filter(|_| may_be_page || is_named) {
         Some(index) => answer(INDEX, index, &headers),
         None => ApiError::not_found("there is no such page").into_response(),
     }
@@ -80,7 +81,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_may_be_a_page_is_the_one_document_and_what_is_a_file_is_not() {
-        for path in ["/", "/runs/new", "/runs/a.b", "/modules/decode.v2/1", "/api/docs"] {
+        for path in
+            ["/", "/runs/new", "/runs/a.b", "/modules/decode.v2/1", "/bench", "/bench/a.b", "/api/docs"]
+        {
             let answer = get(path).await;
             assert_eq!(
                 (answer.status(), &answer.headers()[header::CACHE_CONTROL]),

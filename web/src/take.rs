@@ -9,12 +9,14 @@ use aide::operation::set_body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use bytes::Bytes;
+use penstock_types::fault::SpecFault;
 use penstock_types::spec;
 use penstock_types::text::printable;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde::de::value::StrDeserializer;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::body::{Pace, Pieces, Room, SMALL_BYTES, want_type};
@@ -43,9 +45,14 @@ const MODULE_BYTES_PER_S: u64 = 32 << 10;
 const JSON_BYTES_PER_S: u64 = 256 << 10;
 
 /// A shape with a size of its own.
-pub(crate) trait Limited {
+pub(crate) trait Limited: DeserializeOwned {
     /// The most bytes that it may have.
     fn most(limits: &ServeLimits) -> usize;
+
+    /// Reads it. Fails with everything that is wrong.
+    fn of(document: Value) -> Result<Self, Vec<SpecFault>> {
+        spec::read_value(document)
+    }
 }
 
 /// For shapes of a few members.
@@ -94,7 +101,7 @@ impl<T: JsonSchema> OperationInput for InQuery<T> {
     }
 }
 
-impl<T: DeserializeOwned + Limited + Send + 'static> FromRequest<App> for Sent<T> {
+impl<T: Limited + Send + 'static> FromRequest<App> for Sent<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
@@ -103,22 +110,23 @@ impl<T: DeserializeOwned + Limited + Send + 'static> FromRequest<App> for Sent<T
         if bytes.len() <= SMALL_BYTES {
             return read(&bytes, most).map(|value| Self(value, room));
         }
-        // Takes long enough to keep other clients waiting.
-        let value = match tokio::task::spawn_blocking(move || read(&bytes, most)).await {
-            Ok(value) => value?,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => return Err(ApiError::busy("the server is shutting down", 10)),
-            },
-        };
+        let value = apart(move || read(&bytes, most)).await??;
         Ok(Self(value, room))
     }
 }
 
+/// Does work that takes long enough to keep other clients waiting, apart from the I/O threads.
+pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> ApiResult<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => ApiError::busy("the server is shutting down", 10),
+    })
+}
+
 /// Nothing at all stands for an object without members.
-fn read<T: DeserializeOwned>(bytes: &[u8], most: usize) -> ApiResult<T> {
+fn read<T: Limited>(bytes: &[u8], most: usize) -> ApiResult<T> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
-    let value = spec::parse_within(bytes, most).and_then(spec::read_value);
+    let value = spec::parse_within(bytes, most).and_then(T::of);
     value.map_err(|faults| ApiError::invalid_document(&faults))
 }
 
@@ -247,9 +255,11 @@ fn body_of(ctx: &mut GenContext, operation: &mut Operation, kind: &str, json_sch
 #[cfg(test)]
 mod tests {
     use penstock_types::run::RunState;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
+
+    small!(Value);
 
     #[test]
     fn what_is_sent_is_read_within_its_own_bound() {

@@ -1,10 +1,12 @@
-//! What is kept of runs and modules: one SQLite file in the data directory.
+//! What is kept of runs, modules and benchmarks: one SQLite file in the data directory.
 //!
 //! One thread writes; whoever has something to write hands it a piece of work, of which only so many wait at a time.
 //! Readers have connections of their own and never wait for the writer. The rows of a run that is alive are in its
 //! [`Tape`] until they are written, and queries merge both.
 
+pub(crate) mod benchmarks;
 mod chunk;
+mod compress;
 mod error;
 pub(crate) mod modules;
 pub(crate) mod read;

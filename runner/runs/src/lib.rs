@@ -21,17 +21,19 @@ pub mod trial;
 
 pub use assemble::AssembleError;
 pub use files::{Difference, FilesError};
+pub use history::benchmarks::{MAX_BENCHMARK_BYTES, MAX_BENCHMARKS};
 pub use history::{HistoryError, HistoryOpenError};
 pub use modules::Modules;
 pub use output::{OutputError, OutputFolder};
 pub use penstock_wasm::{LogLevel, ModuleReport};
 pub use registry::{
-    Budget, BudgetUse, Counts, DeadLetters, Draft, ErrorQuery, Event, Events, LiveCounts, LogEntry, LogQuery,
-    MAX_KEYS, MAX_LIMIT, MAX_POINTS, ModuleDetail, ModuleFile, ModuleQuery, ModuleSummary, ModuleUpload,
-    ModuleVersion, OpenError, Page, PredictRequest, PredictSweep, Predicted, RunColumn, RunGap, RunLog,
-    RunQuery, RunSort, RunSpec, Runs, RunsError, RunsSettings, SeriesQuery, Shutdown, StageDeadLetters,
-    StorageUse, StoreKeys, StoreKind, StoreSummary, Submission, Submitted, TryFrom, TryRequest, TrySample,
-    ValidQueue, ValidStage, Validation, WindowQuery, parse_event_id,
+    BenchmarkQuery, Budget, BudgetUse, Counts, DeadLetters, Draft, ErrorQuery, Event, Events, KeptBenchmark,
+    LiveCounts, LogEntry, LogQuery, MAX_KEYS, MAX_LIMIT, MAX_POINTS, ModuleDetail, ModuleFile, ModuleQuery,
+    ModuleSummary, ModuleUpload, ModuleVersion, OpenError, Page, PredictRequest, PredictSweep, Predicted,
+    PushedBenchmark, RunColumn, RunGap, RunLog, RunQuery, RunSort, RunSpec, Runs, RunsError, RunsSettings,
+    SeriesQuery, Shutdown, StageDeadLetters, StorageUse, StoreKeys, StoreKind, StoreSummary, Submission,
+    Submitted, TryFrom, TryRequest, TrySample, ValidQueue, ValidStage, Validation, WindowQuery,
+    parse_event_id,
 };
 pub use replay::{
     Letters, MAX_LETTER_BYTES, ReplayFault, ReplayReport, StageLetters, StageReplay, Unreadable,

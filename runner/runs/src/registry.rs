@@ -1,11 +1,12 @@
 //! The runs of this process: who may run when, what they do as they do it, and what is kept of them; and the modules that
-//! they run.
+//! they run; and reports of benchmarks.
 //!
 //! One thread owns all runs. [`Runs`] is a handle to it: messages go in, a view comes out, and what is kept is read beside
 //! it. Nothing that is asked of it blocks a thread that does I/O; only the drop of the last handle waits, as
 //! [`Runs::shutdown`] does.
 
 mod admission;
+mod benchmarks;
 mod catalogue;
 mod error;
 mod feed;
@@ -36,6 +37,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 pub use self::admission::Budget;
+pub use self::benchmarks::{BenchmarkQuery, KeptBenchmark, PushedBenchmark};
 pub use self::catalogue::MAX_KEYS;
 pub use self::error::{OpenError, RunsError};
 pub use self::feed::{Event, Events, RunGap, RunLog, parse_event_id};

@@ -132,6 +132,10 @@ fn what_is_too_large_is_refused_while_it_comes() {
         "POST /api/v1/modules HTTP/1.1\r\n{host}content-type: application/wasm\r\ncontent-length: 999999999999\r\n\r\n\0asm"
     );
     assert_eq!(status(&raw(address, module.as_bytes())), "413");
+    let report = format!(
+        "POST /api/v1/benchmarks HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-length: 16777217\r\n\r\n{{"
+    );
+    assert_eq!(status(&raw(address, report.as_bytes())), "413");
     let many: String = (0..200).map(|number| format!("x-{number}: y\r\n")).collect();
     assert_eq!(status(&raw(address, format!("GET / HTTP/1.1\r\n{host}{many}\r\n").as_bytes())), "431");
     let long = format!("GET /{} HTTP/1.1\r\n{host}\r\n", "a".repeat(100_000));

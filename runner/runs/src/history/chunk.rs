@@ -3,10 +3,10 @@
 use penstock_types::series::{QueueRow, Row, Spread, TaskRow};
 use penstock_types::stats::Histogram;
 
+use super::compress::{compressed, decompressed};
+
 /// The form of what follows.
 const FORM: u64 = 2;
-/// Higher ones cost more time and save next to nothing on differences.
-const COMPRESSION: i32 = 3;
 /// Most bytes that a chunk is when it is not compressed: 256 rows of the longest pipeline there can be.
 const MAX_BYTES: usize = 256 << 20;
 /// Most rows of a chunk.
@@ -51,7 +51,7 @@ pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<Row>, Unreadable> {
     if packed.is_empty() {
         return Ok(Vec::new());
     }
-    let bytes = decompressed(packed)?;
+    let bytes = decompressed(packed, MAX_BYTES).map_err(Unreadable)?;
     let mut input = Reader(&bytes);
     let [form, count, stages, queues, spreads] = input.numbers()?;
     let wanted = Row::spread_count(stages.min(MAX_NODES) as usize, queues.min(MAX_NODES) as usize) as u64;
@@ -114,7 +114,7 @@ pub(crate) fn pack_times(times: &[Histogram]) -> Vec<u8> {
 
 /// The histograms again.
 pub(crate) fn unpack_times(packed: &[u8]) -> Result<Vec<Histogram>, Unreadable> {
-    let bytes = decompressed(packed)?;
+    let bytes = decompressed(packed, MAX_BYTES).map_err(Unreadable)?;
     let mut input = Reader(&bytes);
     let [form, stages] = input.numbers()?;
     if form != FORM || stages > MAX_NODES {
@@ -133,24 +133,6 @@ pub(crate) fn unpack_times(packed: &[u8]) -> Result<Vec<Histogram>, Unreadable> 
         times.push(Histogram::of_buckets(buckets, longest).ok_or(Unreadable("a histogram is none"))?);
     }
     Ok(times)
-}
-
-fn compressed(bytes: &[u8]) -> Vec<u8> {
-    let compress = || {
-        let mut compressor = zstd::bulk::Compressor::new(COMPRESSION)?;
-        // Without it, a bit that a disk turns over would be another number.
-        compressor.include_checksum(true)?;
-        compressor.compress(bytes)
-    };
-    compress().expect("compressing into memory does not fail")
-}
-
-fn decompressed(packed: &[u8]) -> Result<Vec<u8>, Unreadable> {
-    // The bytes are our own, but a damaged length must not take all memory.
-    let size = zstd::zstd_safe::get_frame_content_size(packed).ok().flatten().unwrap_or(0);
-    let size =
-        usize::try_from(size).ok().filter(|size| *size <= MAX_BYTES).ok_or(Unreadable("it is too large"))?;
-    zstd::bulk::decompress(packed, size).map_err(|_| Unreadable("it does not decompress"))
 }
 
 struct Writer(Vec<u8>);

@@ -521,4 +521,4 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> 
     Ok(parts())
 }
 
-const _: () = assert!(schema::VERSION == 1, "look through the queries here when the schema changes");
+const _: () = assert!(schema::VERSION == 2, "look through the queries here when the schema changes");

@@ -6,7 +6,9 @@ use rusqlite::Connection;
 const APPLICATION: i32 = 0x5053_544b;
 
 /// What makes each version of the schema of the one before. Never change one that was released.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [RUNS_AND_MODULES, BENCHMARKS];
+
+const RUNS_AND_MODULES: &str = "
     CREATE TABLE runs (
         id TEXT PRIMARY KEY,
         name TEXT NOT NULL,
@@ -97,7 +99,18 @@ const MIGRATIONS: [&str; 1] = ["
         PRIMARY KEY (name, alias),
         FOREIGN KEY (name, version) REFERENCES modules (name, version)
     ) STRICT, WITHOUT ROWID;
-"];
+";
+
+const BENCHMARKS: &str = "
+    CREATE TABLE benchmarks (
+        number INTEGER PRIMARY KEY,     -- the order in which they came, whatever the clock says
+        id TEXT NOT NULL UNIQUE,
+        kept_at TEXT NOT NULL,
+        digest BLOB NOT NULL UNIQUE,    -- SHA-256 of the report
+        summary TEXT NOT NULL,          -- what lists show, as JSON
+        report BLOB NOT NULL            -- compressed; the last column, so that lists need not read over it
+    ) STRICT;
+";
 
 /// The version of the schema that this program reads and writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
@@ -143,6 +156,20 @@ mod tests {
         let mut file = Connection::open_in_memory().unwrap();
         assert_eq!(migrate(&mut file).unwrap(), Found::Ready);
         assert_eq!(migrate(&mut file).unwrap(), Found::Ready);
+    }
+
+    #[test]
+    fn a_file_of_the_first_version_keeps_what_it_holds() {
+        let mut file = Connection::open_in_memory().unwrap();
+        file.execute_batch(RUNS_AND_MODULES).unwrap();
+        file.pragma_update(None, "application_id", APPLICATION).unwrap();
+        file.pragma_update(None, "user_version", 1).unwrap();
+        file.execute("INSERT INTO module_names (name, last_version) VALUES ('a', 3)", []).unwrap();
+        assert_eq!(migrate(&mut file).unwrap(), Found::Ready);
+        let one = |query| file.query_row(query, [], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!(one("PRAGMA user_version"), VERSION);
+        assert_eq!(one("SELECT last_version FROM module_names WHERE name = 'a'"), 3);
+        assert_eq!(one("SELECT count(*) FROM benchmarks"), 0);
     }
 
     #[test]

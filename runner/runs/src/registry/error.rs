@@ -25,12 +25,12 @@ pub enum RunsError {
     /// Something else than a document will not do.
     #[error("{0}")]
     Refused(String),
-    /// An upload has more bytes than a module may have.
-    #[error(
-        "the upload is larger than a module may be: the limit is {limit_bytes} bytes (`limits.modules.module_bytes`)"
-    )]
+    /// An upload has more bytes than it may have.
+    #[error("the upload is too large: {what} may have {limit_bytes} bytes at most")]
     TooLarge {
-        /// Most bytes of a module.
+        /// What it is an upload of, with the setting that bounds it if there is one.
+        what: &'static str,
+        /// Most bytes of it.
         limit_bytes: u64,
     },
     /// It cannot be done in the state things are in.

@@ -58,7 +58,8 @@ impl Draft {
     pub async fn write(&mut self, piece: &[u8]) -> Result<(), RunsError> {
         self.size = self.size.saturating_add(piece.len() as u64);
         if self.size > self.limit {
-            return Err(RunsError::TooLarge { limit_bytes: self.limit });
+            let what = "a module (`limits.modules.module_bytes`)";
+            return Err(RunsError::TooLarge { what, limit_bytes: self.limit });
         }
         self.digest.update(piece);
         self.file.write_all(piece).await.map_err(|source| unwritten(self.path.0.clone(), source))

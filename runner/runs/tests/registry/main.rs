@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod admission;
+mod benchmarks;
 mod figures;
 mod kept;
 mod killed;

@@ -482,6 +482,45 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/benchmarks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Benchmarks, newest first */
+        get: operations["list_benchmarks"];
+        put?: never;
+        /**
+         * Keep the report of a storage benchmark
+         * @description A report that is known already makes no new benchmark. When there are too many, the oldest goes.
+         */
+        post: operations["keep_benchmark"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/benchmarks/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The report of a benchmark */
+        get: operations["show_benchmark"];
+        put?: never;
+        post?: never;
+        /** Delete a benchmark and its report */
+        delete: operations["delete_benchmark"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -2593,6 +2632,1301 @@ export interface components {
             /** @description Id of the last event that was seen, where a header `Last-Event-ID` cannot be sent. */
             last?: string | null;
         };
+        BenchmarkListQuery: {
+            /** @description Where an earlier page ended: its `next`. */
+            cursor?: string | null;
+            /** @description Most benchmarks; 50 when missing, 200 at most. */
+            limit?: number | null;
+        };
+        /** @description A part of a list. */
+        Page5: {
+            /** @description The entries. */
+            items: components["schemas"]["BenchmarkSummary"][];
+            /** @description Where to go on; `null` at the end. */
+            next?: string | null;
+        };
+        /** @description A benchmark whose report is kept, in a list. */
+        BenchmarkSummary: {
+            /** @description Names it. */
+            id: string;
+            /** @description When it came here, RFC 3339 in UTC. */
+            kept_at: string;
+            /** @description What the benchmark is called. */
+            name: string;
+            /** @description When it began, as its report has it. */
+            started_at: string;
+            /**
+             * Format: double
+             * @description How long all of it took, in seconds.
+             */
+            elapsed_s: number;
+            /** @description How it ended. */
+            state: components["schemas"]["ReportState"];
+            /** @description Whether the books of every load balance. */
+            balanced: boolean;
+            /** @description Whether all of it was measured, nothing is missing, and all books balance. */
+            is_sound: boolean;
+            /** @description The store's name. */
+            store: string;
+            /** @description What the store is. */
+            kind: components["schemas"]["BenchStoreKind"];
+            /**
+             * Format: uint64
+             * @description How many objects it has read.
+             */
+            objects: number;
+            /**
+             * Format: uint64
+             * @description All their bytes; `null` when nobody has asked for sizes.
+             */
+            bytes?: number | null;
+            /** @description The load with the most items in a second; `null` where the books of none balance. */
+            fastest?: components["schemas"]["FastestLoad"] | null;
+            /** @description What it comes to: the first sentences, 3 at most. */
+            findings: string[];
+        };
+        /** @description How a benchmark ended. */
+        ReportState: "completed" | "failed" | "stopped";
+        /** @description What keeps the objects. */
+        BenchStoreKind: "folder" | "s3" | "memory";
+        /** @description The load with the most items in a second. */
+        FastestLoad: {
+            /** @description What it is called, e.g. `async 4x8`. */
+            load: string;
+            /**
+             * Format: double
+             * @description Items in a second.
+             */
+            items_per_s: number;
+            /**
+             * Format: double
+             * @description Megabytes (10^6 bytes) in a second.
+             */
+            mb_per_s: number;
+        };
+        /** @description What a benchmark found. */
+        BenchReport: {
+            /**
+             * Format: uint32
+             * @description Version of this form.
+             */
+            version: number;
+            /** @description What the benchmark is called. */
+            name: string;
+            /** @description When it began, RFC 3339. */
+            started_at: string;
+            /**
+             * Format: double
+             * @description How long all of it took, in seconds.
+             */
+            elapsed_s: number;
+            /** @description How it ended. */
+            state: components["schemas"]["ReportState"];
+            /** @description Why, where it failed. */
+            reason?: string | null;
+            /** @description Whether the books of every load balance; what does not, voids its figures. */
+            balanced: boolean;
+            /** @description What it comes to, in sentences. */
+            findings: string[];
+            /** @description What ran it, e.g. `penstock 0.1.0`. */
+            program: string;
+            /** @description Where. */
+            machine: components["schemas"]["MachineFacts"];
+            /** @description The document, with everything that was left to defaults. */
+            document: components["schemas"]["BenchSpec"];
+            /** @description What was read. */
+            objects: components["schemas"]["ObjectsReport"];
+            /** @description What was done, in turn. */
+            actions: components["schemas"]["ActionReport"][];
+            /** @description The accelerators that it can feed. */
+            accelerators?: components["schemas"]["AcceleratorReport"] | null;
+            /** @description The fastest load with its parts replaced by nothing. */
+            counterfactuals: components["schemas"]["Counterfactual"][];
+        };
+        /** @description A machine. */
+        MachineFacts: {
+            /**
+             * Format: uint32
+             * @description Its cores, as far as this process may use them.
+             */
+            cores: number;
+            /**
+             * Format: uint64
+             * @description Its memory; `None` where the system does not tell.
+             */
+            memory_bytes?: number | null;
+        };
+        /**
+         * Penstock storage benchmark
+         * @description What a storage benchmark does: the objects it reads, the stages they pass, and the actions in turn.
+         */
+        BenchSpec: {
+            /**
+             * @description What the benchmark is called.
+             * @default storage
+             */
+            name: string;
+            /**
+             * Format: uint64
+             * @description Where all randomness starts: the same seed reads the same objects in the same order.
+             * @default 0
+             */
+            seed: number;
+            /** @description The objects that are read. */
+            source: components["schemas"]["DataSource"];
+            /**
+             * @description What each object passes behind its reading, as in a pipeline behind `fetch`: `wasm` and `collate`, with an
+             *     `aggregate` of the batch size where whole batches are wanted. Its time is told apart from storage's.
+             */
+            stages?: components["schemas"]["Stage"][];
+            /**
+             * @description What the machine's page cache holds before each pass.
+             * @default warm
+             */
+            cache: components["schemas"]["PageCache"];
+            /**
+             * @description What a failed read does.
+             * @default fail
+             */
+            on_error: components["schemas"]["OnReadError"];
+            /**
+             * @description Whether every object's size is asked for first, for the books to hold bytes against.
+             * @default true
+             */
+            survey: boolean;
+            /**
+             * @description Whether each load is measured without the store too, to tell what this client could do at all.
+             * @default true
+             */
+            ceiling: boolean;
+            /**
+             * @description What is done, in turn.
+             * @default [
+             *       {
+             *         "whole_set": {
+             *           "modes": [
+             *             "sync",
+             *             "async"
+             *           ],
+             *           "workers": [
+             *             2,
+             *             4,
+             *             8,
+             *             16,
+             *             32
+             *           ],
+             *           "in_flight": 8,
+             *           "batch_size": 50,
+             *           "prefetch": 2,
+             *           "assignment": "static",
+             *           "persistent": false,
+             *           "repeats": 3,
+             *           "warm_up": {
+             *             "rounds": [],
+             *             "how": "restart"
+             *           }
+             *         }
+             *       }
+             *     ]
+             */
+            actions: components["schemas"]["BenchAction"][];
+            /**
+             * Format: uint32
+             * @description How many at a time share the repetitions of an action; 0 for one after another. A `whole_set` has its own workers.
+             * @default 0
+             */
+            pool: number;
+            /** @description The accelerators that are to be fed. */
+            accelerator?: components["schemas"]["AcceleratorSpec"] | null;
+            /**
+             * @description Whether the fastest load runs again with each of its parts replaced by nothing.
+             * @default false
+             */
+            counterfactuals: boolean;
+        };
+        /** @description Where the objects come from. */
+        DataSource: {
+            list: components["schemas"]["ListSource"];
+        } | {
+            index: components["schemas"]["IndexSource"];
+        } | {
+            memory: components["schemas"]["MemorySource"];
+        };
+        /** @description One sample for every key of a store, sorted by bytes. */
+        ListSource: {
+            /** @description The store whose keys are listed. */
+            store: string;
+            /**
+             * @description What a key has to start with.
+             * @default
+             */
+            prefix: string;
+            /**
+             * @description What a key has to end with, e.g. `.jpg`.
+             * @default
+             */
+            suffix: string;
+            /**
+             * @description Whether the samples are permuted, differently in every epoch.
+             * @default false
+             */
+            shuffle: boolean;
+            /** @description The share of this process; everything when missing. */
+            shard?: components["schemas"]["Shard"] | null;
+            /**
+             * Format: uint32
+             * @description Passes over the source; `null` for passes without end.
+             * @default 1
+             */
+            epochs: number | null;
+            /**
+             * Format: uint64
+             * @description Most samples of one epoch, over all shards together; all when missing.
+             */
+            limit?: number | null;
+        };
+        /** @description Which share of the entries this process visits. */
+        Shard: {
+            /**
+             * Format: uint32
+             * @description Which of the processes this is, from 0; below `world`.
+             */
+            rank: number;
+            /**
+             * Format: uint32
+             * @description How many processes share the source.
+             */
+            world: number;
+            /**
+             * @description What becomes of the last entries when `world` does not divide their number.
+             * @default drop
+             */
+            uneven: components["schemas"]["Uneven"];
+        };
+        /**
+         * @description What becomes of the last entries when the number of processes does not divide theirs.
+         *
+         *     No entry is ever visited twice to fill up a round (PyTorch's `DistributedSampler` does that by default), since a
+         *     repeated sample falsifies an evaluation.
+         */
+        Uneven: "drop" | "keep";
+        /** @description One sample for every key that an index names, in its order. */
+        IndexSource: {
+            /** @description The store that holds the objects. */
+            store: string;
+            /**
+             * @description Key of the index in that store: a JSON array of keys. When missing, the index that the store's own
+             *     configuration names.
+             */
+            index?: string | null;
+            /**
+             * @description Whether the samples are permuted, differently in every epoch.
+             * @default false
+             */
+            shuffle: boolean;
+            /** @description The share of this process; everything when missing. */
+            shard?: components["schemas"]["Shard"] | null;
+            /**
+             * Format: uint32
+             * @description Passes over the source; `null` for passes without end.
+             * @default 1
+             */
+            epochs: number | null;
+            /**
+             * Format: uint64
+             * @description Most samples of one epoch, over all shards together; all when missing.
+             */
+            limit?: number | null;
+        };
+        /** @description Objects in memory. */
+        MemorySource: {
+            /**
+             * Format: uint32
+             * @description How many.
+             */
+            count: number;
+            /**
+             * Format: uint32
+             * @description Bytes of each.
+             */
+            bytes: number;
+            /**
+             * @description How long each read takes.
+             * @default null
+             */
+            latency_ms: number | null;
+            /**
+             * @description Whether they are read in another order in each pass.
+             * @default false
+             */
+            shuffle: boolean;
+        };
+        /** @description One stage: takes items from the queue before it and puts items into a queue of its own. */
+        Stage: {
+            aggregate: components["schemas"]["Aggregate"];
+        } | {
+            fetch: components["schemas"]["Fetch"];
+        } | {
+            disaggregate: components["schemas"]["Disaggregate"];
+        } | {
+            wasm: components["schemas"]["Wasm"];
+        } | {
+            collate: components["schemas"]["Collate"];
+        } | {
+            transfer: components["schemas"]["Transfer"];
+        } | {
+            sleep: components["schemas"]["Sleep"];
+        };
+        /** @description Collects samples into batches; epochs never share one. */
+        Aggregate: {
+            /** @description Samples of a batch. */
+            size: number;
+            /**
+             * @description Whether an epoch's last batch is left out when it is not full.
+             * @default false
+             */
+            drop_last: boolean;
+            /** @description What the stage is called in statistics; its kind when missing. */
+            name?: string | null;
+            /**
+             * @description Items the queue at the stage's exit may hold.
+             * @default 2
+             */
+            queue: number;
+        };
+        /** @description Reads the object each sample's key names. A batch is read concurrently and answered sample by sample. */
+        Fetch: {
+            /** @description The store to read from; the source's when missing. */
+            store?: string | null;
+            /** @description What the stage is called in statistics; its kind, or its module's name, when missing. */
+            name?: string | null;
+            /**
+             * @description Items the queue at the stage's exit may hold.
+             * @default 2
+             */
+            queue: number;
+            /**
+             * @description Tasks alive at a time.
+             * @default 1
+             */
+            concurrency: number;
+            /**
+             * @description In which order results are passed on.
+             * @default completion
+             */
+            order: components["schemas"]["Order"];
+            /**
+             * @description What becomes of a sample that failed.
+             * @default skip
+             */
+            on_error: components["schemas"]["OnError"];
+            /** @description How many failures of this stage are too many; any number will do when missing. */
+            max_failures?: components["schemas"]["FailureLimit"] | null;
+        };
+        /** @description In which order a stage passes its results on. */
+        Order: "completion" | "input";
+        /** @description What becomes of a sample that failed. */
+        OnError: "skip" | "dead_letter" | "fail";
+        /** @description How many failures are too many: the run then ends as failed. */
+        FailureLimit: {
+            /** Format: uint64 */
+            count: number;
+        } | {
+            /** Format: double */
+            rate: number;
+        };
+        /** @description Takes batches apart into samples. */
+        Disaggregate: {
+            /** @description What the stage is called in statistics; its kind when missing. */
+            name?: string | null;
+            /**
+             * @description Items the queue at the stage's exit may hold.
+             * @default 2
+             */
+            queue: number;
+        };
+        /** @description Runs an uploaded module on the run's worker threads. */
+        Wasm: {
+            /** @description The module: `name`, `name@version-or-alias` or `sha256:...`. */
+            module: string;
+            /**
+             * @description What the module is set up with; its manifest says what it takes.
+             * @default {}
+             */
+            params: {
+                [key: string]: unknown;
+            };
+            /**
+             * @description CPU time it may use for one sample, in milliseconds.
+             * @default 5000
+             */
+            deadline_ms: number;
+            /**
+             * @description Memory one instance may use, in MiB.
+             * @default 256
+             */
+            memory_mib: number;
+            /** @description Objects it may ask for by name: vocabularies, tables. */
+            assets?: {
+                [key: string]: components["schemas"]["Asset"];
+            };
+            /** @description What the stage is called in statistics; its kind, or its module's name, when missing. */
+            name?: string | null;
+            /**
+             * @description Items the queue at the stage's exit may hold.
+             * @default 2
+             */
+            queue: number;
+            /**
+             * @description Tasks alive at a time.
+             * @default 1
+             */
+            concurrency: number;
+            /**
+             * @description In which order results are passed on.
+             * @default completion
+             */
+            order: components["schemas"]["Order"];
+            /**
+             * @description What becomes of a sample that failed.
+             * @default skip
+             */
+            on_error: components["schemas"]["OnError"];
+            /** @description How many failures of this stage are too many; any number will do when missing. */
+            max_failures?: components["schemas"]["FailureLimit"] | null;
+        };
+        /** @description An object that a module may ask for. */
+        Asset: {
+            /** @description The store it lies in. */
+            store: string;
+            /** @description Its key. */
+            key: string;
+        };
+        /** @description Stacks every field over the samples of a batch. */
+        Collate: {
+            /** @description What the stage is called in statistics; its kind, or its module's name, when missing. */
+            name?: string | null;
+            /**
+             * @description Items the queue at the stage's exit may hold.
+             * @default 2
+             */
+            queue: number;
+            /**
+             * @description Tasks alive at a time.
+             * @default 1
+             */
+            concurrency: number;
+            /**
+             * @description In which order results are passed on.
+             * @default completion
+             */
+            order: components["schemas"]["Order"];
+            /**
+             * @description What becomes of a sample that failed.
+             * @default skip
+             */
+            on_error: components["schemas"]["OnError"];
+            /** @description How many failures of this stage are too many; any number will do when missing. */
+            max_failures?: components["schemas"]["FailureLimit"] | null;
+        };
+        /** @description Brings batches to the device that trains. */
+        Transfer: {
+            /**
+             * @description `auto` (the first device there is, else the host), `host`, or `cuda:N`.
+             * @default auto
+             */
+            device: string;
+            /** @description What the stage is called in statistics; its kind, or its module's name, when missing. */
+            name?: string | null;
+            /**
+             * @description Items the queue at the stage's exit may hold.
+             * @default 2
+             */
+            queue: number;
+            /**
+             * @description Tasks alive at a time.
+             * @default 1
+             */
+            concurrency: number;
+            /**
+             * @description In which order results are passed on.
+             * @default completion
+             */
+            order: components["schemas"]["Order"];
+            /**
+             * @description What becomes of a sample that failed.
+             * @default skip
+             */
+            on_error: components["schemas"]["OnError"];
+            /** @description How many failures of this stage are too many; any number will do when missing. */
+            max_failures?: components["schemas"]["FailureLimit"] | null;
+        };
+        /** @description Takes time and changes nothing, to try out how a pipeline behaves. */
+        Sleep: {
+            /** @description Mean time of a task, in milliseconds. */
+            mean_ms: number;
+            /**
+             * @description How far times stray from the mean, as a share of it; for the uniform shape only.
+             * @default 0
+             */
+            jitter: number;
+            /**
+             * @description How times are distributed.
+             * @default uniform
+             */
+            shape: components["schemas"]["SleepShape"];
+            /**
+             * @description What a task occupies while it sleeps.
+             * @default async
+             */
+            on: components["schemas"]["SleepOn"];
+            /**
+             * @description Share of tasks that fail on purpose.
+             * @default 0
+             */
+            fail_rate: number;
+            /** @description What the stage is called in statistics; its kind, or its module's name, when missing. */
+            name?: string | null;
+            /**
+             * @description Items the queue at the stage's exit may hold.
+             * @default 2
+             */
+            queue: number;
+            /**
+             * @description Tasks alive at a time.
+             * @default 1
+             */
+            concurrency: number;
+            /**
+             * @description In which order results are passed on.
+             * @default completion
+             */
+            order: components["schemas"]["Order"];
+            /**
+             * @description What becomes of a sample that failed.
+             * @default skip
+             */
+            on_error: components["schemas"]["OnError"];
+            /** @description How many failures of this stage are too many; any number will do when missing. */
+            max_failures?: components["schemas"]["FailureLimit"] | null;
+        };
+        /** @description How the times of `sleep` are distributed. */
+        SleepShape: "uniform" | "exponential";
+        /** @description What a task of `sleep` occupies. */
+        SleepOn: "async" | "thread";
+        /** @description What the machine's page cache holds before a pass. */
+        PageCache: "warm" | "cold";
+        /** @description What a failed read does, once the store has tried it as often as it may. */
+        OnReadError: "fail" | "skip";
+        /** @description Something that is done and timed. */
+        BenchAction: {
+            whole_set: components["schemas"]["WholeSet"];
+        } | {
+            random: components["schemas"]["RepeatedAction"];
+        } | {
+            single: components["schemas"]["RepeatedAction"];
+        } | {
+            random_to_device: components["schemas"]["RandomToDevice"];
+        } | {
+            index: components["schemas"]["RepeatedAction"];
+        };
+        /** @description A grid of loads: every mode with every number of workers. */
+        WholeSet: {
+            /**
+             * @description How workers read the items of a batch.
+             * @default [
+             *       "sync",
+             *       "async"
+             *     ]
+             */
+            modes: components["schemas"]["LoadMode"][];
+            /**
+             * @description Numbers of workers.
+             * @default [
+             *       2,
+             *       4,
+             *       8,
+             *       16,
+             *       32
+             *     ]
+             */
+            workers: number[];
+            /**
+             * Format: uint32
+             * @description Reads that one `async` worker has in flight at most; a `sync` one has one.
+             * @default 8
+             */
+            in_flight: number;
+            /**
+             * Format: uint32
+             * @description Items of a batch.
+             * @default 50
+             */
+            batch_size: number;
+            /**
+             * Format: uint32
+             * @description Batches that each worker may have begun and not delivered.
+             * @default 2
+             */
+            prefetch: number;
+            /**
+             * @description Which worker takes which batch.
+             * @default static
+             */
+            assignment: components["schemas"]["Assignment"];
+            /**
+             * @description Whether workers, with their instances of modules, live for all passes; otherwise each pass starts new ones.
+             * @default false
+             */
+            persistent: boolean;
+            /**
+             * Format: uint32
+             * @description Measured passes over all objects.
+             * @default 3
+             */
+            repeats: number;
+            /**
+             * @description What runs first and is not measured.
+             * @default {
+             *       "rounds": [],
+             *       "how": "restart"
+             *     }
+             */
+            warm_up: components["schemas"]["WarmUp"];
+        };
+        /** @description How a worker reads the items of a batch. */
+        LoadMode: "sync" | "async";
+        /** @description Which worker takes which batch. */
+        Assignment: "static" | "steal";
+        /** @description What runs before a load and is left out of its figures. */
+        WarmUp: {
+            /**
+             * @description Batches of each round: read to the end, exactly so many.
+             * @default []
+             */
+            rounds: number[];
+            /**
+             * @description Where they come from.
+             * @default restart
+             */
+            how: components["schemas"]["WarmUpKind"];
+        };
+        /** @description Where the batches of a warm-up come from. */
+        WarmUpKind: "restart" | "inline";
+        /** @description Repetitions of an action. */
+        RepeatedAction: {
+            /**
+             * Format: uint32
+             * @description How often, in all; exactly, whatever the pool.
+             * @default 200
+             */
+            repeat: number;
+        };
+        /** @description An array that is copied. */
+        RandomToDevice: {
+            /**
+             * Format: uint32
+             * @description How often, in all.
+             * @default 200
+             */
+            repeat: number;
+            /**
+             * @description Rows and columns; float32.
+             * @default [
+             *       469,
+             *       387
+             *     ]
+             */
+            shape: number[];
+            /**
+             * @description Where to: `host`.
+             * @default host
+             */
+            device: string;
+        };
+        /** @description The accelerators that a load is to feed. */
+        AcceleratorSpec: {
+            /** @description A known workload and accelerator, e.g. `resnet50/h100`, which gives batch size, step and least utilisation. */
+            preset?: string | null;
+            /**
+             * Format: uint32
+             * @description Samples of a step; that of the load when missing.
+             */
+            batch_size?: number | null;
+            /** @description How long a step computes. */
+            step_ms?: number | null;
+            /**
+             * Format: double
+             * @description Least share of time an accelerator has to compute, 0.01 to 1.0.
+             */
+            utilisation?: number | null;
+        };
+        /** @description What was read. */
+        ObjectsReport: {
+            /** @description The store's name. */
+            store: string;
+            /** @description What it is. */
+            kind: components["schemas"]["BenchStoreKind"];
+            /**
+             * Format: uint64
+             * @description How many objects.
+             */
+            count: number;
+            /**
+             * Format: uint64
+             * @description All their bytes; `None` when nobody has asked for sizes.
+             */
+            bytes?: number | null;
+            /**
+             * Format: uint64
+             * @description The least of them.
+             */
+            min_bytes?: number | null;
+            /**
+             * Format: uint64
+             * @description The middle one.
+             */
+            median_bytes?: number | null;
+            /**
+             * Format: uint64
+             * @description The largest.
+             */
+            max_bytes?: number | null;
+            /**
+             * Format: double
+             * @description How long listing them, or loading the index, took, in seconds.
+             */
+            index_s: number;
+            /**
+             * Format: double
+             * @description How long asking for all sizes took, in seconds.
+             */
+            survey_s?: number | null;
+            /**
+             * Format: double
+             * @description How long reading everything once took, to have it in the page cache; `None` where that was not done.
+             */
+            warmed_s?: number | null;
+        };
+        /** @description What an action came to. */
+        ActionReport: {
+            whole_set: components["schemas"]["LoadReport"][];
+        } | {
+            calls: components["schemas"]["CallsReport"];
+        };
+        /** @description One load: a mode with a number of workers. */
+        LoadReport: {
+            /** @description How workers read. */
+            mode: components["schemas"]["LoadMode"];
+            /**
+             * Format: uint32
+             * @description How many.
+             */
+            workers: number;
+            /**
+             * Format: uint32
+             * @description Reads that one of them has in flight at most.
+             */
+            in_flight: number;
+            /**
+             * Format: uint32
+             * @description Reads that all of them have in flight at most.
+             */
+            permits: number;
+            /**
+             * Format: uint32
+             * @description Items of a batch.
+             */
+            batch_size: number;
+            /**
+             * Format: uint32
+             * @description Batches of a worker that are begun and not delivered, at most.
+             */
+            prefetch: number;
+            /** @description Which worker takes which batch. */
+            assignment: components["schemas"]["Assignment"];
+            /** @description Whether workers lived for all passes. */
+            persistent: boolean;
+            /** @description Calls of each level, warm-up included. */
+            counts: components["schemas"]["LevelCounts"];
+            /** @description Those of them that belong to the warm-up. */
+            warm_up: components["schemas"]["LevelCounts"];
+            /** @description Times of each level, warm-up left out. */
+            levels: components["schemas"]["LevelTimes"];
+            /** @description What reads consist of, and stages. */
+            parts: components["schemas"]["ReadPart"][];
+            /**
+             * Format: uint64
+             * @description Items that were delivered in the measured passes.
+             */
+            items: number;
+            /**
+             * Format: uint64
+             * @description Their bytes.
+             */
+            bytes: number;
+            /**
+             * Format: double
+             * @description How long these passes took together, in seconds.
+             */
+            elapsed_s: number;
+            /**
+             * Format: double
+             * @description Items in a second.
+             */
+            items_per_s: number;
+            /**
+             * Format: double
+             * @description Megabytes (10^6 bytes) in a second.
+             */
+            mb_per_s: number;
+            /**
+             * Format: double
+             * @description Mebibytes (2^20 bytes) in a second.
+             */
+            mib_per_s: number;
+            /**
+             * Format: double
+             * @description Megabits (10^6 bits) in a second.
+             */
+            mbit_per_s: number;
+            /** @description Each measured pass. */
+            passes: components["schemas"]["PassReport"][];
+            /** @description Reads in flight, against Little's law. */
+            little: components["schemas"]["Little"];
+            /**
+             * Format: double
+             * @description Share of the workers' time in which they read, 0.0 to 1.0.
+             */
+            busy: number;
+            /** @description How long reads took: how many in each range. */
+            latencies: components["schemas"]["LatencyRange"][];
+            /** @description The measured passes over time, one after another. */
+            over_time: components["schemas"]["LoadMoment"][];
+            /** @description Requests and connections. */
+            requests: components["schemas"]["ReadRequests"];
+            /** @description What failed. */
+            failures: components["schemas"]["ReadFailures"][];
+            /** @description What this client does without the store; `None` when it was not measured. */
+            ceiling?: components["schemas"]["Ceiling"] | null;
+            /** @description What does not hold voids the figures above. */
+            books: components["schemas"]["LoadBooks"];
+        };
+        /** @description Calls of each level. */
+        LevelCounts: {
+            /**
+             * Format: uint64
+             * @description Items that were read.
+             */
+            getitem: number;
+            /**
+             * Format: uint64
+             * @description Batches that were read.
+             */
+            fetch: number;
+            /**
+             * Format: uint64
+             * @description Lives of workers.
+             */
+            worker_loop: number;
+            /**
+             * Format: uint64
+             * @description Passes.
+             */
+            load_all: number;
+            /**
+             * Format: uint64
+             * @description The whole.
+             */
+            benchmark: number;
+        };
+        /** @description Times of each level; `None` where nothing was measured. */
+        LevelTimes: {
+            /** @description One item: from the request to the whole body, looked at, in memory. */
+            getitem?: components["schemas"]["Spread"] | null;
+            /** @description One batch by one worker. */
+            fetch?: components["schemas"]["Spread"] | null;
+            /** @description One worker's life. */
+            worker_loop?: components["schemas"]["Spread"] | null;
+            /** @description One pass: from letting the workers go to the last delivery. */
+            load_all?: components["schemas"]["Spread"] | null;
+            /** @description Set-up, warm-up, all passes, and what they leave. */
+            benchmark?: components["schemas"]["Spread"] | null;
+        };
+        /** @description How times are distributed, in seconds. */
+        Spread: {
+            /**
+             * Format: uint64
+             * @description How many.
+             */
+            n: number;
+            /**
+             * Format: double
+             * @description All together.
+             */
+            sum_s: number;
+            /**
+             * Format: double
+             * @description Mean.
+             */
+            mean_s: number;
+            /**
+             * Format: double
+             * @description Median.
+             */
+            median_s: number;
+            /**
+             * Format: double
+             * @description Least.
+             */
+            min_s: number;
+            /**
+             * Format: double
+             * @description Greatest.
+             */
+            max_s: number;
+            /**
+             * Format: double
+             * @description Standard deviation; 0 of one.
+             */
+            stdev_s: number;
+            /**
+             * Format: double
+             * @description What nine of ten do not exceed.
+             */
+            p90_s: number;
+            /**
+             * Format: double
+             * @description What 99 of 100 do not exceed.
+             */
+            p99_s: number;
+            /**
+             * Format: double
+             * @description What 999 of 1000 do not exceed.
+             */
+            p999_s: number;
+        };
+        /** @description A part of what is done with an item or a batch. */
+        ReadPart: {
+            /** @description `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`, or `stage:` and its name. */
+            name: string;
+            /** @description Its times, of the reads that had it. */
+            time: components["schemas"]["Spread"];
+            /**
+             * Format: double
+             * @description Its share of the time of all reads; of `permit`, which lies before them, of both together; of a stage, of the
+             *     workers' lives.
+             */
+            share: number;
+        };
+        /** @description One pass. */
+        PassReport: {
+            /**
+             * Format: double
+             * @description How long it took, in seconds.
+             */
+            elapsed_s: number;
+            /**
+             * Format: double
+             * @description Items in a second.
+             */
+            items_per_s: number;
+            /**
+             * Format: double
+             * @description Megabytes (10^6 bytes) in a second.
+             */
+            mb_per_s: number;
+            /**
+             * Format: double
+             * @description Median time of a read, in seconds.
+             */
+            median_s: number;
+            /**
+             * Format: double
+             * @description What 99 of 100 reads did not exceed, in seconds.
+             */
+            p99_s: number;
+            /**
+             * Format: double
+             * @description Share of the objects' bytes that the page cache held before; `None` where that cannot be told.
+             */
+            cached?: number | null;
+        };
+        /** @description Reads in flight: their mean is throughput times latency (J. D. C. Little, 1961). */
+        Little: {
+            /**
+             * Format: double
+             * @description Mean number of reads in flight, as it was counted.
+             */
+            in_flight: number;
+            /**
+             * Format: uint32
+             * @description Most at a time.
+             */
+            most: number;
+            /**
+             * Format: double
+             * @description The share of what was allowed that was used, 0.0 to 1.0.
+             */
+            used: number;
+            /**
+             * Format: double
+             * @description Reads in a second times mean time of a read: the same by the law.
+             */
+            by_law: number;
+        };
+        /** @description Reads that took so long. */
+        LatencyRange: {
+            /**
+             * Format: double
+             * @description From, in seconds.
+             */
+            from_s: number;
+            /**
+             * Format: double
+             * @description To, in seconds.
+             */
+            to_s: number;
+            /**
+             * Format: uint64
+             * @description How many.
+             */
+            count: number;
+        };
+        /** @description A stretch of the measured time. */
+        LoadMoment: {
+            /**
+             * Format: double
+             * @description Its beginning, in seconds of measured time.
+             */
+            t_s: number;
+            /**
+             * Format: double
+             * @description Items that were read, in a second.
+             */
+            items_per_s: number;
+            /**
+             * Format: double
+             * @description Megabytes (10^6 bytes) in a second.
+             */
+            mb_per_s: number;
+            /**
+             * Format: double
+             * @description Mean number of reads in flight.
+             */
+            in_flight: number;
+            /**
+             * Format: double
+             * @description Median time of the reads that ended in it; `None` when none did.
+             */
+            median_s?: number | null;
+            /**
+             * Format: double
+             * @description What 99 of 100 of them did not exceed.
+             */
+            p99_s?: number | null;
+        };
+        /** @description Requests and connections of the measured reads. */
+        ReadRequests: {
+            /**
+             * Format: uint64
+             * @description Requests that were made.
+             */
+            made: number;
+            /**
+             * Format: uint64
+             * @description Those of them that were made since another one had failed.
+             */
+            retries: number;
+            /**
+             * Format: uint64
+             * @description Connections that were opened.
+             */
+            connections: number;
+        };
+        /** @description Failures that differ in their objects only. */
+        ReadFailures: {
+            /** @description `storage`, or `stage`. */
+            what: string;
+            /** @description What was found; the object's key stands as `…`. */
+            message: string;
+            /**
+             * Format: uint64
+             * @description How many.
+             */
+            count: number;
+            /** @description Some of the objects. */
+            keys: string[];
+        };
+        /** @description What this client does where storage is nothing. */
+        Ceiling: {
+            /** @description What stood in for the store. */
+            against: components["schemas"]["BenchStoreKind"];
+            /**
+             * Format: double
+             * @description Items in a second.
+             */
+            items_per_s: number;
+            /**
+             * Format: double
+             * @description Megabytes (10^6 bytes) in a second.
+             */
+            mb_per_s: number;
+            /**
+             * Format: double
+             * @description What was reached of it.
+             */
+            reached: number;
+            /** @description Whether the client is the limit, or near it. */
+            is_client_bound: boolean;
+        };
+        /** @description Whether a load's books balance. */
+        LoadBooks: {
+            /** @description Whether every identity holds. */
+            balanced: boolean;
+            /** @description All identities. */
+            checks: components["schemas"]["LoadBooksCheck"][];
+        };
+        /** @description An identity. */
+        LoadBooksCheck: {
+            /** @description What it is called. */
+            identity: string;
+            /** @description What it says. */
+            says: string;
+            /** @description Whether it holds. */
+            holds: boolean;
+            /** @description What was found where it does not hold, and what was wanted. */
+            found?: string | null;
+        };
+        /** @description Repetitions of something small. */
+        CallsReport: {
+            /** @description The action. */
+            action: string;
+            /**
+             * Format: uint32
+             * @description How many at a time.
+             */
+            pool: number;
+            /** @description How long one takes. */
+            time: components["schemas"]["Spread"];
+            /**
+             * Format: double
+             * @description How long all took, in seconds.
+             */
+            elapsed_s: number;
+            /**
+             * Format: double
+             * @description Repetitions in a second.
+             */
+            per_s: number;
+            /**
+             * Format: uint64
+             * @description Bytes that were read or copied.
+             */
+            bytes: number;
+            /** @description What failed. */
+            failures: components["schemas"]["ReadFailures"][];
+        };
+        /** @description How many accelerators can be fed. */
+        AcceleratorReport: {
+            /** @description The preset, or `own`. */
+            accelerator: string;
+            /**
+             * Format: uint32
+             * @description Samples of a step.
+             */
+            batch_size: number;
+            /**
+             * Format: double
+             * @description How long a step computes, in seconds.
+             */
+            step_s: number;
+            /**
+             * Format: double
+             * @description Least share of its time that an accelerator has to compute.
+             */
+            utilisation: number;
+            /** @description The load that fed them. */
+            load: string;
+            /**
+             * Format: uint32
+             * @description Most of them that were all fed; 0 when not even one was.
+             */
+            supported: number;
+            /** @description The trials, in the order in which they were made. */
+            trials: components["schemas"]["AcceleratorTrial"][];
+            /** @description What the known workloads need, by bytes alone. */
+            presets: components["schemas"]["PresetNeed"][];
+        };
+        /** @description A number of accelerators that were fed for a while. */
+        AcceleratorTrial: {
+            /**
+             * Format: uint32
+             * @description How many.
+             */
+            accelerators: number;
+            /**
+             * Format: double
+             * @description Mean share of their time in which they computed, the first step of each left out, 0.0 to 1.0.
+             */
+            utilisation: number;
+            /**
+             * Format: double
+             * @description Samples that they took in a second.
+             */
+            samples_per_s: number;
+            /**
+             * Format: uint64
+             * @description Steps that they made.
+             */
+            steps: number;
+        };
+        /** @description What a known workload needs, against what was measured. */
+        PresetNeed: {
+            /** @description Workload and accelerator. */
+            name: string;
+            /**
+             * Format: uint64
+             * @description Mean size of a sample.
+             */
+            sample_bytes: number;
+            /**
+             * Format: double
+             * @description Megabytes (10^6 bytes) in a second that one accelerator takes at its least utilisation.
+             */
+            needs_mb_per_s: number;
+            /**
+             * Format: double
+             * @description How many of them the fastest load's bytes would do for. Larger samples are often read faster than these.
+             */
+            supported_by_bytes: number;
+        };
+        /** @description A load of which something was replaced by nothing. */
+        Counterfactual: {
+            /** @description `nothing`, `storage`, `stage:` and its name, `stages`, or `consumer`. */
+            without: string;
+            /** @description What stood in its place. */
+            instead: string;
+            /**
+             * Format: double
+             * @description Items in a second; the middle of three passes.
+             */
+            items_per_s: number;
+            /**
+             * Format: double
+             * @description How much faster that is than the load as it is, as a share; 0 for the load itself.
+             */
+            gain: number;
+            /**
+             * Format: double
+             * @description What the part costs: seconds of a pass over all objects that are gone without it; 0 for the load itself.
+             */
+            costs_s: number;
+        };
+        BenchmarkPath: {
+            /** @description The benchmark's id. */
+            id: string;
+        };
     };
     responses: never;
     parameters: never;
@@ -3764,6 +5098,145 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Why it was not done. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_benchmarks: {
+        parameters: {
+            query?: {
+                /** @description Where an earlier page ended: its `next`. */
+                cursor?: string;
+                /** @description Most benchmarks; 50 when missing, 200 at most. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A part of a list. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page5"];
+                };
+            };
+            /** @description Why it was not done. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    keep_benchmark: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What a benchmark found. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BenchReport"];
+            };
+        };
+        responses: {
+            /** @description A benchmark whose report is kept, in a list. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkSummary"];
+                };
+            };
+            /** @description A benchmark whose report is kept, in a list. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkSummary"];
+                };
+            };
+            /** @description Why it was not done. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_benchmark: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The benchmark's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What a benchmark found. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchReport"];
+                };
+            };
+            /** @description Why it was not done. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_benchmark: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The benchmark's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description no content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             /** @description Why it was not done. */
             default: {
                 headers: {

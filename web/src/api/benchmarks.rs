@@ -1,0 +1,214 @@
+use aide::axum::ApiRouter;
+use aide::axum::routing::get_with;
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, NoContent, Response};
+use penstock_bench::report::{REPORT_VERSION, ReportState};
+use penstock_bench::{Report, StoreKind};
+use penstock_runner::{BenchmarkQuery, KeptBenchmark, MAX_BENCHMARK_BYTES, MAX_LIMIT, Page, PushedBenchmark};
+use penstock_types::fault::{Pointer, SpecFault};
+use penstock_types::spec;
+use penstock_types::text::printable;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::problem::ApiResult;
+use crate::router::App;
+use crate::settings::ServeLimits;
+use crate::take::{InPath, InQuery, Limit, Limited, Sent, apart};
+
+/// Sentences of a report that lists show.
+const FINDINGS: usize = 3;
+/// Most bytes of a sentence that lists show, and of a name.
+const SENTENCE_BYTES: usize = 1_000;
+const NAME_BYTES: usize = 200;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct BenchmarkListQuery {
+    /// Where an earlier page ended: its `next`.
+    cursor: Option<String>,
+    /// Most benchmarks; 50 when missing, 200 at most.
+    limit: Option<Limit<MAX_LIMIT>>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct BenchmarkPath {
+    /// The benchmark's id.
+    id: String,
+}
+
+/// A benchmark whose report is kept, in a list.
+#[derive(Serialize, JsonSchema)]
+struct BenchmarkSummary {
+    /// Names it.
+    id: String,
+    /// When it came here, RFC 3339 in UTC.
+    kept_at: String,
+    #[serde(flatten)]
+    told: Told,
+}
+
+/// What lists show of a report. It is made once, when the report comes.
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct Told {
+    /// What the benchmark is called.
+    name: String,
+    /// When it began, as its report has it.
+    started_at: String,
+    /// How long all of it took, in seconds.
+    elapsed_s: f64,
+    /// How it ended.
+    state: ReportState,
+    /// Whether the books of every load balance.
+    balanced: bool,
+    /// Whether all of it was measured, nothing is missing, and all books balance.
+    is_sound: bool,
+    /// The store's name.
+    store: String,
+    /// What the store is.
+    kind: StoreKind,
+    /// How many objects it has read.
+    objects: u64,
+    /// All their bytes; `null` when nobody has asked for sizes.
+    bytes: Option<u64>,
+    /// The load with the most items in a second; `null` where the books of none balance.
+    fastest: Option<FastestLoad>,
+    /// What it comes to: the first sentences, 3 at most.
+    findings: Vec<String>,
+}
+
+/// The load with the most items in a second.
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct FastestLoad {
+    /// What it is called, e.g. `async 4x8`.
+    load: String,
+    /// Items in a second.
+    items_per_s: f64,
+    /// Megabytes (10^6 bytes) in a second.
+    mb_per_s: f64,
+}
+
+impl Limited for Report {
+    fn most(_: &ServeLimits) -> usize {
+        MAX_BENCHMARK_BYTES
+    }
+
+    fn of(document: Value) -> Result<Self, Vec<SpecFault>> {
+        // One of another version has another form, and its version is all that is wrong with it.
+        match document.get("version").and_then(Value::as_u64) {
+            Some(found) if found != u64::from(REPORT_VERSION) => Err(vec![SpecFault::new(
+                Pointer::ROOT.key("version"),
+                format!("found `{found}`, this server takes reports of version {REPORT_VERSION}"),
+            )]),
+            _ => spec::read_value(document),
+        }
+    }
+}
+
+pub(super) fn routes() -> ApiRouter<App> {
+    ApiRouter::new()
+        .api_route(
+            "/benchmarks",
+            get_with(list, |op| op.id("list_benchmarks").tag("benchmarks").summary("Benchmarks, newest first"))
+                .post_with(keep, |op| {
+                    op.id("keep_benchmark")
+                        .tag("benchmarks")
+                        .summary("Keep the report of a storage benchmark")
+                        .description(
+                            "A report that is known already makes no new benchmark. When there are too many, the oldest goes.",
+                        )
+                        .response::<200, Json<BenchmarkSummary>>()
+                        .response::<201, Json<BenchmarkSummary>>()
+                }),
+        )
+        .api_route(
+            "/benchmarks/{id}",
+            get_with(show, |op| {
+                op.id("show_benchmark")
+                    .tag("benchmarks")
+                    .summary("The report of a benchmark")
+                    .response::<200, Json<Report>>()
+            })
+            .delete_with(delete, |op| {
+                op.id("delete_benchmark").tag("benchmarks").summary("Delete a benchmark and its report")
+            }),
+        )
+}
+
+async fn list(
+    State(app): State<App>,
+    InQuery(query): InQuery<BenchmarkListQuery>,
+) -> ApiResult<Json<Page<BenchmarkSummary>>> {
+    let query = BenchmarkQuery { cursor: query.cursor, limit: query.limit.map(Limit::get) };
+    let Page { items, next } = app.runs.benchmarks(query).await?;
+    Ok(Json(Page { items: items.into_iter().filter_map(summary).collect(), next }))
+}
+
+async fn keep(
+    State(app): State<App>,
+    // It holds its room until it is answered.
+    Sent(report, _room): Sent<Report>,
+) -> ApiResult<Response> {
+    // What is no part of its form is gone, so that the same report is always the same bytes.
+    let (told, report) =
+        apart(move || (Told::of(&report), serde_json::to_vec(&report).expect("numbers and texts are JSON")))
+            .await?;
+    let summary = serde_json::to_value(&told).expect("numbers and texts are JSON");
+    let PushedBenchmark { benchmark, is_new } = app.runs.keep_benchmark(summary, report).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let location = HeaderValue::from_str(&format!("/api/v1/benchmarks/{}", benchmark.id));
+    let KeptBenchmark { id, kept_at, .. } = benchmark;
+    let mut response = (status, Json(BenchmarkSummary { id, kept_at, told })).into_response();
+    response.headers_mut().extend(location.ok().map(|location| (header::LOCATION, location)));
+    Ok(response)
+}
+
+async fn show(State(app): State<App>, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Response> {
+    app.answers.give(async { Ok(app.runs.benchmark_report(&path.id).await?) }).await
+}
+
+async fn delete(State(app): State<App>, InPath(path): InPath<BenchmarkPath>) -> ApiResult<NoContent> {
+    app.runs.delete_benchmark(&path.id).await?;
+    Ok(NoContent)
+}
+
+/// A benchmark as lists show it; `None`, and said in the log, when another version of this program has kept it otherwise.
+fn summary(kept: KeptBenchmark) -> Option<BenchmarkSummary> {
+    let KeptBenchmark { id, kept_at, summary } = kept;
+    match serde_json::from_value(summary) {
+        Ok(told) => Some(BenchmarkSummary { id, kept_at, told }),
+        Err(error) => {
+            tracing::error!(id, %error, "the summary of a benchmark cannot be read, and it is left out");
+            None
+        }
+    }
+}
+
+impl Told {
+    fn of(report: &Report) -> Self {
+        let short = |text: &str| printable(text, NAME_BYTES);
+        let fastest = report.fastest().map(|cell| FastestLoad {
+            load: cell.label(),
+            items_per_s: cell.items_per_s,
+            mb_per_s: cell.mb_per_s,
+        });
+        let findings = report.findings.iter().take(FINDINGS);
+        Self {
+            name: short(&report.name),
+            started_at: short(&report.started_at),
+            elapsed_s: report.elapsed_s,
+            state: report.state,
+            balanced: report.balanced,
+            is_sound: report.is_sound(),
+            store: short(&report.objects.store),
+            kind: report.objects.kind,
+            objects: report.objects.count,
+            bytes: report.objects.bytes,
+            fastest,
+            findings: findings.map(|finding| printable(finding, SENTENCE_BYTES)).collect(),
+        }
+    }
+}
