@@ -42,6 +42,11 @@ fn help_of_module_inspect_has_an_example() {
     assert_shown!(help(&["module", "inspect"]));
 }
 
+#[test]
+fn help_of_bench_storage_has_examples_and_the_exit_codes() {
+    assert_shown!(help(&["bench", "storage"]));
+}
+
 /// What `check` says to a document that cannot run: on standard error, with exit code 2.
 fn refused(document: &str) -> String {
     let folder = Folder::new();

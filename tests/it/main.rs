@@ -5,6 +5,7 @@
 )]
 
 mod audio;
+mod bench;
 mod c_guest;
 mod cli;
 mod compare;

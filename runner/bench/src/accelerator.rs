@@ -24,8 +24,8 @@ const STEPS: u32 = 20;
 const TRIALS: usize = 16;
 /// Accelerators at most.
 const MOST: u32 = 100_000;
-/// Passes of a trial: more than fit into its time.
-const PASSES: u32 = 1_000_000;
+/// Items of a trial at most.
+const MOST_ITEMS: f64 = 5e6;
 
 /// A workload of MLPerf Storage on an accelerator: what a step takes, and what it needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,6 +81,7 @@ pub struct AcceleratorReport {
 
 /// A number of accelerators that were fed for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "AcceleratorTrial")]
 pub struct Trial {
     /// How many.
     pub accelerators: u32,
@@ -239,7 +240,7 @@ pub(crate) fn search(
     let mut trials: Vec<Trial> = Vec::new();
     let mut feeds = |number: u32| -> Result<bool, Ending> {
         on_trial(number);
-        let trial = fed(surroundings, subject, &load, &wanted, number)?;
+        let trial = fed(surroundings, subject, &load, &wanted, number, cell.items_per_s)?;
         trials.push(trial);
         Ok(trial.utilisation >= wanted.utilisation)
     };
@@ -292,13 +293,17 @@ fn fed(
     load: &Load,
     wanted: &Wanted,
     number: u32,
+    rate: f64,
 ) -> Result<Trial, Ending> {
     let length = (wanted.step * STEPS).clamp(TRIAL.0, TRIAL.1);
+    // One pass, since loaders stand still between two; more than is read in the time.
+    let items = (rate * length.as_secs_f64() * 3.0).min(MOST_ITEMS);
+    let subject = subject.going_round(items as usize);
     let mut fleet = Fleet::new(number, wanted.step);
     let clock = surroundings.clock.clone();
     let mut end = None;
-    let times = Times { warm_up: WarmUp::default(), passes: PASSES };
-    let ended = surroundings.run(subject, load, &times, &mut |ready, samples| {
+    let times = Times { warm_up: WarmUp::default(), passes: 1 };
+    let ended = surroundings.run(&subject, load, &times, &mut |ready, samples| {
         let wants = fleet.take(ready, samples);
         let now = clock.now();
         let end = *end.get_or_insert_with(|| now.after(length));

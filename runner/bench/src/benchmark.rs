@@ -20,8 +20,8 @@ use crate::record::{Load, LoadRecord};
 use crate::report::{
     ActionReport, Calls, Cell, MachineFacts, ObjectsReport, REPORT_VERSION, Report, ReportState,
 };
-use crate::spec::{Action, BenchSpec, MAX_READS, WholeSet};
-use crate::subject::{Subject, SubjectError};
+use crate::spec::{Action, BenchSpec, Cache, MAX_READS, WholeSet};
+use crate::subject::{StoreKind, Subject, SubjectError};
 use crate::worker::Cancel;
 
 /// Makes the source anew, for who wants to find out the objects once more.
@@ -32,6 +32,8 @@ pub type MakeSource = Arc<dyn Fn() -> BoxFuture<'static, Result<Box<dyn Source>,
 pub enum Step {
     /// It asks for the sizes of so many objects.
     Survey(usize),
+    /// It reads everything once, to have it in the page cache.
+    Warm,
     /// A load begins: which one, of how many, and what it is called.
     Load {
         /// From 1.
@@ -78,6 +80,7 @@ struct Running<'a> {
     benchmark: &'a Benchmark,
     subject: Subject,
     survey_s: Option<f64>,
+    warmed_s: Option<f64>,
     follow: &'a mut dyn Follow,
     actions: Vec<ActionReport>,
     /// What was fastest so far.
@@ -127,17 +130,19 @@ impl Benchmark {
             benchmark: self,
             subject: self.subject.clone(),
             survey_s: None,
+            warmed_s: None,
             follow,
             actions: Vec::new(),
             fastest: None,
             ceilings: None,
         };
         let (mut accelerators, mut without) = (None, Vec::new());
-        let ended = running.survey().and_then(|()| running.act()).and_then(|()| {
-            accelerators = running.accelerators()?;
-            without = running.counterfactuals()?;
-            Ok(())
-        });
+        let ended =
+            running.survey().and_then(|()| running.warm()).and_then(|()| running.act()).and_then(|()| {
+                accelerators = running.accelerators()?;
+                without = running.counterfactuals()?;
+                Ok(())
+            });
         let (state, reason) = match ended {
             Ok(()) => (ReportState::Completed, None),
             Err(Ending::Failed(reason)) => (ReportState::Failed, Some(reason)),
@@ -179,6 +184,24 @@ impl Running<'_> {
         let surveyed = surroundings.runtime.block_on(survey).ok_or(Ending::Stopped)?;
         self.subject = surveyed.map_err(|error| failed(&error))?;
         self.survey_s = Some((surroundings.clock.now() - start) as f64 * 1e-9);
+        Ok(())
+    }
+
+    /// Has the page cache hold what fits into it, so that the first load finds what the others find.
+    fn warm(&mut self) -> Result<(), Ending> {
+        let half = machine().memory_bytes.map_or(0, |memory| memory / 2);
+        let fits = self.subject.bytes().is_some_and(|bytes| bytes <= half);
+        if self.benchmark.spec.cache != Cache::Warm || self.subject.kind != StoreKind::Folder || !fits {
+            return Ok(());
+        }
+        self.follow.step(&Step::Warm);
+        let surroundings = &self.benchmark.surroundings;
+        let start = surroundings.clock.now();
+        surroundings
+            .runtime
+            .block_on(surroundings.cancel.unless(self.subject.warm()))
+            .ok_or(Ending::Stopped)?;
+        self.warmed_s = Some((surroundings.clock.now() - start) as f64 * 1e-9);
         Ok(())
     }
 
@@ -308,6 +331,7 @@ impl Running<'_> {
             max_bytes: sizes.last().copied(),
             index_s: self.benchmark.index.as_secs_f64(),
             survey_s: self.survey_s,
+            warmed_s: self.warmed_s,
         }
     }
 }

@@ -17,6 +17,7 @@ const SLACK_NS: f64 = 2e6;
 
 /// Whether a load's books balance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "LoadBooks")]
 pub struct Books {
     /// Whether every identity holds.
     pub balanced: bool,
@@ -26,6 +27,7 @@ pub struct Books {
 
 /// An identity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "LoadBooksCheck")]
 pub struct Check {
     /// What it is called.
     pub identity: String,

@@ -16,6 +16,7 @@ const MAX_MESSAGE: usize = 1000;
 
 /// Failures that differ in their objects only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ReadFailures")]
 pub struct FailureGroup {
     /// `storage`, or `stage`.
     pub what: String,

@@ -105,14 +105,18 @@ fn levels(record: &LoadRecord) -> Levels {
     }
 }
 
+/// How long a part of a read took, in nanoseconds.
+type PartOfRead = fn(&ItemRead) -> u64;
+
 fn parts(record: &LoadRecord, stages: &[String]) -> Vec<Part> {
     let reads: f64 = record.reads().map(|item| item.span.nanos() as f64 * 1e-9).sum();
+    let with_permits: f64 = reads + record.reads().map(|item| item.permit_ns as f64 * 1e-9).sum::<f64>();
     let workers: f64 = lives(record).map(|worker| worker.span.nanos() as f64 * 1e-9).sum();
     let part = |name: &str, times: &mut dyn Iterator<Item = u64>, of: f64| {
         let time = Spread::of(times.filter(|time| *time > 0))?;
         Some(Part { name: name.to_owned(), share: if of > 0.0 { time.sum_s / of } else { 0.0 }, time })
     };
-    let of_reads: [(&str, fn(&ItemRead) -> u64); 6] = [
+    let of_reads: [(&str, PartOfRead); 6] = [
         ("permit", |item| item.permit_ns),
         ("retry", |item| nanos(item.parts.retry)),
         ("connect", |item| nanos(item.parts.connect)),
@@ -125,8 +129,10 @@ fn parts(record: &LoadRecord, stages: &[String]) -> Vec<Part> {
         let mut times = calls.filter(|(stage, _)| *stage as usize == place).map(|(_, time)| *time);
         part(&format!("stage:{name}"), &mut times, workers)
     });
-    let of_reads =
-        of_reads.into_iter().filter_map(|(name, of)| part(name, &mut record.reads().map(of), reads));
+    let of_reads = of_reads.into_iter().filter_map(|(name, of)| {
+        let whole = if name == "permit" { with_permits } else { reads };
+        part(name, &mut record.reads().map(of), whole)
+    });
     of_reads.chain(of_stages).collect()
 }
 
@@ -245,8 +251,9 @@ fn spread_over(stretches: &mut [Stretch], length: u64, item: &ItemRead, start: u
         stretch.times.push(item.span.nanos());
         stretch.bytes += bytes;
     }
-    for number in place(start)..=place(end) {
+    let touched = place(start)..=place(end);
+    for (number, stretch) in touched.clone().zip(&mut stretches[touched]) {
         let (from, to) = (number as u64 * length, (number as u64 + 1) * length);
-        stretches[number].in_flight_ns += end.min(to).saturating_sub(start.max(from));
+        stretch.in_flight_ns += end.min(to).saturating_sub(start.max(from));
     }
 }

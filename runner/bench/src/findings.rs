@@ -162,20 +162,20 @@ fn caches(report: &Report) -> Option<String> {
         StoreKind::Folder => {
             let held =
                 cached.map(|share| format!("{:.0} % of the bytes lay in the page cache", share * 100.0));
+            let is_warmed = report.objects.warmed_s.is_some();
             Some(match (asked, held, small) {
                 (Cache::Cold, Some(held), _) => {
                     format!("Each pass began cold: before the first one {held}.{first_is_slower}")
                 }
-                (Cache::Cold, None, _) => {
-                    format!(
-                        "Each pass was to begin cold; whether it did, this file system does not tell.{first_is_slower}"
-                    )
-                }
-                (Cache::Warm, Some(held), Some(_)) => format!(
-                    "These are figures of the page cache, not of the disk: before the first pass {held}, and all of them fit into memory. \
-                     `\"cache\": \"cold\"` measures the disk.{first_is_slower}"
+                (Cache::Cold, None, _) => format!(
+                    "Each pass was to begin cold; whether it did, this file system does not tell.{first_is_slower}"
                 ),
-                (Cache::Warm, Some(held), None) => format!("Before the first pass {held}.{first_is_slower}"),
+                (Cache::Warm, _, _) if is_warmed => {
+                    "These are figures of the page cache, not of the disk: everything was \
+                     read once before. `--cold` measures the disk."
+                        .to_owned()
+                }
+                (Cache::Warm, Some(held), _) => format!("Before the first pass {held}.{first_is_slower}"),
                 (Cache::Warm, None, Some(_)) => format!(
                     "The objects fit into memory: the page cache may have answered in the disk's place.{first_is_slower}"
                 ),

@@ -15,6 +15,7 @@ pub const REPORT_VERSION: u32 = 1;
 
 /// What a benchmark found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "BenchReport")]
 pub struct Report {
     /// Version of this form.
     pub version: u32,
@@ -90,6 +91,8 @@ pub struct ObjectsReport {
     pub index_s: f64,
     /// How long asking for all sizes took, in seconds.
     pub survey_s: Option<f64>,
+    /// How long reading everything once took, to have it in the page cache; `None` where that was not done.
+    pub warmed_s: Option<f64>,
 }
 
 /// What an action came to.
@@ -104,6 +107,7 @@ pub enum ActionReport {
 
 /// Repetitions of something small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "CallsReport")]
 pub struct Calls {
     /// The action.
     pub action: String,
@@ -123,6 +127,7 @@ pub struct Calls {
 
 /// One load: a mode with a number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "LoadReport")]
 pub struct Cell {
     /// How workers read.
     pub mode: Mode,
@@ -184,6 +189,7 @@ pub struct Cell {
 
 /// Calls of each level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "LevelCounts")]
 pub struct Counts {
     /// Items that were read.
     pub getitem: u64,
@@ -199,6 +205,7 @@ pub struct Counts {
 
 /// Times of each level; `None` where nothing was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "LevelTimes")]
 pub struct Levels {
     /// One item: from the request to the whole body, looked at, in memory.
     pub getitem: Option<Spread>,
@@ -239,12 +246,14 @@ pub struct Spread {
 
 /// A part of what is done with an item or a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ReadPart")]
 pub struct Part {
     /// `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`, or `stage:` and its name.
     pub name: String,
     /// Its times, of the reads that had it.
     pub time: Spread,
-    /// Its share of the time of all reads; of a stage, of the workers' lives.
+    /// Its share of the time of all reads; of `permit`, which lies before them, of both together; of a stage, of the
+    /// workers' lives.
     pub share: f64,
 }
 
@@ -291,6 +300,7 @@ pub struct LatencyRange {
 
 /// A stretch of the measured time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "LoadMoment")]
 pub struct Moment {
     /// Its beginning, in seconds of measured time.
     pub t_s: f64,
@@ -308,6 +318,7 @@ pub struct Moment {
 
 /// Requests and connections of the measured reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ReadRequests")]
 pub struct Requests {
     /// Requests that were made.
     pub made: u64,

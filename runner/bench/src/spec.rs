@@ -5,7 +5,7 @@ mod check;
 use std::num::NonZeroU32;
 
 use penstock_types::fault::SpecFault;
-use penstock_types::spec::{IndexSource, ListSource, Millis, Name, Stage, parse, read_value};
+use penstock_types::spec::{IndexSource, ListSource, Millis, Name, Stage, parse, read_all};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -90,8 +90,10 @@ pub struct MemorySource {
 /// What the machine's page cache holds before a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "PageCache")]
 pub enum Cache {
-    /// What it happens to hold; after the first pass, that is often everything.
+    /// Everything, where the objects of a folder fit into half of the memory: they are read once first. Otherwise what it
+    /// happens to hold.
     #[default]
     Warm,
     /// Nothing of the objects: they are forgotten first. Of a bucket, only its service knows.
@@ -112,6 +114,7 @@ pub enum OnReadError {
 /// Something that is done and timed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "BenchAction")]
 pub enum Action {
     /// Reads all objects in batches by workers, as a data loader does, for each mode and number of workers.
     WholeSet(WholeSet),
@@ -128,6 +131,7 @@ pub enum Action {
 /// Repetitions of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "RepeatedAction")]
 pub struct Repeated {
     /// How often, in all; exactly, whatever the pool.
     #[serde(default = "default_repeat")]
@@ -185,6 +189,7 @@ pub struct WholeSet {
 /// How a worker reads the items of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "LoadMode")]
 pub enum Mode {
     /// One after another.
     Sync,
@@ -252,9 +257,7 @@ impl BenchSpec {
 
     /// Reads a document that is JSON already. Fails with everything that is wrong with it.
     pub fn from_value(document: serde_json::Value) -> Result<Self, Vec<SpecFault>> {
-        let spec: Self = read_value(document)?;
-        let faults = spec.faults();
-        if faults.is_empty() { Ok(spec) } else { Err(faults) }
+        read_all(document, Vec::new(), Self::faults)
     }
 
     /// The loads of its grids.

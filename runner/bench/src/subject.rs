@@ -21,12 +21,15 @@ use crate::spec::MemorySource;
 
 /// Sizes that are asked for at a time.
 const SURVEYED_AT_ONCE: usize = 64;
+/// Objects that are read at a time to have them in the page cache.
+const WARMED_AT_ONCE: usize = 16;
 /// Objects of which it is asked what the page cache holds.
 const CACHE_PROBES: usize = 256;
 
 /// What keeps the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "BenchStoreKind")]
 pub enum StoreKind {
     /// A folder of this machine.
     Folder,
@@ -194,6 +197,30 @@ impl Subject {
 
     pub(crate) fn sizes(&self) -> Arc<[Option<u64>]> {
         self.objects.iter().map(|object| object.size).collect()
+    }
+
+    /// The same, read in one pass that goes round its first order until it has so many items.
+    pub(crate) fn going_round(&self, items: usize) -> Self {
+        let order = self.order(0);
+        let items = items.max(order.len());
+        Self { orders: vec![order.iter().copied().cycle().take(items).collect()], ..self.clone() }
+    }
+
+    /// Reads every object once, so that the page cache has it.
+    pub(crate) async fn warm(&self) {
+        let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
+        let store = self.store.with_reads(NonZeroUsize::new(WARMED_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
+        // One that cannot be read is told by the load that needs it.
+        stream::iter(keys)
+            .map(|key| store.get(key))
+            .buffer_unordered(WARMED_AT_ONCE)
+            .for_each(async |_| ())
+            .await;
+    }
+
+    /// All bytes; `None` when nobody has asked for sizes.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        self.objects.iter().map(|object| object.size).sum()
     }
 
     /// Asks the machine to forget all objects. Says whether there was anything to ask.

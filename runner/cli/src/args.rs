@@ -153,7 +153,7 @@ pub(crate) enum BenchCommand {
         penstock bench storage --store photos=s3://bucket/train --suffix .jpg --workers 4,16 --in-flight 16 --out found\n  \
         penstock bench storage photos-bench.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
         Exit codes: 0 measured, 1 something failed or the books do not balance, 2 bad input, 130 stopped by Ctrl-C.")]
-    Storage(BenchStorageArgs),
+    Storage(Box<BenchStorageArgs>),
     /// Compare two reports: which loads got faster or slower, and how sure that is.
     #[command(after_help = "Examples:\n  penstock bench compare before after\n  \
         penstock bench compare before/report.json after/report.json --fail-if-slower 5\n\n\

@@ -11,6 +11,7 @@ mod predict;
 mod s3;
 mod sandbox;
 mod serve;
+mod storage;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,7 +39,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 18] = [
+    let rows: [(&str, Measure); 21] = [
         ("engine", engine::cost_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
         ("end", engine::last_item_to_end),
@@ -54,6 +55,9 @@ fn main() -> ExitCode {
         ("advice", advice::advice),
         ("s3-16", s3::rate_with_16_in_flight),
         ("s3-32", s3::rate_with_32_in_flight),
+        ("storage-async", storage::several_at_a_time),
+        ("storage-16", storage::sixteen_workers),
+        ("storage-32", storage::thirty_two_workers),
         ("serve-run", serve::reference_run),
         ("serve-latency", serve::latency),
         ("serve-memory", serve::growth),

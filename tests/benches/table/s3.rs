@@ -21,7 +21,7 @@ const OBJECTS: usize = 200;
 const RUNS: usize = 5;
 
 /// The server, killed when the row is done.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     endpoint: String,
 }
@@ -35,7 +35,7 @@ pub(crate) fn rate_with_32_in_flight() -> Row {
 }
 
 fn rate(what: &'static str, in_flight: usize, must: f64, aim: f64) -> Row {
-    let server = Server::start();
+    let server = Server::start(&[]);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let store = Arc::new(server.store());
     let keys: Arc<[Arc<str>]> = (0..OBJECTS).map(|number| Arc::from(format!("{number:04}.jpg"))).collect();
@@ -92,16 +92,25 @@ fn cpu() -> Duration {
 }
 
 impl Server {
-    fn start() -> Self {
+    /// Starts one that answers after [`LATENCY`], with these arguments besides.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
         let program = target_dir().join("release/s3-server");
         let mut command = Command::new(&program);
-        command.arg("--latency").arg(format!("{}ms", LATENCY.as_millis())).stdout(Stdio::piped());
+        command
+            .args(arguments)
+            .arg("--latency")
+            .arg(format!("{}ms", LATENCY.as_millis()))
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| {
             panic!("{}: {error}; run `make bench`, which builds it", program.display())
         });
         let mut endpoint = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut endpoint).unwrap();
         Self { child, endpoint: endpoint.trim().to_owned() }
+    }
+
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
     }
 
     fn store(&self) -> S3Store {

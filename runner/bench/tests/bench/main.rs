@@ -1,5 +1,7 @@
 //! The storage benchmark from outside: golden counts, books against planted faults, real stores with trouble.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot set up its case should say where")]
+
 mod golden;
 mod planted;
 mod stores;

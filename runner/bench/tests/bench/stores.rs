@@ -1,1 +1,273 @@
 //! Real stores, with and without trouble.
+
+use std::fs;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, Builder};
+use std::time::Duration;
+
+use penstock_bench::report::{Cell, ReportState};
+use penstock_bench::{Report, StoreKind};
+use penstock_s3_server::{Fault, Latency, Server, Settings, Trouble};
+use penstock_storage::{FolderStore, S3Credentials, S3Retries, S3Settings, S3Store, S3Timeouts, Store};
+use penstock_types::config::SecretText;
+use serde_json::{Value, json};
+
+use crate::{numbered, ran};
+
+const COUNT: u32 = 200;
+/// What no output may hold.
+const CANARY: &str = "wJalrXUtnFEMI-K7MDENG-canary";
+
+fn document(source: &str, load: Value, on_error: &str) -> Value {
+    json!({
+        "source": { "list": { "store": source } }, "on_error": on_error, "ceiling": false,
+        "actions": [{ "whole_set": load }]
+    })
+}
+
+fn bytes(number: u32) -> Vec<u8> {
+    (0..1_000 + number).map(|place| (place * 31 + number) as u8).collect()
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..COUNT {
+        fs::write(folder.path().join(format!("{number:06}.bin")), bytes(number)).unwrap();
+    }
+    folder
+}
+
+fn settings(latency: Latency) -> Settings {
+    Settings { latency, secret_access_key: CANARY.to_owned(), remembers: false, ..Settings::default() }
+}
+
+fn server(latency: Latency) -> Server {
+    start(settings(latency))
+}
+
+fn start(settings: Settings) -> Server {
+    let server = Server::start(settings).unwrap();
+    (0..COUNT).for_each(|number| server.put(&format!("{number:06}.bin"), bytes(number)));
+    server
+}
+
+fn bucket(server: &Server) -> Arc<dyn Store> {
+    let settings = S3Settings {
+        bucket: "data".to_owned(),
+        endpoint: Some(server.endpoint()),
+        credentials: S3Credentials::Static {
+            access_key_id: "penstock-test".to_owned(),
+            secret_access_key: SecretText::new(CANARY).unwrap(),
+            session_token: None,
+        },
+        retries: S3Retries {
+            attempts: NonZeroU32::new(20).unwrap(),
+            base: Duration::from_millis(5),
+            cap: Duration::from_millis(80),
+        },
+        timeouts: S3Timeouts {
+            first_byte: Duration::from_millis(800),
+            idle: Duration::from_millis(300),
+            attempt: Duration::from_secs(2),
+            operation: Duration::from_secs(4),
+            ..S3Timeouts::default()
+        },
+        ..S3Settings::default()
+    };
+    Arc::new(S3Store::new("photos", settings).unwrap())
+}
+
+fn read(server: &Server, load: Value, on_error: &str) -> Report {
+    let store = bucket(server);
+    let report = ran(document("photos", load, on_error), numbered(store, StoreKind::S3, COUNT));
+    let told = serde_json::to_string(&report).unwrap();
+    assert!(!told.contains(CANARY) && !told.contains("penstock-test"), "{told}");
+    report
+}
+
+fn only(report: &Report) -> &Cell {
+    let wrong: Vec<_> =
+        report.cells().flat_map(|cell| &cell.books.checks).filter(|check| !check.holds).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert_eq!((report.state, &report.reason), (ReportState::Completed, &None));
+    report.cells().next().unwrap()
+}
+
+fn load() -> Value {
+    json!({ "modes": ["async"], "workers": [2], "in_flight": 8, "batch_size": 20, "repeats": 1 })
+}
+
+#[test]
+fn a_bucket_with_latency_and_a_tail_keeps_its_permits_in_use() {
+    let ms = Duration::from_millis;
+    let server = server(Latency { usual: ms(20), tail: Some(ms(60)), tail_every: 50 });
+    let grid = json!({ "workers": [2], "in_flight": 8, "batch_size": 50, "repeats": 1 });
+    let report = read(&server, grid, "fail");
+    let first = only(&report);
+    let cells: Vec<&Cell> = report.cells().collect();
+    assert!(cells[1].items_per_s > 4.0 * first.items_per_s, "{} {}", first.items_per_s, cells[1].items_per_s);
+    let part = |name: &str| cells[1].parts.iter().find(|part| part.name == name).unwrap();
+    assert!(part("first_byte").time.min_s >= 0.02 && part("first_byte").share > 0.5);
+    assert!(first.levels.getitem.unwrap().max_s >= 0.06);
+    assert!(cells[1].little.used > 0.6 && cells[1].little.most == 16, "{:?}", cells[1].little);
+    assert!(cells[1].requests.connections <= 16, "{:?}", cells[1].requests);
+    assert_eq!(first.bytes, (0..COUNT).map(|number| u64::from(1_000 + number)).sum::<u64>());
+}
+
+#[test]
+fn what_is_retried_is_told_and_what_comes_is_whole() {
+    let server = server(Latency::default());
+    server.inject(Fault::on("", Trouble::SlowDown { after_s: 0 }).method("GET").after(5).times(10));
+    server.inject(Fault::on("", Trouble::Reset).method("GET").after(5).times(5));
+    server.inject(Fault::on("", Trouble::Truncated(100)).method("GET").after(5).times(5));
+    server.inject(Fault::on("", Trouble::FlippedBit).method("GET").after(5).times(5));
+    let report = read(&server, load(), "fail");
+    let cell = only(&report);
+    assert!(cell.requests.retries >= 25, "{:?}", cell.requests);
+    assert_eq!(cell.requests.made, u64::from(COUNT) + cell.requests.retries);
+    assert_eq!((cell.items, &cell.failures), (u64::from(COUNT), &Vec::new()));
+    assert!(cell.parts.iter().any(|part| part.name == "retry"));
+}
+
+#[test]
+fn one_object_that_cannot_be_read_ends_it_or_is_told() {
+    let server = server(Latency::default());
+    server.inject(Fault::on("000077", Trouble::Status(403, "AccessDenied")).method("GET"));
+    server.inject(Fault::on("000099", Trouble::HangInBody(10)).method("GET"));
+    let report = read(&server, load(), "skip");
+    let cell = only(&report);
+    assert_eq!(cell.items, u64::from(COUNT) - 2);
+    assert_eq!(cell.failures.iter().map(|group| group.count).sum::<u64>(), 2);
+    let keys: Vec<&String> = cell.failures.iter().flat_map(|group| &group.keys).collect();
+    assert!(keys.contains(&&"000077.bin".to_owned()) && keys.contains(&&"000099.bin".to_owned()), "{keys:?}");
+    assert!(!report.is_sound());
+    assert!(report.findings.iter().any(|told| told.contains("2 items failed and are missing")));
+
+    let ended = read(&server, load(), "fail");
+    assert_eq!(ended.state, ReportState::Failed);
+    assert!(ended.findings[0].starts_with("It failed, and what follows is not all"), "{:?}", ended.findings);
+}
+
+#[test]
+fn slow_bodies_take_their_time_and_are_told_as_such() {
+    let server = server(Latency::default());
+    server.inject(Fault::on("", Trouble::Trickle(400, Duration::from_millis(20))).method("GET"));
+    let report = read(&server, load(), "fail");
+    let cell = only(&report);
+    let body = cell.parts.iter().find(|part| part.name == "body").unwrap();
+    assert!(body.time.median_s >= 0.03 && body.share > 0.5, "{body:?}");
+}
+
+#[test]
+fn a_service_that_is_killed_and_comes_back() {
+    let latency = Latency { usual: Duration::from_millis(10), ..Latency::default() };
+    let server = server(latency);
+    let port = server.endpoint().rsplit(':').next().unwrap().parse().unwrap();
+    let store = bucket(&server);
+    let restarted = Builder::new().name("restart".to_owned()).spawn(move || {
+        // Some way into the first pass.
+        thread::sleep(Duration::from_millis(60));
+        drop(server);
+        thread::sleep(Duration::from_millis(150));
+        start(Settings { port, ..settings(latency) })
+    });
+    let restarted = restarted.unwrap();
+    let mut document = document("photos", load(), "fail");
+    document["survey"] = json!(false);
+    let report = ran(document, numbered(store.clone(), StoreKind::S3, COUNT));
+    let cell = only(&report);
+    assert_eq!(cell.items, u64::from(COUNT));
+    assert!(cell.requests.retries > 0, "{:?}", cell.requests);
+    drop(restarted.join().unwrap());
+
+    // One that stays away fails it, within the timeouts.
+    let report = ran(self::document("photos", load(), "fail"), numbered(store, StoreKind::S3, COUNT));
+    assert_eq!(report.state, ReportState::Failed);
+    assert!(report.elapsed_s < 10.0, "{}", report.elapsed_s);
+}
+
+fn of_folder(root: &Path, document: Value) -> Report {
+    let store = Arc::new(FolderStore::open("photos", root).unwrap());
+    ran(document, numbered(store, StoreKind::Folder, COUNT))
+}
+
+#[test]
+fn a_folder_is_read_warm_or_cold_and_says_which() {
+    let folder = folder();
+    let warm = of_folder(folder.path(), document("photos", load(), "fail"));
+    only(&warm);
+    assert!(warm.objects.warmed_s.is_some());
+    assert!(
+        warm.findings.iter().any(|told| told.contains("figures of the page cache")),
+        "{:?}",
+        warm.findings
+    );
+    let mut cold = document("photos", load(), "fail");
+    cold["cache"] = json!("cold");
+    let cold = of_folder(folder.path(), cold);
+    let cell = only(&cold);
+    match cell.passes[0].cached {
+        Some(share) => assert!(share < 0.1, "{share}"),
+        None => skipped("this file system does not tell what the page cache holds"),
+    }
+    assert!(cold.findings.iter().any(|told| told.contains("cold")), "{:?}", cold.findings);
+}
+
+#[test]
+fn the_client_is_told_where_it_is_the_limit() {
+    let mut document = json!({
+        "source": { "memory": { "count": COUNT, "bytes": 1000 } },
+        "actions": [{ "whole_set": load() }]
+    });
+    let of = |document: &Value| ran(document.clone(), crate::synthetic(COUNT, 1000, Duration::ZERO));
+    let bound = of(&document);
+    let ceiling = only(&bound).ceiling.unwrap();
+    assert!(ceiling.items_per_s > 0.0 && ceiling.against == StoreKind::Memory);
+    document["source"]["memory"]["latency_ms"] = json!(5);
+    let slow = ran(document, crate::synthetic(COUNT, 1000, Duration::from_millis(5)));
+    let ceiling = only(&slow).ceiling.unwrap();
+    assert!(!ceiling.is_client_bound && ceiling.reached < 0.5, "{ceiling:?}");
+
+    // The client is the SDK, which takes its time where nothing is optimised.
+    let server = server(Latency { usual: Duration::from_millis(300), ..Latency::default() });
+    let mut document = self::document("photos", load(), "fail");
+    document["ceiling"] = json!(true);
+    let report = ran(document, numbered(bucket(&server), StoreKind::S3, COUNT));
+    let ceiling = only(&report).ceiling.unwrap();
+    assert!(
+        ceiling.against == StoreKind::S3 && !ceiling.is_client_bound && ceiling.items_per_s > 0.0,
+        "{ceiling:?}"
+    );
+}
+
+#[test]
+fn accelerators_are_fed_as_far_as_the_rate_goes_and_parts_cost_what_they_cost() {
+    // 2 x 8 reads of 5 ms are at most 3,200 a second; a step of 20 ms for 8 samples takes 400 of them.
+    let document = json!({
+        "source": { "memory": { "count": 400, "bytes": 1000, "latency_ms": 5 } },
+        "accelerator": { "step_ms": 20, "batch_size": 8 }, "counterfactuals": true, "ceiling": false,
+        "actions": [{ "whole_set": { "modes": ["async"], "workers": [2], "in_flight": 8, "batch_size": 8, "repeats": 1 } }]
+    });
+    let report = ran(document, crate::synthetic(400, 1000, Duration::from_millis(5)));
+    only(&report);
+    let found = report.accelerators.unwrap();
+    assert!((3..=8).contains(&found.supported), "{found:?}");
+    let at = |number: u32| found.trials.iter().rfind(|trial| trial.accelerators == number).unwrap();
+    assert!(at(found.supported).utilisation >= 0.9);
+    assert!(found.presets.iter().any(|preset| preset.name == "resnet50/h100"));
+    let without: Vec<(&str, f64)> =
+        report.counterfactuals.iter().map(|one| (one.without.as_str(), one.gain)).collect();
+    assert_eq!(
+        without.iter().map(|(without, _)| *without).collect::<Vec<_>>(),
+        ["nothing", "storage", "consumer"]
+    );
+    // One accelerator takes 400 a second, far less than storage gives.
+    assert!(without[1].1.abs() < 0.1 && without[2].1 > 2.0, "{without:?}");
+}
+
+#[expect(clippy::print_stderr, reason = "what is skipped says so")]
+fn skipped(why: &str) {
+    eprintln!("skipped: {why}");
+}

@@ -135,6 +135,7 @@ fn stage(computing: Computing) -> StageOp {
 pub(crate) fn tell(step: &Step) {
     warn(&match step {
         Step::Survey(objects) => format!("asking for the sizes of {objects} objects"),
+        Step::Warm => "reading everything once, for the page cache".to_owned(),
         Step::Load { number, of, label } => format!("{number} of {of}: {label}"),
         Step::Action(action) => action.clone(),
         Step::Accelerators(number) => format!("feeding {number} accelerators"),

@@ -1,0 +1,254 @@
+//! `penstock bench storage`, as its users call it.
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use penstock_s3_server::{Server, Settings};
+use penstock_tests::{Call, Folder, lines, module, photos, repository, shown};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+fn storage() -> Call {
+    Call::new(&["bench", "storage"])
+}
+
+/// The photos in two small loads.
+fn small() -> Call {
+    storage()
+        .store("photos", photos())
+        .argument("--workers=2")
+        .argument("--repeats=2")
+        .argument("--batch-size=8")
+}
+
+fn report(stdout: &str) -> Value {
+    serde_json::from_str(stdout).unwrap()
+}
+
+fn cells(report: &Value) -> Vec<Value> {
+    let grids =
+        report["actions"].as_array().unwrap().iter().filter_map(|action| action["whole_set"].as_array());
+    grids.flatten().cloned().collect()
+}
+
+#[test]
+fn a_folder_needs_no_document() {
+    let folder = Folder::new();
+    let out = folder.join("out");
+    let finished = small().out(&out).finish().exits(0);
+    for said in [
+        "The fastest load is `",
+        " as fast as one after another",
+        "getitem",
+        "worker_loop",
+        "Get item ",
+        "balance",
+    ] {
+        assert!(finished.stdout.contains(said), "{said}: {}", finished.stdout);
+    }
+    assert!(finished.stderr.contains("1 of 2: sync 2") && finished.stderr.contains("2 of 2: async 2x8"));
+
+    let kept = report(&fs::read_to_string(out.join("report.json")).unwrap());
+    let reads: Vec<Value> = lines(&out.join("reads.ndjson"));
+    let count = kept["objects"]["count"].as_u64().unwrap();
+    assert_eq!(reads.len() as u64, count * 2 * 2);
+    let bytes: u64 = reads.iter().map(|read| read["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(bytes, kept["objects"]["bytes"].as_u64().unwrap() * 2 * 2);
+    assert_eq!(cells(&kept).len(), 2);
+
+    let again = small().out(&out).finish().exits(2);
+    assert!(again.stderr.contains("already holds a report; choose another folder"), "{}", again.stderr);
+}
+
+#[test]
+fn stages_have_a_time_of_their_own_and_cost_what_they_cost() {
+    let document = repository().join("examples/benchmarks/photos.json");
+    let call = Call::new(&["bench", "storage"]).argument(&document).store("photos", photos());
+    let call = call.module_at("decode-resize", &module("decode-resize"));
+    let call =
+        ["/stages/1/aggregate/size=8", "/actions/4/whole_set/batch_size=8", "/accelerator/batch_size=8"]
+            .iter()
+            .fold(call, |call, setting| call.set(setting));
+    let call = call.set("/actions/4/whole_set/repeats=1").set("/ceiling=false").set("/accelerator/step_ms=5");
+    let told = report(&call.json().argument("-q").finish().exits(0).stdout);
+    let first = &cells(&told)[0];
+    let part = |name: &str| {
+        let found = first["parts"].as_array().unwrap().iter().find(|part| part["name"] == name);
+        found.unwrap_or_else(|| panic!("no {name}")).clone()
+    };
+    let (decoding, reading) = (part("stage:preprocess"), part("body"));
+    assert_eq!(decoding["time"]["n"], first["items"]);
+    assert!(decoding["time"]["mean_s"].as_f64() > reading["time"]["mean_s"].as_f64());
+    assert!(decoding["share"].as_f64().unwrap() > 0.5, "{decoding}");
+    part("stage:collate");
+    let without = told["counterfactuals"].as_array().unwrap();
+    let names: Vec<&str> = without.iter().map(|one| one["without"].as_str().unwrap()).collect();
+    assert_eq!(names, ["nothing", "storage", "stage:preprocess", "stage:collate", "stages", "consumer"]);
+    let gain = |place: usize| without[place]["gain"].as_f64().unwrap();
+    assert!(gain(2) > 0.3 && gain(2) > gain(1), "{without:?}");
+    let calls: Vec<&str> = told["actions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|action| action["calls"]["action"].as_str())
+        .collect();
+    assert_eq!(calls, ["index", "single", "random", "random_to_device"]);
+    assert!(told["accelerators"]["trials"].as_array().is_some_and(|trials| !trials.is_empty()));
+}
+
+#[test]
+fn everything_that_is_wrong_with_a_document_is_told_at_once() {
+    let folder = Folder::new();
+    let document = folder.write(
+        "bench.json",
+        json!({
+            "source": { "list": { "store": "photos", "epochs": 3 } },
+            "stages": [{ "sleep": { "mean_ms": 1 } }, { "aggregate": { "size": 7 } }],
+            "cache": "hot",
+            "actions": [
+                { "whole_set": { "workers": [2, 0], "in_flight": 0, "modes": [], "batch_size": 8 } },
+                { "random_to_device": { "device": "cuda:0" } }
+            ],
+            "accelerator": { "preset": "resnet50/h200" }
+        })
+        .to_string(),
+    );
+    let finished =
+        Call::new(&["bench", "storage"]).argument(&document).store("photos", photos()).finish().exits(2);
+    shown()
+        .bind(|| insta::assert_snapshot!(finished.stderr.replace(folder.path().to_str().unwrap(), "FOLDER")));
+    let nothing = storage().finish().exits(2);
+    assert!(nothing.stderr.contains("neither a document nor a single `--store"), "{}", nothing.stderr);
+    let missing = storage().store("photos", photos()).argument("--suffix=.png").finish().exits(1);
+    assert!(missing.stderr.contains("ends with `.png`"), "{}", missing.stderr);
+    let step = storage().store("photos", photos()).argument("--accelerator=h100").finish().exits(2);
+    assert!(step.stderr.contains("neither the length of a step"), "{}", step.stderr);
+}
+
+#[test]
+fn faults_of_stages_stand_where_the_document_has_them() {
+    let folder = Folder::new();
+    let document = folder.write(
+        "bench.json",
+        json!({ "source": { "list": { "store": "photos" } }, "stages": [{ "wasm": { "module": "nobody" } }] }).to_string(),
+    );
+    let finished =
+        Call::new(&["bench", "storage"]).argument(&document).store("photos", photos()).finish().exits(2);
+    assert!(finished.stderr.contains("/stages/0/wasm/module: "), "{}", finished.stderr);
+}
+
+#[test]
+fn a_bucket_is_read_by_its_index_and_no_secret_is_told() {
+    const CANARY: &str = "canary-6fq1Zsecret";
+    let settings = Settings { secret_access_key: CANARY.to_owned(), ..Settings::default() };
+    let server = Server::start(settings).unwrap();
+    let keys: Vec<String> = (0..60).map(|number| format!("scratch/{number:03}.JPEG")).collect();
+    keys.iter().for_each(|key| server.put(key, key.repeat(20)));
+    server.put("index-s3-val.json", serde_json::to_vec(&keys).unwrap());
+    let folder = Folder::new();
+    let dataset = json!({
+        "aws_access_key_id": "penstock-test", "aws_secret_access_key": CANARY, "bucket_name": "data",
+        "index_file_download_url": "s3://data/index-s3-val.json", "endpoint_url": server.endpoint()
+    });
+    let dataset = folder.write("s3_dataset_configuration.json", dataset.to_string());
+    let document = folder.write(
+        "bench.json",
+        json!({
+            "source": { "index": { "store": "val" } }, "on_error": "skip",
+            "actions": [{ "whole_set": { "workers": [2], "batch_size": 10, "repeats": 2 } }]
+        })
+        .to_string(),
+    );
+    let call = |out: &Path| {
+        Call::new(&["bench", "storage"])
+            .argument(&document)
+            .argument("--store")
+            .argument(format!("val={}", dataset.display()))
+            .out(out)
+    };
+    let good = call(&folder.join("good")).finish().exits(0);
+    // The second one is refused everything, and tells what the service said.
+    let wrong = fs::read_to_string(&dataset).unwrap().replace(CANARY, &format!("{CANARY}-not"));
+    fs::write(&dataset, wrong).unwrap();
+    let bad = call(&folder.join("bad")).finish();
+    assert_ne!(bad.code, Some(0));
+    let mut told = vec![good.stdout, good.stderr, bad.stdout, bad.stderr];
+    for name in ["good/report.json", "good/reads.ndjson", "good/report.html"] {
+        told.extend(fs::read_to_string(folder.join(name)));
+    }
+    assert!(told.iter().all(|text| !text.contains(CANARY) && !text.contains("penstock-test")));
+    let kept = report(&told[4]);
+    assert_eq!(
+        cells(&kept)[1]["counts"],
+        json!({ "getitem": 120, "fetch": 12, "worker_loop": 4, "load_all": 2, "benchmark": 1 })
+    );
+    assert_eq!(cells(&kept)[0]["ceiling"]["against"], "s3");
+}
+
+#[test]
+fn ctrl_c_ends_it_and_tells_what_there_is() {
+    let folder = Folder::new();
+    let document = json!({
+        "source": { "memory": { "count": 5000, "bytes": 100, "latency_ms": 20 } }, "ceiling": false,
+        "actions": [{ "whole_set": { "workers": [200], "repeats": 1 } }, { "whole_set": { "workers": [1], "repeats": 5 } }]
+    });
+    let document = folder.write("bench.json", document.to_string());
+    let call = Call::new(&["bench", "storage"]).argument(&document).out(&folder.join("out")).json();
+    let mut child = call.start();
+    // The first loads are over when their reads are written down.
+    while fs::metadata(folder.join("out/reads.ndjson")).map_or(0, |file| file.len()) == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before its first load");
+        sleep(Duration::from_millis(10));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let told = report(&call.finished(child).exits(130).stdout);
+    assert_eq!(told["state"], "stopped");
+    assert!(told["findings"][0].as_str().unwrap().starts_with("It was stopped"));
+    assert!(!cells(&told).is_empty());
+}
+
+#[test]
+fn two_reports_are_compared_with_what_is_sure() {
+    let folder = Folder::new();
+    let document = |latency: f64| {
+        json!({
+            "source": { "memory": { "count": 300, "bytes": 1000, "latency_ms": latency } }, "ceiling": false,
+            "actions": [{ "whole_set": { "modes": ["sync"], "workers": [4], "batch_size": 10, "repeats": 4 } }]
+        })
+    };
+    for (name, latency) in [("before", 4.0), ("after", 8.0)] {
+        let file = folder.write(&format!("{name}.json"), document(latency).to_string());
+        Call::new(&["bench", "storage"])
+            .argument(&file)
+            .out(&folder.join(name))
+            .argument("-q")
+            .finish()
+            .exits(0);
+    }
+    let compare = |one: &str, other: &str| {
+        Call::new(&["bench", "compare"]).argument(folder.join(one)).argument(folder.join(other))
+    };
+    let told = compare("before", "after").finish().exits(0).stdout;
+    assert!(
+        told.starts_with("Of 1 loads 0 are surely faster and 1 surely slower: `sync 4` most, by -"),
+        "{told}"
+    );
+    let told = report(&compare("before", "after").json().finish().exits(0).stdout);
+    let [low, high] = [0, 1].map(|end| told["cells"][0]["rate"]["between"][end].as_f64().unwrap());
+    assert!(-0.6 < low && low < -0.4 && -0.6 < high && high < -0.3, "{told}");
+    compare("before", "after").argument("--fail-if-slower=10").finish().exits(1);
+    compare("before", "after").argument("--fail-if-slower=90").finish().exits(0);
+    compare("after", "before").argument("--fail-if-slower=10").finish().exits(0);
+    let wrong = compare("before", "before.json").finish().exits(2);
+    assert!(wrong.stderr.contains("is no report of a storage benchmark"), "{}", wrong.stderr);
+}
+
+#[test]
+fn the_schema_of_the_document_knows_all_actions() {
+    let schema = Call::new(&["bench", "schema"]).finish().exits(0).stdout;
+    for action in ["whole_set", "random", "single", "random_to_device", "index"] {
+        assert!(schema.contains(&format!("\"{action}\"")), "{action}");
+    }
+}
