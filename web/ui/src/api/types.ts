@@ -91,6 +91,21 @@ export type PredictRequest = Partial<Schemas['PredictRequest']>
 export type Predicted = Answer<'Predicted'> & { verdict?: Verdict | null }
 export type Proposal = Answer<'Proposal'>
 
+// Storage benchmarks
+
+export type BenchmarkSummary = Answer<'BenchmarkSummary'>
+export type BenchReport = Answer<'BenchReport'>
+export type LoadReport = Answer<'LoadReport'>
+export type LoadMode = Schemas['LoadMode']
+export type LevelCounts = Answer<'LevelCounts'>
+/** How times are distributed. */
+export type Spread = Answer<'Spread'>
+export type LatencyRange = Answer<'LatencyRange'>
+export type LoadMoment = Answer<'LoadMoment'>
+export type ReadFailures = Answer<'ReadFailures'>
+export type AcceleratorReport = Answer<'AcceleratorReport'>
+export type Counterfactual = Answer<'Counterfactual'>
+
 // Series
 
 export type Metric = Schemas['Metric']

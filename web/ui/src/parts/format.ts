@@ -4,7 +4,7 @@ export const NOT_MEASURED = '–'
 
 const THIN = '\u202f'
 
-export type Quantity = 'time' | 'rate' | 'share'
+export type Quantity = 'time' | 'rate' | 'share' | 'reads'
 
 export function figure(value: number | null | undefined, quantity: Quantity): string {
   switch (quantity) {
@@ -14,12 +14,14 @@ export function figure(value: number | null | undefined, quantity: Quantity): st
       return rate(value)
     case 'share':
       return share(value)
+    case 'reads':
+      return number(value)
   }
 }
 
 /** A figure at an axis: round values without the digits that say nothing. */
 export function axisFigure(value: number, quantity: Quantity): string {
-  return value === 0 ? '0' : figure(value, quantity).replace(/\.(\d*?)0+(?=\D)/, (_, kept: string) => (kept ? `.${kept}` : ''))
+  return value === 0 ? '0' : figure(value, quantity).replace(/\.(\d*?)0+(?=\D|$)/, (_, kept: string) => (kept ? `.${kept}` : ''))
 }
 
 /** A short time: `340 µs`, `25.3 ms`, `1.204 s`, `3 min 20 s`. */
@@ -56,6 +58,20 @@ export function clock(at_s: number, fine = false): string {
 
 export function rate(value: number | null | undefined): string {
   return missing(value) ? NOT_MEASURED : `${digits(value)}${THIN}/s`
+}
+
+export function itemsRate(value: number | null | undefined): string {
+  return missing(value) ? NOT_MEASURED : `${digits(value)}${THIN}items/s`
+}
+
+/** Megabytes are 10^6 bytes here, as networks and disks are sold. */
+export function megabytesRate(value: number | null | undefined): string {
+  return missing(value) ? NOT_MEASURED : `${digits(value)}${THIN}MB/s`
+}
+
+/** A number that need not be whole. */
+export function number(value: number | null | undefined): string {
+  return missing(value) ? NOT_MEASURED : digits(value)
 }
 
 /** A share of 0 to 1 in per cent. 100 % and 0 % are said only of shares that are so to a tenth. */

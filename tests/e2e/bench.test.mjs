@@ -1,0 +1,218 @@
+// Reports of storage benchmarks: kept by the server, looked at by a visitor, and in a file of their own.
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { pathToFileURL } from 'node:url'
+
+import { browse, drop, folder, open as visit, overflows, serve, shot, violations, write } from './kit.mjs'
+
+const data = folder()
+const found = folder()
+let server, browser, page, id, report
+
+/** Four loads over 200 objects, twice. */
+const document = { name: 'in-memory', source: { memory: { count: 200, bytes: 20_000, latency_ms: 1 } }, actions: [{ whole_set: { workers: [2, 4], repeats: 2 } }] }
+const [LOADS, LEVELS, STATISTICS] = [4, 5, 4]
+
+before(async () => {
+  server = await serve({ data: data.path })
+  browser = await browse(server.url, { acceptDownloads: true })
+  page = browser.page
+})
+
+after(async () => {
+  await browser?.close()
+  await server?.stop()
+  data.remove()
+  found.remove()
+})
+
+const open = (path) => visit(page, server, path)
+const card = (name, on = page) => on.getByRole('region', { name, exact: true })
+const bars = (name, on = page) => card(name, on).locator('rect.bar')
+const loadOf = (mode, workers) => report.actions[0].whole_set.find((load) => load.mode === mode && load.workers === workers)
+/** As people read it: thin spaces are spaces. */
+const plain = (text) => text.replaceAll('\u202f', ' ').replace(/\s+/g, ' ').trim()
+
+/** What every report shows, wherever it is opened. */
+async function shows(on) {
+  await bars('Times of each level', on).first().waitFor()
+  assert.equal(await bars('Times of each level', on).count(), LOADS * LEVELS * STATISTICS)
+  assert.equal(await card('Items in a second by workers', on).locator('.point').count(), LOADS)
+  assert.ok((await bars('What a read consists of', on).count()) >= LOADS)
+  assert.ok((await bars('How long a read takes', on).count()) >= 1)
+  assert.equal(await card('How long a read takes', on).locator('.mark').count(), 4)
+  assert.equal(await on.locator('.u-wrap canvas').count(), 3, 'three charts over time')
+  const counted = (level) => on.getByRole('region', { name: /^Calls/ }).getByRole('row', { name: level }).getByRole('cell').first().textContent()
+  assert.deepEqual([await counted('Get item'), await counted('Fetch'), await counted('load all')], ['400', '8', '2'])
+  const books = on.getByRole('region', { name: /^Books/ })
+  assert.equal(await books.getByText('✓ yes').count(), loadOf('sync', 2).books.checks.length)
+}
+
+test('without any, it is told how to make one', async () => {
+  await open('/')
+  await page.getByRole('link', { name: 'Benchmarks' }).click()
+  await page.getByRole('heading', { name: 'No benchmarks yet' }).waitFor()
+  await page.getByText(`penstock bench storage --store photos=./photos --push --server ${server.url}`).waitFor()
+  await page.getByRole('button', { name: 'Copy', exact: true }).waitFor()
+  assert.deepEqual(await violations(page), [])
+})
+
+test('what the command pushes is in the list, and leads to its charts', async () => {
+  const config = write(join(found.path, 'bench.json'), JSON.stringify(document))
+  const args = ['bench', 'storage', config, '--push', '--server', server.url, '--out', join(found.path, 'out'), '--json', '--quiet']
+  const ran = spawnSync(process.env.PENSTOCK, args, { encoding: 'utf8' })
+  assert.equal(ran.status, 0, ran.stderr)
+  report = JSON.parse(ran.stdout)
+  await open('/bench')
+  const row = page.getByRole('row', { name: /in-memory/ })
+  assert.match(plain(await row.textContent()), /completed.*memory.*200 ?3\.81 MiB.*items\/s.*MB\/s, async.*The fastest load is/)
+  await shot(page, 'bench-list')
+  assert.deepEqual(await violations(page), [])
+  await row.getByRole('link').click()
+  await page.getByRole('heading', { level: 1, name: 'in-memory' }).waitFor()
+  id = new URL(page.url()).pathname.split('/').at(-1)
+  await shows(page)
+  assert.equal(await page.getByRole('region', { name: 'Findings' }).getByRole('listitem').count(), report.findings.length)
+  await shot(page, 'bench')
+  assert.deepEqual(await violations(page), [])
+  assert.equal(await overflows(page), false)
+})
+
+test('bars are as high as what they stand for, and the table has the figures', async () => {
+  const heights = await bars('Times of each level').evaluateAll((all) => all.map((bar) => Number(bar.getAttribute('height'))))
+  // Of the first load: mean, median, min and max of an item.
+  const { mean_s, median_s, min_s, max_s } = loadOf('sync', 2).levels.getitem
+  const wanted = [mean_s, median_s, min_s, max_s].map(Math.log10)
+  const drawn = heights.slice(0, 4)
+  // A decade is as high everywhere: two bars tell how high.
+  const whole = loadOf('sync', 2).levels.benchmark.mean_s
+  const decade = (heights[2 * 4 * (LEVELS - 1)] - drawn[0]) / (Math.log10(whole) - wanted[0])
+  for (const place of [1, 2, 3]) assert.ok(Math.abs(drawn[place] - drawn[0] - (wanted[place] - wanted[0]) * decade) < 0.5, `bar ${place} of ${drawn}`)
+  await card('Times of each level').getByRole('button', { name: 'Table' }).click()
+  const cells = await card('Times of each level').getByRole('row', { name: /^async 4x8 .* getitem/ }).getByRole('cell').allTextContents()
+  assert.deepEqual(cells.slice(0, 6).map(plain), ['async', '4', '8', '50', 'getitem', '400'])
+  assert.match(plain(cells[6]), new RegExp(`^${(loadOf('async', 4).levels.getitem.mean_s * 1e3).toFixed(2)} ms$`))
+  assert.equal(cells.at(-1), 'balanced')
+  await card('Times of each level').getByRole('button', { name: 'Chart' }).click()
+  await card('Times of each level').getByRole('button', { name: 'items/s' }).click()
+  assert.equal(await bars('Items in a second').count(), LOADS)
+  await card('Items in a second').getByRole('button', { name: 'Times' }).click()
+})
+
+test('another load is chosen by keys alone, and the address has it', async () => {
+  const choice = page.getByRole('button', { name: /^sync 2: / })
+  await choice.focus()
+  await page.keyboard.press('Enter')
+  await page.waitForURL(/load=sync\+2/)
+  await page.getByRole('heading', { level: 2, name: 'sync 2', exact: true }).waitFor()
+  await card('How long a read takes').getByRole('combobox').selectOption('async 4x8')
+  await page.waitForURL(/over=async/)
+  assert.ok((await card('How long a read takes').locator('path.outline').getAttribute('d')).length > 10)
+  await page.reload()
+  await page.getByRole('heading', { level: 2, name: 'sync 2', exact: true }).waitFor()
+  assert.equal(await page.getByRole('button', { name: /^sync 2: / }).getAttribute('aria-pressed'), 'true')
+  const percentiles = await card('How long a read takes').getByRole('row').allTextContents()
+  assert.deepEqual(percentiles.slice(1).map((text) => /async 4x8|sync 2/.exec(text)?.[0]), ['sync 2', 'async 4x8'])
+  // Arrow keys go through the marks of a drawn chart and read them out, Enter chooses.
+  const chart = page.getByRole('group', { name: /^Items in a second by workers: chart/ })
+  await chart.focus()
+  await page.keyboard.press('ArrowRight')
+  await page.keyboard.press('ArrowRight')
+  assert.match(await chart.locator('[aria-live]').textContent(), /^sync 4: all passes .*items\/s/)
+  await page.keyboard.press('Enter')
+  await page.waitForURL(/load=sync\+4/)
+  await shot(page, 'bench-over')
+})
+
+test('figures and pictures are saved', async () => {
+  const saved = async (press) => {
+    const [file] = await Promise.all([page.waitForEvent('download'), press()])
+    return readFileSync(await file.path())
+  }
+  const levels = await saved(() => page.getByRole('button', { name: 'Save levels.csv' }).click())
+  assert.equal(levels.toString().trim().split('\r\n').length, 1 + LOADS * LEVELS)
+  const whole = await saved(() => page.getByRole('button', { name: 'Save report.json' }).click())
+  assert.deepEqual(JSON.parse(whole), report)
+  const of = (kind) => async () => {
+    await card('What a read consists of').getByText('Save').click()
+    await card('What a read consists of').getByRole('button', { name: kind }).click()
+  }
+  assert.match((await saved(of('SVG'))).toString(), /^<svg xmlns.*What a read consists of.*async 4x8/s)
+  assert.equal((await saved(of('PNG'))).subarray(1, 4).toString(), 'PNG')
+})
+
+test('figures whose books do not balance are called void, loudly', async () => {
+  const broken = structuredClone(report)
+  broken.name = 'broken'
+  broken.balanced = false
+  const { books } = broken.actions[0].whole_set[3]
+  books.balanced = false
+  Object.assign(books.checks.find(({ identity }) => identity === 'bytes'), { holds: false, found: '3 bodies are shorter than their objects' })
+  await open('/bench')
+  await drop(page, 'report.json', Buffer.from(JSON.stringify(broken)))
+  await page.getByRole('heading', { level: 1, name: 'broken' }).waitFor()
+  const notice = page.getByRole('alert')
+  assert.match(await notice.textContent(), /VOID.*async 4x8.*bytes.*3 bodies are shorter/s)
+  assert.match(await page.getByRole('button', { name: /^async 4x8: / }).getAttribute('aria-label'), /VOID/)
+  await card('Items in a second by workers').getByText('VOID').waitFor()
+  await shot(page, 'bench-void')
+  assert.deepEqual(await violations(page), [])
+  await open('/bench')
+  assert.match(await page.getByRole('row', { name: /broken/ }).textContent(), /VOID/)
+})
+
+test('what is no report is refused, and one can be deleted', async () => {
+  await drop(page, 'else.json', Buffer.from('{"name": "else"}'))
+  await page.getByRole('alert').getByText('else.json was refused').waitFor()
+  await page.getByRole('button', { name: /^Delete broken/ }).click()
+  await page.getByRole('button', { name: 'Delete the benchmark' }).click()
+  await page.getByRole('row', { name: /broken/ }).waitFor({ state: 'detached' })
+  await page.reload()
+  await page.getByRole('row', { name: /in-memory/ }).waitFor()
+  assert.equal(await page.getByRole('row', { name: /broken/ }).count(), 0)
+})
+
+test('it fits a phone at night', async () => {
+  const phone = await browse(server.url, { viewport: { width: 390, height: 844 }, colorScheme: 'dark' })
+  try {
+    for (const [path, name] of [['/bench', 'bench-list-phone'], [`/bench/${id}?over=sync+2`, 'bench-phone']]) {
+      await visit(phone.page, server, path)
+      if (name === 'bench-phone') await shows(phone.page)
+      await shot(phone.page, name)
+      assert.equal(await overflows(phone.page), false)
+      assert.deepEqual(await violations(phone.page), [])
+    }
+    assert.deepEqual(phone.complaints, [])
+  } finally {
+    await phone.close()
+  }
+})
+
+test('the file beside the report shows the same, and asks nobody for anything', async () => {
+  const file = pathToFileURL(join(found.path, 'out', 'report.html')).href
+  for (const colorScheme of ['light', 'dark']) {
+    const alone = await browse(file, { colorScheme })
+    try {
+      await alone.page.goto(file)
+      await alone.page.getByRole('heading', { level: 1, name: 'in-memory' }).waitFor()
+      await shows(alone.page)
+      await alone.page.getByRole('button', { name: /^sync 2: / }).click()
+      await alone.page.getByRole('heading', { level: 2, name: 'sync 2', exact: true }).waitFor()
+      await alone.page.reload()
+      await alone.page.getByRole('heading', { level: 2, name: 'sync 2', exact: true }).waitFor()
+      await shot(alone.page, `bench-file-${colorScheme}`)
+      assert.deepEqual(await violations(alone.page), [])
+      assert.deepEqual([...new Set(alone.asked)].filter((line) => !line.startsWith(`GET ${file}`)), [])
+      assert.deepEqual(alone.complaints, [])
+    } finally {
+      await alone.close()
+    }
+  }
+})
+
+test('nothing was complained about', () => {
+  assert.deepEqual(browser.complaints.filter((line) => !/status of 4\d\d/.test(line)), [])
+})

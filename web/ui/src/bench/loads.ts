@@ -1,0 +1,73 @@
+// The loads of a report: a mode with a number of workers each, in one grid or several.
+
+import type { BenchReport, LoadReport } from '../api/types'
+
+export type Mode = LoadReport['mode']
+
+export const MODES: Mode[] = ['sync', 'async']
+
+export interface Load {
+  /** What the address calls it, and nothing else of the report is called. */
+  id: string
+  label: string
+  /** Which grid it belongs to. */
+  grid: number
+  cell: LoadReport
+}
+
+/** All loads, in the order in which they ran. */
+export function loadsOf(report: BenchReport): Load[] {
+  const grids = report.actions.flatMap((action) => ('whole_set' in action ? [action.whole_set] : []))
+  const taken = new Map<string, number>()
+  return grids.flatMap((cells, grid) =>
+    cells.map((cell) => {
+      const name = nameOf(cell)
+      const times = (taken.get(name) ?? 0) + 1
+      taken.set(name, times)
+      const label = grids.length > 1 ? `${name}, batch ${cell.batch_size}` : name
+      return { id: times === 1 ? name : `${name} #${times}`, label: times === 1 ? label : `${label} #${times}`, grid, cell }
+    }),
+  )
+}
+
+/** What a load is called everywhere: `sync 4`, `async 4x8`. */
+export function nameOf({ mode, workers, in_flight }: LoadReport): string {
+  return mode === 'sync' ? `sync ${workers}` : `async ${workers}x${in_flight}`
+}
+
+/** The one with the most items in a second, of those whose books balance; of all, where none does. */
+export function fastestOf(loads: readonly Load[]): Load | null {
+  const sound = loads.filter(({ cell }) => cell.books.balanced)
+  return (sound.length > 0 ? sound : loads).reduce<Load | null>((best, load) => (best && best.cell.items_per_s >= load.cell.items_per_s ? best : load), null)
+}
+
+/** The load with this id, else the fastest. */
+export function chosen(loads: readonly Load[], id: string | null): Load | null {
+  return loads.find((load) => load.id === id) ?? fastestOf(loads)
+}
+
+export interface Grid {
+  place: number
+  modes: Mode[]
+  workers: number[]
+  loads: Load[]
+}
+
+export function gridsOf(loads: readonly Load[]): Grid[] {
+  const places = [...new Set(loads.map(({ grid }) => grid))]
+  return places.map((place) => {
+    const inside = loads.filter(({ grid }) => grid === place)
+    const modes = MODES.filter((mode) => inside.some(({ cell }) => cell.mode === mode))
+    const workers = [...new Set(inside.map(({ cell }) => cell.workers))].sort((one, other) => one - other)
+    return { place, modes, workers, loads: inside }
+  })
+}
+
+export function loadAt({ loads }: Grid, mode: Mode, workers: number): Load | null {
+  return loads.find(({ cell }) => cell.mode === mode && cell.workers === workers) ?? null
+}
+
+/** The identities that do not hold, of all loads. */
+export function violations(loads: readonly Load[]): { load: Load; identity: string; says: string; found: string | null }[] {
+  return loads.flatMap((load) => load.cell.books.checks.filter(({ holds }) => !holds).map((check) => ({ load, ...check })))
+}

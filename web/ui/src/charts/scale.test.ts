@@ -1,0 +1,36 @@
+import { expect, it } from 'vitest'
+
+import { linearScale, logScale, spaced } from './scale'
+
+it('a power of ten is as long as any other on a logarithmic axis', () => {
+  const scale = logScale([0.0001, 0.001, 0.01])
+  const [first, second, third] = [0.0001, 0.001, 0.01].map(scale.at) as [number, number, number]
+  expect(second - first).toBeCloseTo(third - second)
+  expect(first).toBeGreaterThan(0)
+  expect(third).toBeLessThan(1)
+  expect(scale.ticks).toEqual([0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01])
+})
+
+it('has fewer ticks where there is room for few, and more where little is shown', () => {
+  expect(logScale([1e-6, 100], { most: 5 }).ticks).toEqual([1e-6, 1e-4, 0.01, 1, 100])
+  expect(logScale([2, 4], { decades: 0.3 }).ticks).toEqual([2, 3, 4])
+})
+
+it('one value lies in the middle, and none breaks nothing', () => {
+  expect(logScale([25]).at(25)).toBeCloseTo(0.5)
+  expect(logScale([]).ticks.length).toBeGreaterThan(0)
+  expect(logScale([0, NaN, 3]).at(0)).toBe(0)
+})
+
+it('a linear axis begins at 0 and has round ticks', () => {
+  const scale = linearScale([0.00061, 0.00326], { most: 4 })
+  expect(scale.at(0)).toBe(0)
+  expect(scale.ticks).toEqual([0, 0.001, 0.002, 0.003])
+  expect(linearScale([0]).ticks[0]).toBe(0)
+  expect(linearScale([0.3], { high: 1 }).at(0.5)).toBe(0.5)
+})
+
+it('words that would run into each other are left out, and the round ones stay', () => {
+  expect(spaced([0.8, 0.9, 1, 1.5, 2], (value) => value * 100, 45)).toEqual([1, 1.5, 2])
+  expect(spaced([], (value) => value, 10)).toEqual([])
+})

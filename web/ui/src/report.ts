@@ -1,0 +1,13 @@
+// The report of a benchmark in a file of its own: nothing is asked of anybody, and the report stands in the page.
+
+import './app.css'
+
+import { mount } from 'svelte'
+
+import type { BenchReport } from './api/types'
+import ReportFile from './bench/ReportFile.svelte'
+
+const written: unknown = JSON.parse(document.getElementById('report')?.textContent ?? 'null')
+const report = written !== null && typeof written === 'object' ? (written as BenchReport) : null
+
+mount(ReportFile, { target: document.body, props: { report } })
