@@ -232,7 +232,7 @@ fn two_reports_are_compared_with_what_is_sure() {
     };
     let told = compare("before", "after").finish().exits(0).stdout;
     assert!(
-        told.starts_with("Of 1 loads 0 are surely faster and 1 surely slower: `sync 4` most, by -"),
+        told.starts_with("Of 1 loads 0 are surely faster and 1 surely slower, each with 95 % confidence: `sync 4` most, by -"),
         "{told}"
     );
     let told = report(&compare("before", "after").json().finish().exits(0).stdout);

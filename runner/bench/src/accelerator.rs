@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::thread;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use penstock_types::stats::Tick;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::load::{Ending, Surroundings, Times};
 use crate::record::Load;
 use crate::report::Cell;
-use crate::spec::{AcceleratorSpec, WarmUp};
+use crate::spec::{AcceleratorSpec, Cache, WarmUp};
 use crate::subject::Subject;
 
 /// Least utilisation unless somebody says otherwise, as MLPerf Storage asks of most workloads.
@@ -20,6 +20,10 @@ const UTILISATION: f64 = 0.9;
 /// How long a trial takes at least, and at most; between them, this many steps.
 const TRIAL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
 const STEPS: u32 = 20;
+/// Steps of each accelerator at least, however long they are: the first one does not count.
+const LEAST_STEPS: u32 = 4;
+/// Passes of a trial that begins each of them cold: more than fit into its time.
+const PASSES: u32 = 1_000_000;
 /// Trials of a search at most.
 const TRIALS: usize = 16;
 /// Accelerators at most.
@@ -150,23 +154,19 @@ struct Wanted {
 impl Wanted {
     fn of(spec: &AcceleratorSpec, batch_size: u32) -> Self {
         let preset = spec.preset.as_deref().and_then(preset);
-        let step_s = spec.step_ms.map(|step| step.get() / 1e3).or(preset.map(|preset| preset.step_s));
+        let own = spec.batch_size.map(NonZeroU32::get);
+        let batch_size = own.or(preset.map(|preset| preset.batch_size)).unwrap_or(batch_size);
+        // Of a preset, a step for another number of samples takes as much longer or shorter.
+        let of_preset =
+            |preset: &Preset| preset.step_s * f64::from(batch_size) / f64::from(preset.batch_size);
+        let step_s = spec.step_ms.map(|step| step.get() / 1e3).or(preset.map(of_preset));
         Self {
             name: preset.map_or_else(|| "own".to_owned(), Preset::name),
-            batch_size: spec
-                .batch_size
-                .map(std::num::NonZero::get)
-                .or(preset.map(|preset| preset.batch_size))
-                .unwrap_or(batch_size),
+            batch_size,
             step: Duration::from_secs_f64(step_s.unwrap_or_default()),
             utilisation: spec.utilisation.or(preset.map(|preset| preset.utilisation)).unwrap_or(UTILISATION),
         }
     }
-}
-
-/// How long a step of it computes.
-pub(crate) fn step(spec: &AcceleratorSpec) -> Duration {
-    Wanted::of(spec, 1).step
 }
 
 /// Simulated accelerators. Each takes a batch when it is free, and computes from the moment at which both it and the
@@ -279,7 +279,7 @@ pub(crate) fn search(
         batch_size: wanted.batch_size,
         step_s: wanted.step.as_secs_f64(),
         utilisation: wanted.utilisation,
-        load: format!("{}, batch {}", cell.label(), wanted.batch_size),
+        load: format!("{}, batch {}", load.label(), wanted.batch_size),
         supported: most,
         presets: presets.collect(),
         trials,
@@ -295,22 +295,25 @@ fn fed(
     number: u32,
     rate: f64,
 ) -> Result<Trial, Ending> {
-    let length = (wanted.step * STEPS).clamp(TRIAL.0, TRIAL.1);
-    // One pass, since loaders stand still between two; more than is read in the time.
-    let items = (rate * length.as_secs_f64() * 3.0).min(MOST_ITEMS);
-    let subject = subject.going_round(items as usize);
+    let length = (wanted.step * STEPS).clamp(TRIAL.0, TRIAL.1).max(wanted.step * LEAST_STEPS);
+    let (subject, passes) = match surroundings.cache {
+        // One pass, since loaders stand still between two; more than is read in the time.
+        Cache::Warm => {
+            let items = (rate * length.as_secs_f64() * 3.0).min(MOST_ITEMS);
+            (subject.going_round(items as usize), 1)
+        }
+        // What was read once is not cold any more.
+        Cache::Cold => (subject.clone(), PASSES),
+    };
     let mut fleet = Fleet::new(number, wanted.step);
     let clock = surroundings.clock.clone();
     let mut end = None;
-    let times = Times { warm_up: WarmUp::default(), passes: 1 };
+    let times = Times { warm_up: WarmUp::default(), passes };
     let ended = surroundings.run(&subject, load, &times, &mut |ready, samples| {
         let wants = fleet.take(ready, samples);
         let now = clock.now();
         let end = *end.get_or_insert_with(|| now.after(length));
-        let wait = wants.min(end) - now;
-        if wait > 0 {
-            thread::sleep(Duration::from_nanos(wait));
-        }
+        surroundings.wait_until(wants.min(end));
         clock.now() < end
     });
     match ended.how {

@@ -18,7 +18,7 @@ use crate::findings::findings;
 use crate::load::{Ended, Ending, Surroundings, Times, discard};
 use crate::record::{Load, LoadRecord};
 use crate::report::{
-    ActionReport, Calls, Cell, MachineFacts, ObjectsReport, REPORT_VERSION, Report, ReportState,
+    ActionReport, Calls, Ceiling, Cell, MachineFacts, ObjectsReport, REPORT_VERSION, Report, ReportState,
 };
 use crate::spec::{Action, BenchSpec, Cache, MAX_READS, WholeSet};
 use crate::subject::{StoreKind, Subject, SubjectError};
@@ -86,6 +86,8 @@ struct Running<'a> {
     /// What was fastest so far.
     fastest: Option<(Load, Cell)>,
     ceilings: Option<Ceilings>,
+    /// Why there are none.
+    no_ceiling: Option<String>,
 }
 
 impl Benchmark {
@@ -135,12 +137,13 @@ impl Benchmark {
             actions: Vec::new(),
             fastest: None,
             ceilings: None,
+            no_ceiling: None,
         };
         let (mut accelerators, mut without) = (None, Vec::new());
         let ended =
             running.survey().and_then(|()| running.warm()).and_then(|()| running.act()).and_then(|()| {
                 accelerators = running.accelerators()?;
-                without = running.counterfactuals()?;
+                without = running.counterfactuals(accelerators.as_ref())?;
                 Ok(())
             });
         let (state, reason) = match ended {
@@ -148,6 +151,7 @@ impl Benchmark {
             Err(Ending::Failed(reason)) => (ReportState::Failed, Some(reason)),
             Err(_) => (ReportState::Stopped, None),
         };
+        let no_ceiling = running.no_ceiling.take();
         let mut report = Report {
             version: REPORT_VERSION,
             name: self.spec.name.as_str().to_owned(),
@@ -168,6 +172,9 @@ impl Benchmark {
         let balanced = report.cells().all(|cell| cell.books.balanced);
         report.balanced = balanced;
         report.findings = findings(&report);
+        let no_ceiling =
+            no_ceiling.map(|reason| format!("What the client could do at all is not known: {reason}"));
+        report.findings.extend(no_ceiling);
         report
     }
 }
@@ -180,11 +187,31 @@ impl Running<'_> {
         self.follow.step(&Step::Survey(self.subject.objects.len()));
         let surroundings = &self.benchmark.surroundings;
         let start = surroundings.clock.now();
-        let survey = surroundings.cancel.unless(self.subject.clone().survey());
+        let survey = surroundings.cancel.unless(self.subject.clone().survey(surroundings.on_error));
         let surveyed = surroundings.runtime.block_on(survey).ok_or(Ending::Stopped)?;
         self.subject = surveyed.map_err(|error| failed(&error))?;
         self.survey_s = Some((surroundings.clock.now() - start) as f64 * 1e-9);
-        Ok(())
+        self.check_memory()
+    }
+
+    /// Whether the batches that workers hold at a time fit into memory.
+    fn check_memory(&self) -> Result<(), Ending> {
+        let (Some(bytes), Some(memory)) = (self.subject.bytes(), machine().memory_bytes) else {
+            return Ok(());
+        };
+        let mean = bytes as f64 / self.subject.objects.len() as f64;
+        let held = self.benchmark.spec.whole_sets().flat_map(Load::grid).map(|load| {
+            f64::from(load.workers) * f64::from(load.prefetch) * f64::from(load.batch_size) * mean
+        });
+        let most = held.fold(0.0, f64::max);
+        if most <= memory as f64 / 2.0 {
+            return Ok(());
+        }
+        let (most, memory) = (most / 1e9, memory as f64 / 1e9);
+        Err(Ending::Failed(format!(
+            "the batches that workers hold may come to {most:.1} GB, and there are {memory:.1} GB of memory; have fewer workers, or a \
+             smaller batch or prefetch"
+        )))
     }
 
     /// Has the page cache hold what fits into it, so that the first load finds what the others find.
@@ -254,20 +281,33 @@ impl Running<'_> {
         let objects = self.subject.objects.clone();
         self.follow.record(&record, &|object| objects[object as usize].key.clone());
         drop(record);
-        if self.benchmark.spec.ceiling {
-            let ceilings = match self.ceilings.take() {
-                Some(ceilings) => ceilings,
-                None => Ceilings::of(&self.subject).map_err(|error| {
-                    Ending::Failed(format!("nothing can stand in for the store: {error}"))
-                })?,
-            };
-            cell.ceiling = Some(self.ceilings.insert(ceilings).of_load(surroundings, load, &cell)?);
-        }
+        cell.ceiling = self.ceiling(load, &cell)?;
         let is_faster = self.fastest.as_ref().is_none_or(|(_, other)| cell.items_per_s > other.items_per_s);
         if is_faster && cell.books.balanced {
             self.fastest = Some((load.clone(), cell.clone()));
         }
         Ok(cell)
+    }
+
+    /// What a load is held against. Without it the load is still what it is.
+    fn ceiling(&mut self, load: &Load, cell: &Cell) -> Result<Option<Ceiling>, Ending> {
+        if !self.benchmark.spec.ceiling || self.no_ceiling.is_some() {
+            return Ok(None);
+        }
+        let ceilings = match self.ceilings.take() {
+            Some(ceilings) => Ok(ceilings),
+            None => Ceilings::of(&self.subject).map_err(|error| Ending::Failed(error.to_string())),
+        };
+        let found = ceilings.and_then(|ceilings| {
+            self.ceilings.insert(ceilings).of_load(&self.benchmark.surroundings, load, cell)
+        });
+        match found {
+            Err(Ending::Failed(reason)) => {
+                self.no_ceiling = Some(reason);
+                Ok(None)
+            }
+            found => found.map(Some),
+        }
     }
 
     fn call(&self, action: &Action) -> Result<Calls, Ending> {
@@ -277,12 +317,13 @@ impl Running<'_> {
             play(surroundings, subject, action.name(), repeat.get(), spec.pool, call)
         };
         match action {
-            Action::Random(random) => {
-                play(random.repeat, &reading(surroundings, subject, random_object(subject, spec.seed)))
-            }
+            Action::Random(random) => play(
+                random.repeat,
+                &reading(surroundings, subject, spec.pool, random_object(subject, spec.seed)),
+            ),
             Action::Single(single) => {
                 let first = subject.order(0)[0];
-                play(single.repeat, &reading(surroundings, subject, move |_| first))
+                play(single.repeat, &reading(surroundings, subject, spec.pool, move |_| first))
             }
             Action::RandomToDevice(copy) => play(copy.repeat, &copying(copy.shape, spec.seed)),
             Action::Index(index) => play(index.repeat, &|_| match &self.benchmark.source {
@@ -290,7 +331,7 @@ impl Running<'_> {
                 Some(make) => {
                     let found = surroundings.cancel.unless(found_out(make.clone()));
                     let found = surroundings.runtime.block_on(found).unwrap_or(Ok(()));
-                    found.map(|()| 0).map_err(|fault| (0, fault.to_string()))
+                    found.map(|()| 0).map_err(|fault| (None, fault.to_string()))
                 }
             }),
             Action::WholeSet(_) => unreachable!("loads are no calls"),
@@ -306,14 +347,16 @@ impl Running<'_> {
         accelerator::search(surroundings, &self.subject, load, cell, spec, &mut on_trial).map(Some)
     }
 
-    fn counterfactuals(&mut self) -> Result<Vec<crate::report::Counterfactual>, Ending> {
+    fn counterfactuals(
+        &mut self,
+        accelerators: Option<&accelerator::AcceleratorReport>,
+    ) -> Result<Vec<crate::report::Counterfactual>, Ending> {
         let (true, Some((load, _))) = (self.benchmark.spec.counterfactuals, &self.fastest) else {
             return Ok(Vec::new());
         };
-        let step = self.benchmark.spec.accelerator.as_ref().map_or(Duration::ZERO, accelerator::step);
         let follow = &mut *self.follow;
         let mut on_start = |without: &str| follow.step(&Step::Without(without.to_owned()));
-        counterfactuals(&self.benchmark.surroundings, &self.subject, load, step, &mut on_start)
+        counterfactuals(&self.benchmark.surroundings, &self.subject, load, accelerators, &mut on_start)
     }
 
     fn objects(&self) -> ObjectsReport {

@@ -1,5 +1,6 @@
 //! The action player: repeats something small, one after another or over a pool, and times each.
 
+use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,8 +15,8 @@ use crate::spec::OnReadError;
 use crate::subject::Subject;
 use crate::worker::{FailedIn, ReadFailure};
 
-/// What one repetition came to: how many bytes, or with which object it failed and why.
-pub(crate) type Called = Result<u64, (u32, String)>;
+/// What one repetition came to: how many bytes, or with which object it failed, if with one, and why.
+pub(crate) type Called = Result<u64, (Option<u32>, String)>;
 
 /// Something that can be repeated; it is given the number of the repetition.
 pub(crate) type Call<'a> = dyn Fn(u32) -> Called + Sync + 'a;
@@ -101,22 +102,25 @@ pub(crate) fn play(
     })
 }
 
-/// Reads the object that `pick` picks for each repetition.
+/// Reads the object that `pick` picks for each repetition, `pool` at a time.
 pub(crate) fn reading<'a>(
     surroundings: &'a Surroundings,
     subject: &'a Subject,
+    pool: u32,
     pick: impl Fn(u32) -> u32 + Sync + 'a,
 ) -> impl Fn(u32) -> Called + Sync + 'a {
+    let store = subject.store.with_reads(NonZeroUsize::new(pool as usize).unwrap_or(NonZeroUsize::MIN));
     move |number| {
         let picked = pick(number);
         let object = &subject.objects[picked as usize];
-        let read = surroundings.cancel.unless(subject.store.get(object.key.clone()));
+        let read = surroundings.cancel.unless(store.get(object.key.clone()));
         match surroundings.runtime.block_on(read) {
-            Some((Ok(bytes), _)) if !object.is_same(&bytes) => {
-                Err((picked, format!("object {} has other bytes than when it was read first", object.key)))
-            }
+            Some((Ok(bytes), _)) if !object.is_same(&bytes) => Err((
+                Some(picked),
+                format!("object {} has other bytes than when it was read first", object.key),
+            )),
             Some((Ok(bytes), _)) => Ok(bytes.len() as u64),
-            Some((Err(error), _)) => Err((picked, error.with_causes())),
+            Some((Err(error), _)) => Err((Some(picked), error.with_causes())),
             None => Ok(0),
         }
     }

@@ -1,6 +1,7 @@
 //! What this client does where storage is nothing: objects in memory, or an S3 server on the loopback that has nothing to do.
 
 use std::convert::Infallible;
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -17,8 +18,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use penstock_storage::{BoundedStore, MemoryStore, S3Credentials, S3Settings, S3Store, Store};
+use penstock_storage::{BoundedStore, FolderStore, MemoryStore, S3Credentials, S3Settings, S3Store, Store};
 use penstock_types::config::SecretText;
+use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -30,13 +32,17 @@ use crate::spec::WarmUp;
 use crate::subject::{StoreKind, Subject};
 
 /// How long each load runs against nothing.
-const LENGTH: Duration = Duration::from_millis(400);
+const LENGTH: Duration = Duration::from_millis(600);
+/// Bytes of files that stand for all.
+const FOLDER_BYTES: u64 = 64 << 20;
 /// Objects that stand for all.
 const OBJECTS: usize = 4096;
 /// The share of the ceiling from which on a load is called client-bound.
 const BOUND: f64 = 0.8;
 /// Items: more than any client reads in the time.
 const ITEMS: usize = 2_000_000;
+/// Threads of the server on the loopback.
+const SERVERS: usize = 2;
 /// Bytes that a body is sent in.
 const PIECE: usize = 256 << 10;
 /// Size of an object where nobody has asked for sizes.
@@ -45,8 +51,9 @@ const USUAL_BYTES: u64 = 100_000;
 /// What a load is held against.
 pub(crate) struct Ceilings {
     subject: Subject,
-    /// Lives as long as it is asked.
+    /// Live as long as they are asked.
     _loopback: Option<Loopback>,
+    _folder: Option<TempDir>,
 }
 
 /// An S3 server that answers every request for an object with as many bytes as its key says.
@@ -67,15 +74,27 @@ impl Ceilings {
             .collect();
         let reads = NonZeroUsize::MIN;
         match subject.kind {
-            StoreKind::Folder | StoreKind::Memory => {
-                let largest = sizes.iter().map(|size| usize::try_from(*size).unwrap_or(usize::MAX));
-                let largest: Vec<(usize, usize)> = largest.map(|size| (1, size)).collect();
+            StoreKind::Folder => {
+                let folder = in_memory_folder(&sizes)?;
+                let store = FolderStore::open("ceiling", folder.path()).map_err(io::Error::other)?;
+                let names = fs::read_dir(folder.path())?.map(|file| {
+                    let file = file?;
+                    Ok((file.file_name().to_string_lossy().into(), Some(file.metadata()?.len())))
+                });
+                let objects = names.collect::<io::Result<Vec<_>>>()?;
+                let subject =
+                    Subject::of(BoundedStore::new(Arc::new(store), reads), StoreKind::Folder, objects);
+                Ok(Self { subject: subject.going_round(ITEMS), _loopback: None, _folder: Some(folder) })
+            }
+            StoreKind::Memory => {
+                let largest = sizes.iter().map(|size| (1, usize::try_from(*size).unwrap_or(usize::MAX)));
+                let largest: Vec<(usize, usize)> = largest.collect();
                 let store: Arc<dyn Store> = Arc::new(MemoryStore::synthetic("ceiling", &largest));
                 let objects = sizes.into_iter().enumerate();
                 let objects = objects.map(|(number, size)| (format!("{number:06}.bin").into(), Some(size)));
                 let subject =
                     Subject::of(BoundedStore::new(store, reads), StoreKind::Memory, objects.collect());
-                Ok(Self { subject: subject.going_round(ITEMS), _loopback: None })
+                Ok(Self { subject: subject.going_round(ITEMS), _loopback: None, _folder: None })
             }
             StoreKind::S3 => {
                 let loopback = Loopback::start()?;
@@ -84,7 +103,7 @@ impl Ceilings {
                 let objects = objects.map(|(number, size)| (format!("{number}-{size}").into(), Some(size)));
                 let store = BoundedStore::new(Arc::new(store), reads);
                 let subject = Subject::of(store, StoreKind::S3, objects.collect());
-                Ok(Self { subject: subject.going_round(ITEMS), _loopback: Some(loopback) })
+                Ok(Self { subject: subject.going_round(ITEMS), _loopback: Some(loopback), _folder: None })
             }
         }
     }
@@ -99,10 +118,12 @@ impl Ceilings {
         let clock = surroundings.clock.clone();
         let times = Times { warm_up: WarmUp::default(), passes: 1 };
         let (mut first, mut items, mut elapsed) = (None, 0_usize, 0_u64);
+        // What was begun before is not timed: as much as all workers may have begun.
+        let mut before = load.workers.saturating_mul(load.prefetch);
         let ended = surroundings.run(&self.subject, load, &times, &mut |_, more| {
             let now = clock.now();
             match first {
-                // What came before the first delivery was not timed.
+                None if before > 0 => before -= 1,
                 None => first = Some(now),
                 Some(first) => {
                     items += more;
@@ -130,13 +151,32 @@ impl Ceilings {
     }
 }
 
+/// A folder in memory with files of these sizes, as many as fit into some MiB: what it takes to open and read a file is the
+/// same, and no disk is behind it.
+fn in_memory_folder(sizes: &[u64]) -> io::Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("penstock-ceiling-");
+    let folder = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())?;
+    let mut left = FOLDER_BYTES;
+    for (number, size) in sizes.iter().enumerate() {
+        if number > 0 && *size > left {
+            break;
+        }
+        left = left.saturating_sub(*size);
+        let size = usize::try_from((*size).min(FOLDER_BYTES)).unwrap_or(0);
+        fs::write(folder.path().join(format!("{number:06}.bin")), vec![0x5a; size])?;
+    }
+    Ok(folder)
+}
+
 impl Loopback {
     fn start() -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(SERVERS).thread_name("loopback-io").enable_all().build()?;
         let thread = Builder::new().name("loopback".to_owned()).spawn({
             let stop = stop.clone();
             move || {

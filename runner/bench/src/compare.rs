@@ -12,7 +12,7 @@ const STUDENT: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
-/// The same of the normal distribution.
+/// The same of the normal distribution, for ranks.
 const NORMAL: f64 = 1.96;
 
 /// What changed from one report to another.
@@ -69,24 +69,30 @@ impl Change {
     }
 }
 
-/// Compares the loads that both reports have.
+/// Compares the loads that both reports have, of those whose books balance.
 pub fn compare(before: &Report, after: &Report) -> Comparison {
-    let same = |one: &Cell, other: &Cell| {
-        (one.mode, one.workers, one.in_flight, one.batch_size)
-            == (other.mode, other.workers, other.in_flight, other.batch_size)
-    };
+    let mut others: Vec<&Cell> = after.cells().filter(|cell| cell.books.balanced).collect();
     let mut cells = Vec::new();
-    for one in before.cells() {
-        if let Some(other) = after.cells().find(|other| same(one, other)) {
-            cells.push(compared(one, other));
+    for one in before.cells().filter(|cell| cell.books.balanced) {
+        // Each is compared once: of two that are alike, the first with the first.
+        if let Some(place) = others.iter().position(|other| is_same_load(one, other)) {
+            cells.push(compared(one, others.remove(place)));
         }
     }
     Comparison { sentence: sentence(&cells), notes: notes(before, after, cells.len()), cells }
 }
 
+fn is_same_load(one: &Cell, other: &Cell) -> bool {
+    let of = |cell: &Cell| {
+        let reads = (cell.mode, cell.workers, cell.in_flight, cell.batch_size);
+        (reads, cell.prefetch, cell.assignment, cell.persistent)
+    };
+    of(one) == of(other)
+}
+
 fn compared(before: &Cell, after: &Cell) -> CellComparison {
     let quantile = |q: f64| {
-        let [one, other] = [before, after].map(|cell| quantile(&cell.latencies, q));
+        let [one, other] = [before, after].map(|cell| quantile(&cell.latencies, q).unwrap_or_default());
         let between = one.1.zip(other.1).map(|([low, high], [from, to])| [from / high - 1.0, to / low - 1.0]);
         Change::new(one.0, other.0, between)
     };
@@ -118,28 +124,31 @@ fn welch(before: &[f64], after: &[f64]) -> Option<[f64; 2]> {
     }
     let freedom = error.powi(2) / (one_error.powi(2) / (one_n - 1.0) + other_error.powi(2) / (other_n - 1.0));
     // Rounded down, which makes the interval wider.
-    let t = STUDENT.get((freedom.floor() as usize).max(1) - 1).copied().unwrap_or(NORMAL);
+    let freedom = (freedom.floor() as usize).clamp(1, STUDENT.len());
+    let t = STUDENT[freedom - 1];
     let reach = t * error.sqrt();
     Some([(difference - reach).exp() - 1.0, (difference + reach).exp() - 1.0])
 }
 
-/// A quantile, and between which times it lies: the ranks around it that a binomial distribution allows.
-fn quantile(ranges: &[LatencyRange], q: f64) -> (f64, Option<[f64; 2]>) {
-    let n: u64 = ranges.iter().map(|range| range.count).sum();
+/// A quantile, and between which times it lies: the ranks around it that a binomial distribution allows. `None` of nothing.
+fn quantile(ranges: &[LatencyRange], q: f64) -> Option<(f64, Option<[f64; 2]>)> {
+    let n = ranges.iter().map(|range| range.count as f64).sum::<f64>();
     let at = |rank: f64| {
-        let rank = rank.clamp(1.0, n as f64);
-        let mut seen = 0;
-        let range = ranges.iter().find(|range| {
-            seen += range.count;
-            seen as f64 >= rank
-        });
-        range.map_or(0.0, |range| (range.from_s + range.to_s) / 2.0)
+        let mut seen = 0.0;
+        ranges.iter().find(|range| {
+            seen += range.count as f64;
+            seen >= rank
+        })
     };
-    let rank = q * n as f64;
-    let reach = NORMAL * (n as f64 * q * (1.0 - q)).sqrt();
+    let rank = q * n;
+    let reach = NORMAL * (n * q * (1.0 - q)).sqrt();
+    let middle = at(rank.ceil().max(1.0))?;
     // Where the ranks reach beyond the last one, nothing is known of where the quantile ends.
-    let is_known = rank + reach <= n as f64 && rank - reach >= 1.0;
-    (at(rank.ceil()), is_known.then(|| [at((rank - reach).floor()), at((rank + reach).ceil())]))
+    let is_known = rank + reach <= n && rank - reach >= 1.0;
+    // All that a range may hold, since where in it a time lies is not known.
+    let between =
+        at((rank - reach).floor()).zip(at((rank + reach).ceil())).map(|(low, high)| [low.from_s, high.to_s]);
+    Some(((middle.from_s + middle.to_s) / 2.0, between.filter(|_| is_known)))
 }
 
 fn sentence(cells: &[CellComparison]) -> String {
@@ -166,7 +175,10 @@ fn sentence(cells: &[CellComparison]) -> String {
             cell.rate.after
         )
     });
-    format!("Of {} loads {faster} are surely faster and {slower} surely slower{most}.", cells.len())
+    format!(
+        "Of {} loads {faster} are surely faster and {slower} surely slower, each with {CONFIDENCE} confidence{most}.",
+        cells.len()
+    )
 }
 
 fn notes(before: &Report, after: &Report, common: usize) -> Vec<String> {
@@ -229,12 +241,11 @@ mod tests {
         let ranges: Vec<LatencyRange> = (0..100)
             .map(|ms| LatencyRange { from_s: f64::from(ms) / 1e3, to_s: f64::from(ms + 1) / 1e3, count: 10 })
             .collect();
-        let (median, between) = quantile(&ranges, 0.5);
+        let (median, between) = quantile(&ranges, 0.5).unwrap();
         let [low, high] = between.unwrap();
-        assert!(
-            (median - 0.0495).abs() < 1e-9 && (low - 0.0465).abs() < 1e-9 && (high - 0.0535).abs() < 1e-9,
-            "{low} {median} {high}"
-        );
-        assert_eq!(quantile(&ranges[..10], 0.999).1, None);
+        let found = [median, low, high].map(|time| (time * 1e4).round());
+        assert_eq!(found, [495.0, 460.0, 540.0]);
+        assert_eq!(quantile(&ranges[..10], 0.999).unwrap().1, None);
+        assert_eq!(quantile(&[], 0.5), None);
     }
 }

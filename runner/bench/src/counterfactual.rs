@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::stream::{self, StreamExt};
 use penstock_engine::item::Item;
 use penstock_engine::ports::{Fault, Items, Output, StopFlag, ThreadOp, ThreadOpFactory};
 use penstock_storage::{BoundedStore, MemoryStore, Store};
@@ -11,7 +12,7 @@ use penstock_types::stats::Tick;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::accelerator::Fleet;
+use crate::accelerator::{AcceleratorReport, Fleet};
 use crate::load::{Ending, Surroundings, Times};
 use crate::record::Load;
 use crate::spec::WarmUp;
@@ -21,6 +22,9 @@ use crate::subject::{StageOp, StoreKind, Subject};
 const PASSES: u32 = 3;
 /// Bytes of objects that are held in memory in place of storage; of more, the first ones stand for all.
 const HELD_BYTES: u64 = 1 << 30;
+
+/// Objects that are read at a time to hold them.
+const READ_AT_ONCE: usize = 16;
 
 /// A load of which something was replaced by nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,19 +46,33 @@ struct Variant {
     without: String,
     instead: &'static str,
     subject: Subject,
-    /// The step of what takes the batches; nobody waits when it is zero.
+    /// What takes the batches; nobody waits where there are none.
+    accelerators: Option<Accelerators>,
+}
+
+/// Accelerators that take batches.
+#[derive(Clone, Copy)]
+struct Accelerators {
+    number: u32,
     step: Duration,
 }
 
-/// Runs a load as it is, and without each of its parts. `step` is that of the accelerator that takes the batches.
+/// Runs a load as it is, and without each of its parts. Where there are accelerators, they take the batches: as many as can be
+/// fed, so that the load is hardly slower for them.
 pub(crate) fn counterfactuals(
     surroundings: &Surroundings,
     subject: &Subject,
     load: &Load,
-    step: Duration,
+    accelerators: Option<&AcceleratorReport>,
     on_start: &mut dyn FnMut(&str),
 ) -> Result<Vec<Counterfactual>, Ending> {
-    let variants = variants(surroundings, subject, step)?;
+    let fed = accelerators.map(|found| Accelerators {
+        number: found.supported.max(1),
+        step: Duration::from_secs_f64(found.step_s),
+    });
+    let batch_size = accelerators.map_or(load.batch_size, |found| found.batch_size);
+    let load = &Load { batch_size, ..load.clone() };
+    let variants = variants(surroundings, subject, fed)?;
     let mut told: Vec<Counterfactual> = Vec::with_capacity(variants.len());
     let items = subject.order(0).len() as f64;
     for variant in variants {
@@ -72,55 +90,54 @@ pub(crate) fn counterfactuals(
     Ok(told)
 }
 
-fn variants(surroundings: &Surroundings, subject: &Subject, step: Duration) -> Result<Vec<Variant>, Ending> {
-    let variant = |without: &str, instead, subject: Subject, step| Variant {
+fn variants(
+    surroundings: &Surroundings,
+    subject: &Subject,
+    accelerators: Option<Accelerators>,
+) -> Result<Vec<Variant>, Ending> {
+    let variant = |without: &str, instead, subject: Subject| Variant {
         without: without.to_owned(),
         instead,
         subject,
-        step,
+        accelerators,
     };
     let mut variants = vec![
-        variant("nothing", "the load as it is", subject.clone(), step),
-        variant("storage", "the same bytes in memory", in_memory(surroundings, subject)?, step),
+        variant("nothing", "the load as it is", subject.clone()),
+        variant("storage", "the same bytes in memory", in_memory(surroundings, subject)?),
     ];
     for (place, stage) in subject.stages.iter().enumerate() {
         let mut without = subject.clone();
         without.stages[place] = ready(stage);
-        let name = format!("stage:{}", stage.name);
-        variants.push(variant(&name, "what it made of the first one", without, step));
+        variants.push(variant(&format!("stage:{}", stage.name), "what it made of the first one", without));
     }
     if subject.stages.len() > 1 {
         let without = Subject { stages: Vec::new(), ..subject.clone() };
-        variants.push(variant("stages", "nothing", without, step));
+        variants.push(variant("stages", "nothing", without));
     }
-    if step > Duration::ZERO {
-        variants.push(variant("consumer", "nobody who computes", subject.clone(), Duration::ZERO));
+    if accelerators.is_some() {
+        let without = variant("consumer", "nobody who computes", subject.clone());
+        variants.push(Variant { accelerators: None, ..without });
     }
     Ok(variants)
 }
 
 /// Items in a second of the middle pass.
 fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f64, Ending> {
-    let mut fleet = Fleet::new(1, variant.step);
-    let clock = surroundings.clock.clone();
+    let mut fleet = variant.accelerators.map(|fed| Fleet::new(fed.number, fed.step));
     let times = Times { warm_up: WarmUp::default(), passes: PASSES };
     let mut consume = |ready: Tick, samples: usize| {
-        if variant.step > Duration::ZERO {
-            let wait = fleet.take(ready, samples) - clock.now();
-            std::thread::sleep(Duration::from_nanos(wait));
+        if let Some(fleet) = &mut fleet {
+            surroundings.wait_until(fleet.take(ready, samples));
         }
-        true
+        !surroundings.cancel.is_cancelled()
     };
     let ended = surroundings.run(&variant.subject, load, &times, &mut consume);
     if ended.how != Ending::Completed {
         return Err(ended.how);
     }
-    let mut rates: Vec<f64> = ended
-        .record
-        .passes
-        .iter()
-        .map(|pass| pass.order.len() as f64 / pass.span.seconds().max(1e-9))
-        .collect();
+    let passes = ended.record.passes.iter();
+    let mut rates: Vec<f64> =
+        passes.map(|pass| pass.order.len() as f64 / pass.span.seconds().max(1e-9)).collect();
     rates.sort_by(f64::total_cmp);
     Ok(rates[rates.len() / 2])
 }
@@ -128,17 +145,17 @@ fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f
 /// The same objects in memory; where they are too many, as many of the first as fit, again and again.
 fn in_memory(surroundings: &Surroundings, subject: &Subject) -> Result<Subject, Ending> {
     let memory = MemoryStore::new(subject.store.name().clone());
+    let store = subject.store.with_reads(NonZeroUsize::new(READ_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
     let read = async {
+        let keys: Vec<Arc<str>> = subject.objects.iter().map(|object| object.key.clone()).collect();
+        let reads = stream::iter(keys).map(|key| async { (key.clone(), store.get(key).await.0) });
+        let mut reads = reads.buffered(READ_AT_ONCE);
         let (mut held, mut bytes) = (Vec::new(), 0);
-        for object in &*subject.objects {
-            let (found, _) = subject.store.get(object.key.clone()).await;
+        while let Some((key, found)) = reads.next().await {
             let Ok(found) = found else { continue };
             bytes += found.len() as u64;
-            held.push((object.key.clone(), Some(found.len() as u64)));
-            memory
-                .put(object.key.clone(), found)
-                .await
-                .map_err(|error| Ending::Failed(error.with_causes()))?;
+            held.push((key.clone(), Some(found.len() as u64)));
+            memory.put(key, found).await.map_err(|error| Ending::Failed(error.with_causes()))?;
             if bytes > HELD_BYTES {
                 break;
             }

@@ -39,28 +39,26 @@ pub(crate) struct Failures {
 impl Failures {
     pub(crate) fn add(&mut self, subject: &Subject, failures: Vec<ReadFailure>) {
         for ReadFailure { object, what, message } in failures {
-            let key = &subject.objects[object as usize].key;
-            let message = printable(&message.replace(&**key, "…"), MAX_MESSAGE);
+            let key = object.map_or("", |object| &*subject.objects[object as usize].key);
+            // As messages quote it: a key may be a number that stands elsewhere, too.
+            let message = printable(&message.replace(&format!("`{key}`"), "`…`"), MAX_MESSAGE);
             let what = match what {
                 FailedIn::Storage => "storage",
                 FailedIn::Stage => "stage",
             };
-            let key = printable(key, MAX_MESSAGE);
+            let keys: Vec<String> = object.map(|_| printable(key, MAX_MESSAGE)).into_iter().collect();
             match self.groups.iter().position(|group| group.what == what && group.message == message) {
                 Some(place) => {
                     let group = &mut self.groups[place];
                     group.count += 1;
-                    if group.keys.len() < MAX_KEYS && !group.keys.contains(&key) {
-                        group.keys.push(key);
+                    for key in keys {
+                        if group.keys.len() < MAX_KEYS && !group.keys.contains(&key) {
+                            group.keys.push(key);
+                        }
                     }
                 }
                 None if self.groups.len() < MAX_GROUPS => {
-                    self.groups.push(FailureGroup {
-                        what: what.to_owned(),
-                        message,
-                        count: 1,
-                        keys: vec![key],
-                    });
+                    self.groups.push(FailureGroup { what: what.to_owned(), message, count: 1, keys });
                 }
                 None => self.others += 1,
             }

@@ -6,6 +6,7 @@ use crate::books::{audit, counts, warm_up_counts};
 use crate::failures::FailureGroup;
 use crate::record::{ItemRead, LoadRecord, Pass, WorkerLoop};
 use crate::report::{Cell, Counts, LatencyRange, Levels, Little, Moment, Part, PassReport, Requests, Spread};
+use crate::spec::Mode;
 
 /// Stretches that the measured time is told in, at most.
 const MOMENTS: usize = 200;
@@ -60,6 +61,7 @@ impl Cell {
             levels: levels(record),
             parts: parts(record, stages),
             items,
+            refused: record.measured().map(|fetch| u64::from(fetch.lost_in_stages)).sum(),
             bytes,
             elapsed_s,
             items_per_s: per_s(items as f64),
@@ -91,13 +93,18 @@ impl Cell {
     }
 }
 
+/// The measured reads that did not fail.
+fn came(record: &LoadRecord) -> impl Iterator<Item = &ItemRead> {
+    record.reads().filter(|item| item.bytes.is_some())
+}
+
 fn lives(record: &LoadRecord) -> impl Iterator<Item = &WorkerLoop> {
     record.passes.iter().flat_map(|pass| &pass.loops).chain(&record.lasting)
 }
 
 fn levels(record: &LoadRecord) -> Levels {
     Levels {
-        getitem: Spread::of(record.reads().map(|item| item.span.nanos())),
+        getitem: Spread::of(came(record).map(|item| item.span.nanos())),
         fetch: Spread::of(record.measured().map(|fetch| fetch.span.nanos())),
         worker_loop: Spread::of(lives(record).map(|worker| worker.span.nanos())),
         load_all: Spread::of(record.spans().map(|span| span.nanos())),
@@ -129,7 +136,9 @@ fn parts(record: &LoadRecord, stages: &[String]) -> Vec<Part> {
         let mut times = calls.filter(|(stage, _)| *stage as usize == place).map(|(_, time)| *time);
         part(&format!("stage:{name}"), &mut times, workers)
     });
-    let of_reads = of_reads.into_iter().filter_map(|(name, of)| {
+    // One after another, a read waits for those before it and for no permit.
+    let first = usize::from(record.load.mode == Mode::Sync);
+    let of_reads = of_reads.into_iter().skip(first).filter_map(|(name, of)| {
         let whole = if name == "permit" { with_permits } else { reads };
         part(name, &mut record.reads().map(of), whole)
     });
@@ -190,7 +199,7 @@ fn busy(record: &LoadRecord) -> f64 {
 
 fn latencies(record: &LoadRecord) -> Vec<LatencyRange> {
     let mut histogram = Histogram::default();
-    record.reads().for_each(|item| histogram.record(item.span.nanos()));
+    came(record).for_each(|item| histogram.record(item.span.nanos()));
     let ranges = histogram.buckets().map(|(bucket, count)| {
         let (from, to) = Histogram::bounds(bucket);
         LatencyRange { from_s: from as f64 * 1e-9, to_s: to as f64 * 1e-9, count }

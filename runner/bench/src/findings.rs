@@ -4,12 +4,11 @@ use crate::report::{ActionReport, Cell, Report, ReportState};
 use crate::spec::{Cache, Mode};
 use crate::subject::StoreKind;
 
-/// From which difference on the first pass is told apart from the others.
-const COLD: f64 = 0.15;
+/// Up to which share in the page cache a pass is cold, and from which on it is warm.
+const COLD: f64 = 0.05;
+const WARM: f64 = 0.95;
 /// How much of the permits a load may leave unused before it is said.
 const UNUSED: f64 = 0.7;
-/// Objects should have so many times the machine's memory for no cache to matter, as MLPerf Storage has it.
-const TIMES_MEMORY: f64 = 5.0;
 
 /// The most important first.
 pub(crate) fn findings(report: &Report) -> Vec<String> {
@@ -55,6 +54,10 @@ pub(crate) fn findings(report: &Report) -> Vec<String> {
             most.items_per_s
         ));
     }
+    let refused: u64 = report.cells().map(|cell| cell.refused).sum();
+    if refused > 0 {
+        told.push(format!("Stages left out {refused} of the items that were read, or failed on them."));
+    }
     told.extend(caches(report));
     told
 }
@@ -80,19 +83,25 @@ fn fastest(cell: &Cell) -> String {
     )
 }
 
-/// What `async` is to `sync`, with the fewest workers that both ran with.
+/// What `async` is to `sync` where nothing else differs, with the fewest workers.
 fn speed_up(report: &Report) -> Option<String> {
-    let of = |mode: Mode, workers: u32| {
-        report.cells().find(|cell| cell.mode == mode && cell.workers == workers && cell.books.balanced)
+    let is_other_mode = |one: &Cell, other: &Cell| {
+        let of =
+            |cell: &Cell| (cell.workers, cell.batch_size, cell.prefetch, cell.assignment, cell.persistent);
+        other.mode == Mode::Async && of(one) == of(other)
     };
-    let workers = report.cells().filter(|cell| cell.mode == Mode::Async).map(|cell| cell.workers);
-    let (one, other) = workers
-        .filter_map(|workers| Some((of(Mode::Sync, workers)?, of(Mode::Async, workers)?)))
-        .min_by_key(|(cell, _)| cell.workers)?;
-    let times = other.items_per_s / one.items_per_s;
+    let sound = || report.cells().filter(|cell| cell.books.balanced && cell.items > 0);
+    let pairs = sound().filter(|cell| cell.mode == Mode::Sync);
+    let pairs = pairs.filter_map(|one| Some((one, sound().find(|other| is_other_mode(one, other))?)));
+    let (one, other) = pairs.min_by_key(|(one, _)| one.workers)?;
+    let workers = if one.workers == 1 { "worker" } else { "workers" };
     Some(format!(
-        "With {} workers, {} reads at a time are {times:.2} times as fast as one after another: {:.1} items/s instead of {:.1}.",
-        one.workers, other.in_flight, other.items_per_s, one.items_per_s
+        "With {} {workers}, {} reads at a time are {:.2} times as fast as one after another: {:.1} items/s instead of {:.1}.",
+        one.workers,
+        other.in_flight,
+        other.items_per_s / one.items_per_s,
+        other.items_per_s,
+        one.items_per_s
     ))
 }
 
@@ -100,7 +109,7 @@ fn speed_up(report: &Report) -> Option<String> {
 fn bound(cell: &Cell) -> Option<String> {
     if let Some(ceiling) = cell.ceiling.filter(|ceiling| ceiling.is_client_bound) {
         return Some(format!(
-            "It is client-bound: this client reaches {:.1} items/s with no storage behind it, and {:.0} % of that with it. What the \
+            "The fastest load is client-bound: this client reaches {:.1} items/s with no storage behind it, and {:.0} % of that with it. What the \
              storage could do is not seen here.",
             ceiling.items_per_s,
             ceiling.reached * 100.0
@@ -110,13 +119,13 @@ fn bound(cell: &Cell) -> Option<String> {
         cell.parts.iter().filter(|part| part.name.starts_with("stage:")).map(|part| part.share).sum();
     if stages > 0.5 {
         return Some(format!(
-            "Its workers spend {:.0} % of their time in stages, not in reading.",
+            "The workers of the fastest load spend {:.0} % of their time in stages, not in reading.",
             stages * 100.0
         ));
     }
     (cell.little.used > UNUSED).then(|| {
         format!(
-            "{:.0} % of the reads that it may have in flight are: more at a time may be faster.",
+            "{:.0} % of the reads that the fastest load may have in flight are under way: more at a time may be faster.",
             cell.little.used * 100.0
         )
     })
@@ -130,57 +139,49 @@ fn lost(report: &Report) -> Option<String> {
     let groups: Vec<_> = groups.collect();
     let first = groups.first()?;
     let count: u64 = groups.iter().map(|group| group.count).sum();
-    Some(format!("{count} items failed and are missing, e.g. `{}`: {}", first.keys.first()?, first.message))
+    let example = first.keys.first().map_or_else(String::new, |key| format!(", e.g. `{key}`"));
+    Some(format!("{count} reads failed, of all loads together{example}: {}", first.message))
 }
 
 /// What is known of caches.
 fn caches(report: &Report) -> Option<String> {
-    let first = report.cells().next()?;
-    let cached = first.passes.iter().filter_map(|pass| pass.cached).next();
-    let asked = report.document.cache;
-    let slower = |cell: &Cell| {
-        let rest = cell.passes.get(1..).filter(|rest| !rest.is_empty())?;
-        let rest = rest.iter().map(|pass| pass.items_per_s).sum::<f64>() / rest.len() as f64;
-        Some(1.0 - cell.passes[0].items_per_s / rest)
-    };
-    let first_is_slower = match slower(first) {
-        Some(slower) if slower > COLD => {
-            format!(" The first pass was {:.0} % slower than those behind it.", slower * 100.0)
-        }
-        _ => String::new(),
-    };
-    let small = report
-        .objects
-        .bytes
-        .zip(report.machine.memory_bytes)
-        .filter(|(bytes, memory)| (*bytes as f64) < TIMES_MEMORY * *memory as f64);
+    let passes = || report.cells().flat_map(|cell| &cell.passes);
+    passes().next()?;
     match report.objects.kind {
-        StoreKind::Memory => None,
-        StoreKind::S3 => {
-            Some(format!("What the service had in its caches is not known here.{first_is_slower}"))
-        }
-        StoreKind::Folder => {
-            let held =
-                cached.map(|share| format!("{:.0} % of the bytes lay in the page cache", share * 100.0));
-            let is_warmed = report.objects.warmed_s.is_some();
-            Some(match (asked, held, small) {
-                (Cache::Cold, Some(held), _) => {
-                    format!("Each pass began cold: before the first one {held}.{first_is_slower}")
-                }
-                (Cache::Cold, None, _) => format!(
-                    "Each pass was to begin cold; whether it did, this file system does not tell.{first_is_slower}"
-                ),
-                (Cache::Warm, _, _) if is_warmed => {
-                    "These are figures of the page cache, not of the disk: everything was \
-                     read once before. `--cold` measures the disk."
-                        .to_owned()
-                }
-                (Cache::Warm, Some(held), _) => format!("Before the first pass {held}.{first_is_slower}"),
-                (Cache::Warm, None, Some(_)) => format!(
-                    "The objects fit into memory: the page cache may have answered in the disk's place.{first_is_slower}"
-                ),
-                (Cache::Warm, None, None) => return None,
-            })
-        }
+        StoreKind::Memory => return None,
+        StoreKind::S3 => return Some("What the service had in its caches is not known here.".to_owned()),
+        StoreKind::Folder => {}
     }
+    let shares: Vec<f64> = passes().filter_map(|pass| pass.cached).collect();
+    let (least, most) =
+        (shares.iter().copied().fold(1.0, f64::min), shares.iter().copied().fold(0.0, f64::max));
+    let fits =
+        report.objects.bytes.zip(report.machine.memory_bytes).is_none_or(|(bytes, memory)| bytes < memory);
+    Some(match report.document.cache {
+        Cache::Cold if shares.is_empty() => {
+            "Each pass was to begin cold; whether it did, this file system does not tell.".to_owned()
+        }
+        Cache::Cold if most <= COLD => format!(
+            "Each pass began cold: at most {:.0} % of the bytes lay in the page cache before.",
+            most * 100.0
+        ),
+        Cache::Cold => format!(
+            "Each pass was to begin cold, and did not: up to {:.0} % of the bytes lay in the page cache before.",
+            most * 100.0
+        ),
+        Cache::Warm if shares.is_empty() && fits => {
+            "The page cache may have answered in the disk's place; this file system does not tell.".to_owned()
+        }
+        Cache::Warm if !shares.is_empty() && least >= WARM => {
+            "These are figures of the page cache, not of the disk: all of it \
+             lay there before each pass. `--cold` measures the disk."
+                .to_owned()
+        }
+        Cache::Warm if !shares.is_empty() => format!(
+            "Before the passes, {:.0} to {:.0} % of the bytes lay in the page cache: part of what was read came from there.",
+            least * 100.0,
+            most * 100.0
+        ),
+        Cache::Warm => return None,
+    })
 }

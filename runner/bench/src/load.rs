@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, Builder, Scope, ScopedJoinHandle};
+use std::time::Duration;
 
 use penstock_engine::clock::Clock;
 use penstock_types::stats::Tick;
@@ -11,12 +12,14 @@ use tokio::runtime::Handle;
 
 use crate::failures::Failures;
 use crate::gauge::Gauge;
-use crate::record::{Delivery, Load, LoadRecord, Pass, Span, WorkerLoop};
+use crate::record::{Asked, Delivery, Load, LoadRecord, Pass, Span, WorkerLoop};
 use crate::spec::{Cache, OnReadError, WarmUp, WarmUpKind, WholeSet};
 use crate::subject::Subject;
 use crate::window::{Rules, Window};
 use crate::worker::{Cancel, PassWork, Worker};
 
+/// Longest that a wait goes on without looking whether somebody wants the end.
+const SLICE: Duration = Duration::from_millis(50);
 /// Stack of a worker: modules run on it.
 const STACK_BYTES: usize = 4 << 20;
 
@@ -115,6 +118,11 @@ impl Surroundings {
             passes: Vec::new(),
             lasting: Vec::new(),
             inline: 0,
+            asked: Asked {
+                items: subject.order(0).len() as u64,
+                passes: times.passes,
+                warm_up: times.warm_up.clone(),
+            },
         };
         let ended = thread::scope(|scope| {
             let one =
@@ -130,12 +138,27 @@ impl Surroundings {
         Ended { record, failures, how }
     }
 
+    /// Waits until that moment, or somebody wants the end.
+    pub(crate) fn wait_until(&self, at: Tick) {
+        loop {
+            let left = Duration::from_nanos(at - self.clock.now());
+            if left.is_zero() || self.cancel.is_cancelled() {
+                return;
+            }
+            thread::sleep(left.min(SLICE));
+        }
+    }
+
     /// Makes the page cache what the document wants it to be, and tells what it is.
     fn cached(&self, subject: &Subject) -> Result<Option<f64>, Ending> {
         let forget = || async {
             match self.cache {
                 Cache::Warm => Ok(false),
-                Cache::Cold => subject.forget().await.map_err(|error| Ending::Failed(error.with_causes())),
+                Cache::Cold => match subject.forget().await {
+                    // The load that needs the object tells what is wrong with it.
+                    Err(_) if self.on_error == OnReadError::Skip => Ok(false),
+                    forgotten => forgotten.map_err(|error| Ending::Failed(error.with_causes())),
+                },
             }
         };
         let prepare = async {
@@ -180,24 +203,33 @@ impl<'scope> Loading<'_, 'scope, '_, '_> {
         }
         if self.worker.load.persistent {
             let (passes, loops) = self.with_crew(|this, crew| {
-                (0..times.passes).map(|number| this.measured(crew, number)).collect::<Result<_, _>>()
+                let measured = |number| {
+                    let cached = this.cached()?;
+                    Ok(Pass { cached, ..this.measured(crew, number)? })
+                };
+                (0..times.passes).map(measured).collect::<Result<_, _>>()
             })?;
             (record.passes, record.lasting) = (passes, loops);
         } else {
             for number in 0..times.passes {
-                let (mut pass, loops) = self.with_crew(|this, crew| this.measured(crew, number))?;
-                pass.loops = loops;
+                // Before the workers live: their time is for reading.
+                let cached = self.cached()?;
+                let (pass, loops) = self.with_crew(|this, crew| this.measured(crew, number))?;
+                let pass = Pass { loops, cached, ..pass };
                 record.passes.push(pass);
             }
         }
         Ok(())
     }
 
+    fn cached(&self) -> Result<Option<f64>, Ending> {
+        self.surroundings.cached(&self.worker.subject)
+    }
+
     /// One of the passes that are to be measured.
     fn measured(&mut self, crew: &Crew<'scope>, number: u32) -> Result<Pass, Ending> {
-        let subject = &self.worker.subject;
-        let cached = self.surroundings.cached(subject)?;
-        Ok(Pass { cached, ..self.pass(crew, subject.order(number as usize), Some(number))? })
+        let order = self.worker.subject.order(number as usize);
+        self.pass(crew, order, Some(number))
     }
 
     /// One pass over an order; a `number` is one of those that the consumer gets.
@@ -206,19 +238,21 @@ impl<'scope> Loading<'_, 'scope, '_, '_> {
         let (batch_size, clock) = (batch_size as usize, &self.surroundings.clock);
         let wanted = batches(&order, batch_size);
         let rules = Rules { batches: wanted, workers, prefetch, assignment };
-        let (window, gauge) = (Window::new(rules), Gauge::new(clock.clone()));
+        let (window, gauge) = (Window::new(rules), Gauge::default());
         let work = Arc::new(PassWork { order: order.clone(), batch_size, window, gauge });
         let start = clock.now();
         for worker in &crew.passes {
-            // A worker that is gone has ended the pass, or will when it is asked why.
-            worker.send(work.clone()).ok();
+            if worker.send(work.clone()).is_err() {
+                // It is gone, and tells why when it is dismissed.
+                work.window.end();
+            }
         }
         let mut span = Span { start, end: start };
         let (mut fetches, mut deliveries) = (Vec::new(), Vec::new());
         while let Some((batch, made)) = work.window.take() {
             let at = clock.now();
             span.end = at;
-            let items = made.objects.len();
+            let items = made.objects.len().saturating_sub(made.fetch.lost_in_stages as usize);
             deliveries.push(Delivery { batch, at, objects: made.objects });
             fetches.push(made.fetch);
             if let Some(failure) =

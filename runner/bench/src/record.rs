@@ -7,7 +7,7 @@ use penstock_types::stats::Tick;
 
 use crate::gauge::Gauged;
 use crate::report::label;
-use crate::spec::{Assignment, Mode};
+use crate::spec::{Assignment, Mode, WarmUp};
 
 /// One load as it runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +45,19 @@ pub struct LoadRecord {
     pub lasting: Vec<WorkerLoop>,
     /// Batches at the head of the first pass that are not to be measured.
     pub inline: u32,
+    /// What it was to do.
+    pub asked: Asked,
+}
+
+/// What a load was to do, as its document has it.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Items of a pass.
+    pub items: u64,
+    /// Measured passes.
+    pub passes: u32,
+    /// What runs first.
+    pub warm_up: WarmUp,
 }
 
 /// One pass over an order of objects.
@@ -191,8 +204,9 @@ impl LoadRecord {
     pub fn spans(&self) -> impl Iterator<Item = Span> {
         self.passes.iter().enumerate().map(|(number, pass)| match number {
             0 if self.inline > 0 => {
-                let warm = pass.deliveries.iter().filter(|delivery| delivery.batch < self.inline);
-                let start = warm.map(|delivery| delivery.at).max().unwrap_or(pass.span.start);
+                // From the first batch that counts: others may still be under way, which makes it no faster.
+                let counts = pass.fetches.iter().filter(|fetch| fetch.batch >= self.inline);
+                let start = counts.map(|fetch| fetch.span.start).min().unwrap_or(pass.span.end);
                 Span { start, end: pass.span.end }
             }
             _ => pass.span,

@@ -153,8 +153,10 @@ pub struct Cell {
     pub levels: Levels,
     /// What reads consist of, and stages.
     pub parts: Vec<Part>,
-    /// Items that were delivered in the measured passes.
+    /// Items that were read in the measured passes.
     pub items: u64,
+    /// Those of them that a stage left out, or that failed in one.
+    pub refused: u64,
     /// Their bytes.
     pub bytes: u64,
     /// How long these passes took together, in seconds.
@@ -207,7 +209,7 @@ pub struct Counts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "LevelTimes")]
 pub struct Levels {
-    /// One item: from the request to the whole body, looked at, in memory.
+    /// One item that came: from the request to the whole body, looked at, in memory.
     pub getitem: Option<Spread>,
     /// One batch by one worker.
     pub fetch: Option<Spread>,

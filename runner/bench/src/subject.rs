@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::stream::{self, StreamExt};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_engine::item::Origin;
 use penstock_engine::ports::{Produced, Source, SourceFault, ThreadOpFactory};
 use penstock_engine::range::RangeSource;
@@ -17,7 +17,7 @@ use penstock_types::traversal::{Traversal, TraversalSettings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::MemorySource;
+use crate::spec::{MAX_READS, MemorySource, OnReadError};
 
 /// Sizes that are asked for at a time.
 const SURVEYED_AT_ONCE: usize = 64;
@@ -89,8 +89,8 @@ pub enum SubjectError {
     /// There are none.
     #[error("there are no objects: nothing to read")]
     Empty,
-    /// There are more than numbers for them.
-    #[error("there are more than {} objects; set a `limit`", u32::MAX)]
+    /// More would be read than is written down.
+    #[error("all passes together would read more than {MAX_READS} items; set a `limit`, or fewer `repeats`")]
     TooMany,
     /// The machine gives no thread for what takes its time.
     #[error("cannot start the timer's thread")]
@@ -113,9 +113,14 @@ impl Subject {
         let mut numbers = HashMap::new();
         let mut orders = Vec::new();
         let mut order = Vec::new();
+        let mut reads = 0;
         while orders.len() < passes {
             match source.next().await? {
                 Some(Produced::Samples(samples)) => {
+                    reads += samples.len() as u64;
+                    if reads > MAX_READS {
+                        return Err(SubjectError::TooMany);
+                    }
                     for sample in samples {
                         let next = u32::try_from(objects.len()).map_err(|_| SubjectError::TooMany)?;
                         let number = *numbers.entry(sample.origin.index).or_insert_with(|| {
@@ -146,7 +151,10 @@ impl Subject {
         let MemorySource { count, bytes, latency_ms, shuffle } = *source;
         let store = MemoryStore::synthetic("memory", &[(count.get() as usize, bytes as usize)]);
         let latency = Duration::from_secs_f64(latency_ms.map_or(0.0, |latency| latency.get() / 1e3));
-        let store = store.with_latency(latency).map_err(SubjectError::Timer)?;
+        let store = match latency.is_zero() {
+            true => store,
+            false => store.with_latency(latency).map_err(SubjectError::Timer)?,
+        };
         let store = BoundedStore::new(Arc::new(store), NonZeroUsize::MIN);
         let epochs = u32::try_from(passes).ok().and_then(NonZeroU32::new);
         let settings = TraversalSettings { seed, shuffle, epochs, ..TraversalSettings::IN_ORDER };
@@ -175,17 +183,22 @@ impl Subject {
         self
     }
 
-    /// Asks for the size of every object.
-    pub async fn survey(mut self) -> Result<Self, SubjectError> {
+    /// Asks for the size of every object. One that does not tell is an error, or, where failures are skipped, has none.
+    pub async fn survey(mut self, on_error: OnReadError) -> Result<Self, SubjectError> {
         let store = self.store.with_reads(NonZeroUsize::new(SURVEYED_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
         let sizes = stream::iter(keys).map(|key| store.size(key)).buffered(SURVEYED_AT_ONCE);
-        let sizes: Vec<Result<u64, StoreError>> = sizes.collect().await;
-        let mut surveyed = Vec::with_capacity(sizes.len());
-        for (object, size) in self.objects.iter().zip(sizes) {
-            let size = size.map_err(SubjectError::Survey)?;
-            surveyed.push(Object { size: Some(size), ..Object::new(object.key.clone(), object.origin) });
-        }
+        let sizes = sizes.map(|size| match size {
+            Err(_) if on_error == OnReadError::Skip => Ok(None),
+            size => size.map(Some).map_err(SubjectError::Survey),
+        });
+        let sizes: Vec<Option<u64>> = sizes.try_collect().await?;
+        let surveyed: Vec<Object> = self
+            .objects
+            .iter()
+            .zip(sizes)
+            .map(|(object, size)| Object { size, ..Object::new(object.key.clone(), object.origin) })
+            .collect();
         self.objects = surveyed.into();
         Ok(self)
     }

@@ -49,7 +49,8 @@ pub(crate) struct Made {
 /// Something that failed, and with which object.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadFailure {
-    pub(crate) object: u32,
+    /// Which object; `None` where it is none's fault.
+    pub(crate) object: Option<u32>,
     pub(crate) what: FailedIn,
     pub(crate) message: String,
 }
@@ -75,13 +76,16 @@ pub(crate) struct Worker {
     pub(crate) cancel: Cancel,
 }
 
-/// The passes' ends are told to everybody, whatever happens to this worker.
-struct EndsPass<'a>(&'a PassWork);
+/// Lets everybody know when this worker panics: of the pass that it works on, and of those that have come.
+struct EndsPasses<'a> {
+    passes: &'a Receiver<Arc<PassWork>>,
+    current: Option<Arc<PassWork>>,
+}
 
-impl Drop for EndsPass<'_> {
+impl Drop for EndsPasses<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.window.end();
+            self.passes.try_iter().chain(self.current.take()).for_each(|pass| pass.window.end());
         }
     }
 }
@@ -98,8 +102,8 @@ impl Cancel {
         self.flag.is_set()
     }
 
-    /// Waits for `work` unless the end comes first.
-    pub(crate) async fn unless<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    /// What `work` gives; `None` when the end comes first.
+    pub async fn unless<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.token.run_until_cancelled(work).await
     }
 }
@@ -116,6 +120,7 @@ impl Worker {
             fetched_ns: 0,
             worked_ns: 0,
         };
+        let mut ends = EndsPasses { passes, current: None };
         let mut ops = Vec::with_capacity(self.subject.stages.len());
         for stage in &self.subject.stages {
             match stage.factory.build(&self.cancel.flag) {
@@ -129,9 +134,8 @@ impl Worker {
         }
         let mut now = self.clock.now();
         told.set_up_ns = now - start;
-        loop {
-            let Ok(pass) = passes.recv() else { break };
-            let ends = EndsPass(&pass);
+        while let Ok(pass) = passes.recv() {
+            ends.current = Some(pass.clone());
             while let Some(batch) = pass.window.begin(self.number) {
                 let begun = self.clock.now();
                 told.waited_ns += begun - now;
@@ -147,7 +151,7 @@ impl Worker {
                 told.worked_ns += now - made.fetch.span.end;
                 pass.window.finish(batch, made);
             }
-            drop(ends);
+            ends.current = None;
         }
         told.span.end = self.clock.now();
         told.waited_ns += told.span.end - now;
@@ -178,13 +182,13 @@ impl Worker {
     /// Reads one object, and looks at what came.
     async fn read(&self, number: u32, asked: Tick, gauge: &Gauge) -> (ItemRead, Result<Bytes, String>) {
         let object = &self.subject.objects[number as usize];
-        let flight = gauge.begin();
         let start = self.clock.now();
+        gauge.begin(start);
         let ((read, _), mut parts) = observe(self.store.get(object.key.clone())).await;
         let came = self.clock.now();
         let is_same = read.as_ref().map_or(true, |bytes| object.is_same(bytes));
         let end = self.clock.now();
-        drop(flight);
+        gauge.end(end);
         parts.verify += Duration::from_nanos(end - came);
         let item = ItemRead {
             object: number,
@@ -217,7 +221,8 @@ impl Worker {
                     samples.push((item.object, sample));
                 }
                 Err(message) => {
-                    failures.push(ReadFailure { object: item.object, what: FailedIn::Storage, message });
+                    let object = Some(item.object);
+                    failures.push(ReadFailure { object, what: FailedIn::Storage, message });
                 }
             }
         }
@@ -277,7 +282,7 @@ impl Worker {
             let lost = dropped + failed.len() as u64;
             fetch.lost_in_stages += u32::try_from(lost).unwrap_or(u32::MAX);
             failures.extend(failed.into_iter().map(|Failed { fault, .. }| ReadFailure {
-                object,
+                object: Some(object),
                 what: FailedIn::Stage,
                 message: format!("stage `{}`: {fault}", self.subject.stages[place].name),
             }));

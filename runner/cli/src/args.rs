@@ -237,7 +237,7 @@ pub(crate) struct BenchCompareArgs {
     #[arg(value_name = "B")]
     pub(crate) after: PathBuf,
     /// Fail when a load is surely slower by more than so many percent.
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = slower)]
     pub(crate) fail_if_slower: Option<f64>,
     /// Print the comparison as JSON.
     #[arg(long)]
@@ -356,6 +356,13 @@ pub(crate) struct HeadspaceArgs {
     /// Do not say which run goes on.
     #[arg(long, short)]
     pub(crate) quiet: bool,
+}
+
+fn slower(given: &str) -> Result<f64, String> {
+    match given.parse() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("it is a percentage from 0 to 100, e.g. 5".to_owned()),
+    }
 }
 
 fn cores(given: &str) -> Result<f64, String> {

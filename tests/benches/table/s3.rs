@@ -113,7 +113,7 @@ impl Server {
         &self.endpoint
     }
 
-    fn store(&self) -> S3Store {
+    pub(crate) fn store(&self) -> S3Store {
         let settings = S3Settings {
             bucket: "data".to_owned(),
             endpoint: Some(self.endpoint.clone()),

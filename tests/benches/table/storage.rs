@@ -1,7 +1,9 @@
 //! `penstock bench storage` on a bucket with latency and a tail: what it reaches, against what latency allows.
 
+use std::fs;
 use std::process::Command;
 
+use penstock_storage::Store;
 use penstock_tests::Folder;
 use serde_json::{Value, json};
 
@@ -12,9 +14,14 @@ const LATENCY_S: f64 = 0.02;
 /// Every so manieth answer takes longer: so long.
 const TAIL: (u64, f64) = (100, 0.2);
 
+const INDEX: &str = "index.json";
+/// How often it names each photo.
+const TIMES: usize = 5;
+
 /// `async` against `sync` with two workers and 8 reads at a time, on 2,000 photos.
 pub(crate) fn several_at_a_time() -> Row {
-    let report = report(&json!({ "workers": [2], "in_flight": 8, "batch_size": 50, "repeats": 1 }));
+    let all = json!({ "list": { "store": "photos", "suffix": ".jpg" } });
+    let report = report(&all, &json!({ "workers": [2], "in_flight": 8, "batch_size": 50, "repeats": 1 }));
     let [one, several] = [0, 1].map(|place| rate(&report, place));
     Row {
         what: "storage: 8 reads at a time against one, 2 workers, bucket of 20 ms",
@@ -33,11 +40,13 @@ pub(crate) fn thirty_two_workers() -> Row {
     little("the same with 32", 32, 0.9, 0.97)
 }
 
-/// Workers that read one item after another: no batch waits for its slowest item while permits rest.
+/// Workers that read one item after another, each taking the next one: no batch waits for its slowest item while permits rest.
+/// The index names every photo several times, so that the end of a pass is a small part of it.
 fn little(what: &'static str, workers: u32, must: f64, aim: f64) -> Row {
-    let load =
-        json!({ "modes": ["sync"], "workers": [workers], "batch_size": 10, "repeats": 5, "prefetch": 4 });
-    let report = report(&load);
+    let load = json!({
+        "modes": ["sync"], "workers": [workers], "batch_size": 1, "repeats": 3, "prefetch": 64, "assignment": "steal"
+    });
+    let report = report(&json!({ "index": { "store": "photos", "index": INDEX } }), &load);
     let latency = LATENCY_S + (TAIL.1 - LATENCY_S) / TAIL.0 as f64;
     let limit = f64::from(workers) / latency;
     let rate = rate(&report, 0);
@@ -51,11 +60,22 @@ fn little(what: &'static str, workers: u32, must: f64, aim: f64) -> Row {
     }
 }
 
+/// An index of all photos, several times over.
+fn index() -> Vec<u8> {
+    let folders = fs::read_dir(photos_dir()).unwrap().map(|folder| folder.unwrap().path());
+    let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path());
+    let keys = files.map(|file| file.strip_prefix(photos_dir()).unwrap().to_str().unwrap().to_owned());
+    let keys: Vec<String> = keys.collect();
+    serde_json::to_vec(&keys.repeat(TIMES)).unwrap()
+}
+
 /// What the binary finds on the photos behind a server of its own.
-fn report(load: &Value) -> Value {
+fn report(source: &Value, load: &Value) -> Value {
     let tail = [format!("--tail={}ms", TAIL.1 * 1e3), format!("--tail-every={}", TAIL.0)];
     let root = format!("--root={}", photos_dir().display());
     let server = Server::start(&[&root, &tail[0], &tail[1]]);
+    let put = server.store().put(INDEX.into(), index().into());
+    tokio::runtime::Runtime::new().unwrap().block_on(put).unwrap();
     let folder = Folder::new();
     let dataset = json!({
         "aws_access_key_id": "penstock-test", "aws_secret_access_key": "penstock-test-secret",
@@ -63,7 +83,7 @@ fn report(load: &Value) -> Value {
     });
     let dataset = folder.write("photos.json", dataset.to_string());
     let document = json!({
-        "source": { "list": { "store": "photos", "suffix": ".jpg" } }, "ceiling": false,
+        "source": source, "ceiling": false, "survey": false,
         "actions": [{ "whole_set": load }]
     });
     let document = folder.write("bench.json", document.to_string());

@@ -1,5 +1,7 @@
 //! What is wrong with a document that reads well.
 
+use std::num::NonZeroU32;
+
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::spec::Stage;
 
@@ -10,6 +12,13 @@ use crate::accelerator::preset;
 
 /// Most actions of one benchmark.
 const MAX_ACTIONS: usize = 100;
+/// Most repetitions of an action: each leaves its time.
+const MAX_REPEAT: u32 = 10_000_000;
+/// Most made-up objects, and most bytes of one.
+const MAX_OBJECTS: u32 = 10_000_000;
+const MAX_OBJECT_BYTES: u32 = 256 << 20;
+/// Longest step of an accelerator, in milliseconds.
+const MAX_STEP_MS: f64 = 600_000.0;
 /// Most cells of one grid, rounds of a warm-up, or passes.
 const MAX_TIMES: usize = 1000;
 
@@ -39,14 +48,18 @@ impl BenchSpec {
                         );
                         faults.push(SpecFault::new(place.key("device"), message));
                     }
-                    if copy.shape.iter().map(|side| u64::from(*side)).product::<u64>() > 1 << 28 {
+                    check_repeat(&place, copy.repeat, &mut faults);
+                    let numbers: u64 = copy.shape.iter().map(|side| u64::from(*side)).product();
+                    if numbers.saturating_mul(u64::from(self.pool.max(1))) > 1 << 28 {
                         faults.push(SpecFault::new(
                             place.key("shape"),
-                            "found more than 2^28 numbers, which is 1 GiB",
+                            "found more than 2^28 numbers in all arrays of the pool, which is 1 GiB",
                         ));
                     }
                 }
-                Action::Random(_) | Action::Single(_) | Action::Index(_) => {}
+                Action::Random(repeated) | Action::Single(repeated) | Action::Index(repeated) => {
+                    check_repeat(&place, repeated.repeat, &mut faults);
+                }
             }
         }
         if self.pool > MAX_WORKERS {
@@ -73,7 +86,15 @@ impl BenchSpec {
         let (kind, epochs) = match &self.source {
             DataSource::List(list) => ("list", list.epochs),
             DataSource::Index(index) => ("index", index.epochs),
-            DataSource::Memory(_) => {
+            DataSource::Memory(memory) => {
+                let mut within = |field: &str, found: u32, most: u32| {
+                    if found > most {
+                        let message = format!("found {found}, at most {most} are made");
+                        faults.push(SpecFault::new(place.key("memory").key(field), message));
+                    }
+                };
+                within("count", memory.count.get(), MAX_OBJECTS);
+                within("bytes", memory.bytes, MAX_OBJECT_BYTES);
                 if !self.stages.is_empty() {
                     let message =
                         "made-up objects mean nothing to stages; read real ones, or leave the stages out";
@@ -89,8 +110,7 @@ impl BenchSpec {
     }
 
     fn check_stages(&self, faults: &mut Vec<SpecFault>) {
-        let mut sizes: Vec<u32> = self.whole_sets().map(|set| set.batch_size).collect();
-        sizes.dedup();
+        let sizes: Vec<u32> = self.whole_sets().map(|set| set.batch_size).collect();
         for (index, stage) in self.stages.iter().enumerate() {
             let place = Pointer::ROOT.key("stages").index(index);
             match stage {
@@ -110,6 +130,13 @@ impl BenchSpec {
                 }
             }
         }
+    }
+}
+
+fn check_repeat(place: &Pointer, repeat: NonZeroU32, faults: &mut Vec<SpecFault>) {
+    if repeat.get() > MAX_REPEAT {
+        let message = format!("found {repeat}, at most {MAX_REPEAT} are timed");
+        faults.push(SpecFault::new(place.key("repeat"), message));
     }
 }
 
@@ -168,6 +195,12 @@ impl AcceleratorSpec {
                 faults.push(SpecFault::new(place.key("step_ms"), message));
             }
             _ => {}
+        }
+        if let Some(found) =
+            self.step_ms.map(|step| step.get()).filter(|ms| !(1e-3..=MAX_STEP_MS).contains(ms))
+        {
+            let message = format!("found {found}, wanted 0.001 to {MAX_STEP_MS}");
+            faults.push(SpecFault::new(place.key("step_ms"), message));
         }
         if let Some(found) = self.utilisation.filter(|share| !(0.01..=1.0).contains(share)) {
             faults

@@ -98,6 +98,21 @@ fn reads_at_a_time_are_as_many_times_as_fast() {
 }
 
 #[test]
+fn a_pool_reads_as_many_at_a_time_as_it_has_players() {
+    let document = json!({
+        "source": { "memory": { "count": 50, "bytes": 100, "latency_ms": 10 } },
+        "pool": 10, "actions": [{ "random": { "repeat": 100 } }]
+    });
+    let report = ran(document, synthetic(50, 100, Duration::from_millis(10)));
+    let calls = &serde_json::to_value(&report).unwrap()["actions"][0]["calls"];
+    // One at a time would take a second; each read its own 10 ms, whoever reads beside it.
+    assert!(
+        calls["elapsed_s"].as_f64().unwrap() < 0.7 && calls["time"]["median_s"].as_f64().unwrap() < 0.05,
+        "{calls}"
+    );
+}
+
+#[test]
 fn a_pool_shares_repetitions_without_a_remainder() {
     let document = json!({
         "source": { "memory": { "count": 50, "bytes": 100 } },

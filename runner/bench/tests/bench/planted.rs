@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use penstock_bench::books::audit;
 use penstock_bench::record::LoadRecord;
-use penstock_bench::{BenchSpec, Benchmark, Cancel, StoreKind};
+use penstock_bench::{BenchSpec, Benchmark, Cancel, OnReadError, StoreKind};
 use penstock_storage::{Keys, MemoryStore, Store, StoreError, Version};
 use penstock_types::stats::Tick;
 use serde_json::json;
@@ -22,8 +22,9 @@ fn record() -> LoadRecord {
     let runtime = runtime();
     let load = json!({ "modes": ["async"], "workers": [3], "in_flight": 4, "batch_size": 10, "repeats": 2 });
     let spec = BenchSpec::from_value(in_memory(120, load)).unwrap();
-    let subject = runtime
-        .block_on(async { synthetic(120, 100, Duration::from_millis(1)).await.survey().await.unwrap() });
+    let subject = runtime.block_on(async {
+        synthetic(120, 100, Duration::from_millis(1)).await.survey(OnReadError::Fail).await.unwrap()
+    });
     let benchmark =
         Benchmark::new(spec, subject, Duration::ZERO, None, runtime.handle().clone(), Cancel::default());
     benchmark.records().unwrap().remove(0)
@@ -55,7 +56,7 @@ fn a_lost_item() {
     let unread = |record: &mut LoadRecord| {
         record.passes[0].fetches[2].items.remove(9);
     };
-    assert_eq!(caught(unread), ["counts", "once", "outcomes"]);
+    assert_eq!(caught(unread), ["counts", "once", "order", "outcomes", "little"]);
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn a_double_count() {
         let again = record.passes[0].fetches[5].items[0].clone();
         record.passes[0].fetches[5].items.push(again);
     };
-    assert_eq!(caught(twice), ["counts", "once", "outcomes"]);
+    assert_eq!(caught(twice), ["counts", "once", "order", "outcomes", "little"]);
     let delivered = |record: &mut LoadRecord| {
         let again = record.passes[0].deliveries[0].objects[0];
         record.passes[0].deliveries[0].objects.push(again);
@@ -74,7 +75,30 @@ fn a_double_count() {
         let again = record.passes[0].fetches[1].clone();
         record.passes[0].fetches.push(again);
     };
-    assert_eq!(caught(logged), ["counts", "once", "outcomes"]);
+    assert_eq!(caught(logged), ["counts", "once", "outcomes", "workers", "little"]);
+}
+
+#[test]
+fn a_pass_that_reads_one_object_twice_and_another_never() {
+    let instead = |record: &mut LoadRecord| {
+        let pass = &mut record.passes[1];
+        let mut order = pass.order.to_vec();
+        order[5] = order[4];
+        pass.order = order.into();
+        pass.fetches.iter_mut().find(|fetch| fetch.batch == 0).unwrap().items[5].object = 4;
+        pass.deliveries[0].objects[5] = 4;
+    };
+    assert_eq!(caught(instead), ["once"]);
+    assert_eq!(caught(|record| drop(record.passes.pop())), ["counts"]);
+}
+
+#[test]
+fn parts_that_take_longer_than_their_read() {
+    let longer = |record: &mut LoadRecord| {
+        let item = &mut record.passes[0].fetches[0].items[0];
+        item.parts.body = Duration::from_nanos(item.span.nanos() + 1);
+    };
+    assert_eq!(caught(longer), ["parts"]);
 }
 
 #[test]

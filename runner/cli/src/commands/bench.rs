@@ -37,17 +37,18 @@ pub(crate) fn storage(args: &BenchStorageArgs) -> Result<u8> {
         let cancel = cancel.clone();
         move || cancel.cancel()
     })?;
-    let benchmark = prepare(&document, args, &runtime, cancel)?;
+    let Some(benchmark) = prepare(&document, args, &runtime, cancel)? else { return Ok(STOPPED) };
     let program = concat!("penstock ", env!("CARGO_PKG_VERSION"));
     let report = benchmark.run(program, &mut kept);
     drop(benchmark);
     runtime.shutdown_background();
-    kept.finish(&report)?;
+    // Said first: a disk that is full takes nothing away.
     if args.json {
         say(&serde_json::to_string_pretty(&report)?)?;
     } else {
         say(&words::report(&report))?;
     }
+    kept.finish(&report)?;
     if let Some(client) = client {
         let page = kept::push(&client, &report)?;
         if args.json { warn(&page) } else { say(&page)? }
@@ -82,7 +83,7 @@ fn prepare(
     args: &BenchStorageArgs,
     runtime: &Runtime,
     cancel: Cancel,
-) -> Result<Benchmark> {
+) -> Result<Option<Benchmark>> {
     let spec = &document.spec;
     let passes = spec.whole_sets().map(|set| set.repeats).max().unwrap_or(1) as usize;
     let clock = MonotonicClock::start();
@@ -90,7 +91,9 @@ fn prepare(
         DataSource::Memory(memory) => (runtime.block_on(Subject::memory(memory, spec.seed, passes)), None),
         DataSource::List(_) | DataSource::Index(_) => {
             let (runner, plan) = document.plan(args, passes, runtime)?;
-            let subject = runtime.block_on(opened(&runner, &plan, document.store(), passes))?;
+            let opened = cancel.unless(opened(&runner, &plan, document.store(), passes));
+            let Some(subject) = runtime.block_on(opened) else { return Ok(None) };
+            let subject = subject?;
             let again = move || {
                 let source = runner.source(&plan);
                 let source =
@@ -105,7 +108,7 @@ fn prepare(
         other => anyhow::Error::new(other),
     })?;
     let index = Duration::from_nanos(clock.now().nanos());
-    Ok(Benchmark::new(spec.clone(), subject, index, source, runtime.handle().clone(), cancel))
+    Ok(Some(Benchmark::new(spec.clone(), subject, index, source, runtime.handle().clone(), cancel)))
 }
 
 /// The objects that a plan reads, and its stages.

@@ -3457,9 +3457,14 @@ export interface components {
             parts: components["schemas"]["ReadPart"][];
             /**
              * Format: uint64
-             * @description Items that were delivered in the measured passes.
+             * @description Items that were read in the measured passes.
              */
             items: number;
+            /**
+             * Format: uint64
+             * @description Those of them that a stage left out, or that failed in one.
+             */
+            refused: number;
             /**
              * Format: uint64
              * @description Their bytes.
@@ -3542,7 +3547,7 @@ export interface components {
         };
         /** @description Times of each level; `None` where nothing was measured. */
         LevelTimes: {
-            /** @description One item: from the request to the whole body, looked at, in memory. */
+            /** @description One item that came: from the request to the whole body, looked at, in memory. */
             getitem?: components["schemas"]["Spread"] | null;
             /** @description One batch by one worker. */
             fetch?: components["schemas"]["Spread"] | null;

@@ -22,6 +22,7 @@ export function load(mode: LoadReport['mode'], workers: number, items_per_s: num
     warm_up: none,
     levels: { getitem: spread(0.001), fetch: spread(0.05, 2), worker_loop: spread(0.1, workers), load_all: spread(0.1, 1), benchmark: spread(0.2, 1) },
     parts: [],
+    refused: 0,
     items: 100,
     bytes: 2_000_000,
     elapsed_s: 100 / items_per_s,

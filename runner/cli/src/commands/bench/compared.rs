@@ -6,32 +6,49 @@ use std::path::Path;
 use anyhow::Result;
 use penstock_bench::Report;
 use penstock_bench::compare::{Change, Comparison, compare as compared};
+use penstock_bench::report::REPORT_VERSION;
 
 use super::document::report_file;
 use crate::args::BenchCompareArgs;
 use crate::input::bad;
 use crate::report::table;
-use crate::text::say;
+use crate::text::{say, warn};
 use crate::{COMPLETED, FAILED};
 
 pub(super) fn compare(args: &BenchCompareArgs) -> Result<u8> {
-    let comparison = compared(&read(&args.before)?, &read(&args.after)?);
+    let after = read(&args.after)?;
+    let comparison = compared(&read(&args.before)?, &after);
     if args.json {
         say(&serde_json::to_string_pretty(&comparison)?)?;
     } else {
         say(&in_words(&comparison))?;
     }
-    let allowed = args.fail_if_slower.map_or(f64::INFINITY, |percent| percent / 100.0);
-    let too_slow = comparison.cells.iter().any(|cell| cell.rate.is_surely_below(-allowed));
-    Ok(if too_slow { FAILED } else { COMPLETED })
+    let Some(percent) = args.fail_if_slower else { return Ok(COMPLETED) };
+    // What could not be judged has not passed.
+    let is_judged =
+        !comparison.cells.is_empty() && comparison.cells.iter().all(|cell| cell.rate.between.is_some());
+    let too_slow = comparison.cells.iter().any(|cell| cell.rate.is_surely_below(-percent / 100.0));
+    if !is_judged {
+        warn(
+            "error: not every load could be judged: have the same loads in both, with `repeats` of 2 or more",
+        );
+    }
+    Ok(if too_slow || !is_judged || !after.is_sound() { FAILED } else { COMPLETED })
 }
 
 fn read(path: &Path) -> Result<Report> {
     let file = report_file(path);
     let shown = file.display();
     let bytes = fs::read(&file).map_err(|error| bad(format!("cannot read `{shown}`: {error}")))?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| bad(format!("`{shown}` is no report of a storage benchmark: {error}")))
+    let report: Report = serde_json::from_slice(&bytes)
+        .map_err(|error| bad(format!("`{shown}` is no report of a storage benchmark: {error}")))?;
+    if report.version != REPORT_VERSION {
+        let found = report.version;
+        return Err(bad(format!(
+            "`{shown}` has version {found}, and this program compares {REPORT_VERSION}"
+        )));
+    }
+    Ok(report)
 }
 
 fn in_words(comparison: &Comparison) -> String {

@@ -9,7 +9,7 @@ use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{Plan, StageKind};
 use penstock_types::spec::{self, Spec};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
 use crate::args::BenchStorageArgs;
@@ -53,8 +53,8 @@ impl Document {
         runtime: &Runtime,
     ) -> Result<(Runner, Plan)> {
         let mut source = self.value["source"].clone();
-        if let Some(kind) = source.as_object_mut().and_then(|source| source.values_mut().next()) {
-            kind["epochs"] = json!(passes);
+        if let Some(kind) = kind_of(&mut source) {
+            kind.insert("epochs".to_owned(), json!(passes));
         }
         let mut stages = vec![json!({ "fetch": {} })];
         stages.extend(self.value.get("stages").and_then(Value::as_array).cloned().unwrap_or_default());
@@ -121,9 +121,9 @@ fn change(value: &mut Value, args: &BenchStorageArgs) -> Result<()> {
         value["accelerator"] = accelerator(given)?;
     }
     if let Some(limit) = args.limit
-        && let Some(kind) = value["source"].as_object_mut().and_then(|source| source.values_mut().next())
+        && let Some(kind) = kind_of(&mut value["source"])
     {
-        kind["limit"] = json!(limit);
+        kind.insert("limit".to_owned(), json!(limit));
     }
     let numbers = [
         ("in_flight", args.in_flight),
@@ -156,6 +156,11 @@ fn change(value: &mut Value, args: &BenchStorageArgs) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The fields of a source, whatever its kind; `None` where it has none.
+fn kind_of(source: &mut Value) -> Option<&mut Map<String, Value>> {
+    source.as_object_mut()?.values_mut().next()?.as_object_mut()
 }
 
 /// What `--accelerator` means.

@@ -21,6 +21,7 @@ use crate::text::warn;
 pub(super) struct Kept {
     quiet: bool,
     folder: Option<PathBuf>,
+    /// Made when there is something to write.
     reads: Option<BufWriter<File>>,
     /// The first thing that could not be written.
     broken: Option<io::Error>,
@@ -60,8 +61,8 @@ struct Stored {
 
 impl Kept {
     pub(super) fn new(args: &BenchStorageArgs) -> Result<Self> {
-        let reads = args.out.as_deref().map(begin).transpose()?;
-        Ok(Self { quiet: args.quiet, folder: args.out.clone(), reads, broken: None })
+        args.out.as_deref().map_or(Ok(()), check)?;
+        Ok(Self { quiet: args.quiet, folder: args.out.clone(), reads: None, broken: None })
     }
 
     /// Writes the report beside the reads.
@@ -86,7 +87,11 @@ impl Kept {
     }
 
     fn write(&mut self, record: &LoadRecord, key: &dyn Fn(u32) -> Arc<str>) -> io::Result<()> {
-        let Some(out) = &mut self.reads else { return Ok(()) };
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let out = match &mut self.reads {
+            Some(out) => out,
+            none => none.insert(begin(folder)?),
+        };
         let label = record.load.label();
         let warm_up = record.warm_up.iter().map(|pass| (None, pass));
         let passes = record.passes.iter().enumerate().map(|(number, pass)| (Some(number + 1), pass));
@@ -118,18 +123,19 @@ impl Follow for Kept {
     }
 }
 
-/// Makes the folder, which must not hold another benchmark.
-fn begin(folder: &Path) -> Result<BufWriter<File>> {
-    let broken = |error: io::Error| bad(format!("cannot write to `{}`: {error}", folder.display()));
-    fs::create_dir_all(folder).map_err(broken)?;
+/// Looks whether there is another benchmark in the folder.
+fn check(folder: &Path) -> Result<()> {
     let taken = ["report.json", "report.html", "reads.ndjson"].iter().any(|name| folder.join(name).exists());
     if taken {
-        return Err(bad(format!(
-            "`{}` already holds a report; choose another folder or remove it",
-            folder.display()
-        )));
+        let shown = folder.display();
+        return Err(bad(format!("`{shown}` already holds a report; choose another folder or remove it")));
     }
-    Ok(BufWriter::new(File::create(folder.join("reads.ndjson")).map_err(broken)?))
+    let broken = |error: io::Error| bad(format!("cannot write to `{}`: {error}", folder.display()));
+    fs::create_dir_all(folder).map_err(broken)
+}
+
+fn begin(folder: &Path) -> io::Result<BufWriter<File>> {
+    File::create_new(folder.join("reads.ndjson")).map(BufWriter::new)
 }
 
 /// Gives a report to a server. Where it is shown.
