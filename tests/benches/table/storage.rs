@@ -66,7 +66,7 @@ fn index() -> Vec<u8> {
     let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path());
     let keys = files.map(|file| file.strip_prefix(photos_dir()).unwrap().to_str().unwrap().to_owned());
     let keys: Vec<String> = keys.collect();
-    serde_json::to_vec(&keys.repeat(TIMES)).unwrap()
+    serde_json::to_vec(&[&keys[..]; TIMES].concat()).unwrap()
 }
 
 /// What the binary finds on the photos behind a server of its own.
