@@ -108,11 +108,14 @@ fn speed_up(report: &Report) -> Option<String> {
 /// What limits the fastest load, where one can tell.
 fn bound(cell: &Cell) -> Option<String> {
     if let Some(ceiling) = cell.ceiling.filter(|ceiling| ceiling.is_client_bound) {
+        let reached = match ceiling.reached {
+            share if share < 1.0 => format!("{:.0} % of that with it", share * 100.0),
+            _ => "no less with it".to_owned(),
+        };
         return Some(format!(
-            "The fastest load is client-bound: this client reaches {:.1} items/s with no storage behind it, and {:.0} % of that with it. What the \
+            "The fastest load is client-bound: this client reaches {:.1} items/s with no storage behind it, and {reached}. What the \
              storage could do is not seen here.",
-            ceiling.items_per_s,
-            ceiling.reached * 100.0
+            ceiling.items_per_s
         ));
     }
     let stages: f64 =

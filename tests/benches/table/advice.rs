@@ -129,8 +129,10 @@ fn reached(bad: &Bad) -> (String, f64, f64) {
         }
     }
     let medians: Vec<f64> = rates.into_iter().map(median).collect();
-    let name = bad.document["name"].as_str().unwrap().to_owned();
-    (name, medians[0], medians[1..].iter().copied().fold(0.0, f64::max))
+    let best = (1..medians.len()).max_by(|one, other| medians[*one].total_cmp(&medians[*other])).unwrap();
+    let [advised, of_best] = [0, best].map(|place| bad.shown(&candidates[place]));
+    let name = bad.document["name"].as_str().unwrap();
+    (format!("{name} ({advised} against {of_best})"), medians[0], medians[best])
 }
 
 impl Bad {
@@ -141,6 +143,12 @@ impl Bad {
             *place(&mut document, pointer) = json!(value);
         }
         document
+    }
+
+    /// What a document has of the settings.
+    fn shown(&self, document: &Value) -> String {
+        let values = self.settings.iter().map(|(pointer, _)| document.pointer(pointer).map_or("-".to_owned(), Value::to_string));
+        values.collect::<Vec<_>>().join(",")
     }
 
     fn tried(&self, document: Value) -> (f64, Value) {
