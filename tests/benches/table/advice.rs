@@ -147,7 +147,10 @@ impl Bad {
 
     /// What a document has of the settings.
     fn shown(&self, document: &Value) -> String {
-        let values = self.settings.iter().map(|(pointer, _)| document.pointer(pointer).map_or("-".to_owned(), Value::to_string));
+        let values = self
+            .settings
+            .iter()
+            .map(|(pointer, _)| document.pointer(pointer).map_or("-".to_owned(), Value::to_string));
         values.collect::<Vec<_>>().join(",")
     }
 
