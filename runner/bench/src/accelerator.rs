@@ -226,6 +226,12 @@ impl Fleet {
     }
 }
 
+/// The load as it feeds accelerators: in their batches.
+pub(crate) fn feeding(spec: &AcceleratorSpec, load: &Load) -> Load {
+    let batch_size = Wanted::of(spec, load.batch_size).batch_size;
+    Load { batch_size, persistent: true, ..load.clone() }
+}
+
 /// Finds out how many can be fed by the load that was fastest.
 pub(crate) fn search(
     surroundings: &Surroundings,
@@ -236,7 +242,7 @@ pub(crate) fn search(
     on_trial: &mut dyn FnMut(u32),
 ) -> Result<AcceleratorReport, Ending> {
     let wanted = Wanted::of(spec, load.batch_size);
-    let load = Load { batch_size: wanted.batch_size, persistent: true, ..load.clone() };
+    let load = feeding(spec, load);
     let mut trials: Vec<Trial> = Vec::new();
     let mut feeds = |number: u32| -> Result<bool, Ending> {
         on_trial(number);

@@ -191,16 +191,16 @@ impl Running<'_> {
         let surveyed = surroundings.runtime.block_on(survey).ok_or(Ending::Stopped)?;
         self.subject = surveyed.map_err(|error| failed(&error))?;
         self.survey_s = Some((surroundings.clock.now() - start) as f64 * 1e-9);
-        self.check_memory()
+        self.check_memory(self.benchmark.spec.whole_sets().flat_map(Load::grid))
     }
 
-    /// Whether the batches that workers hold at a time fit into memory.
-    fn check_memory(&self) -> Result<(), Ending> {
+    /// Whether the batches that workers of these loads hold at a time fit into memory.
+    fn check_memory(&self, loads: impl Iterator<Item = Load>) -> Result<(), Ending> {
         let (Some(bytes), Some(memory)) = (self.subject.bytes(), machine().memory_bytes) else {
             return Ok(());
         };
         let mean = bytes as f64 / self.subject.objects.len() as f64;
-        let held = self.benchmark.spec.whole_sets().flat_map(Load::grid).map(|load| {
+        let held = loads.map(|load| {
             f64::from(load.workers) * f64::from(load.prefetch) * f64::from(load.batch_size) * mean
         });
         let most = held.fold(0.0, f64::max);
@@ -341,6 +341,7 @@ impl Running<'_> {
     fn accelerators(&mut self) -> Result<Option<accelerator::AcceleratorReport>, Ending> {
         let Some(spec) = &self.benchmark.spec.accelerator else { return Ok(None) };
         let Some((load, cell)) = &self.fastest else { return Ok(None) };
+        self.check_memory(std::iter::once(accelerator::feeding(spec, load)))?;
         let follow = &mut *self.follow;
         let mut on_trial = |number| follow.step(&Step::Accelerators(number));
         let surroundings = &self.benchmark.surroundings;

@@ -7,8 +7,8 @@ use crate::subject::StoreKind;
 /// Up to which share in the page cache a pass is cold, and from which on it is warm.
 const COLD: f64 = 0.05;
 const WARM: f64 = 0.95;
-/// How much of the permits a load may leave unused before it is said.
-const UNUSED: f64 = 0.7;
+/// From which share of its permits in use on a load is told that more may be faster.
+const USED: f64 = 0.7;
 
 /// The most important first.
 pub(crate) fn findings(report: &Report) -> Vec<String> {
@@ -126,7 +126,7 @@ fn bound(cell: &Cell) -> Option<String> {
             stages * 100.0
         ));
     }
-    (cell.little.used > UNUSED).then(|| {
+    (cell.little.used > USED).then(|| {
         format!(
             "{:.0} % of the reads that the fastest load may have in flight are under way: more at a time may be faster.",
             cell.little.used * 100.0
@@ -143,7 +143,7 @@ fn lost(report: &Report) -> Option<String> {
     let first = groups.first()?;
     let count: u64 = groups.iter().map(|group| group.count).sum();
     let example = first.keys.first().map_or_else(String::new, |key| format!(", e.g. `{key}`"));
-    Some(format!("{count} reads failed, of all loads together{example}: {}", first.message))
+    Some(format!("{count} failures, of all loads together{example}: {}", first.message))
 }
 
 /// What is known of caches.

@@ -57,6 +57,10 @@ impl BenchSpec {
                         ));
                     }
                 }
+                Action::Index(_) if matches!(self.source, DataSource::Memory(_)) => {
+                    let message = "made-up objects have no index, so that there is nothing to time; leave it out, or read a store";
+                    faults.push(SpecFault::new(place, message));
+                }
                 Action::Random(repeated) | Action::Single(repeated) | Action::Index(repeated) => {
                     check_repeat(&place, repeated.repeat, &mut faults);
                 }

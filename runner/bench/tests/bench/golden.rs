@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use penstock_bench::Report;
+use penstock_bench::{BenchSpec, Report};
 use serde_json::{Value, json};
 
 use crate::{in_memory, ran, synthetic};
@@ -95,6 +95,15 @@ fn reads_at_a_time_are_as_many_times_as_fast() {
     assert!((300.0..401.0).contains(&rates[0]), "{rates:?}");
     assert!(rates[1] / rates[0] > 5.0, "{rates:?}");
     assert!(report.findings.iter().any(|found| found.contains("times as fast as one after another")));
+}
+
+#[test]
+fn what_would_time_nothing_is_refused() {
+    let mut document = in_memory(10, json!({}));
+    document["actions"] = json!([{ "index": {} }]);
+    let faults = BenchSpec::from_value(document).unwrap_err();
+    assert_eq!(faults.len(), 1);
+    assert_eq!(faults[0].pointer.as_str(), "/actions/0/index");
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn one_object_that_cannot_be_read_ends_it_or_is_told() {
     let keys: Vec<&String> = cell.failures.iter().flat_map(|group| &group.keys).collect();
     assert!(keys.contains(&&"000077.bin".to_owned()) && keys.contains(&&"000099.bin".to_owned()), "{keys:?}");
     assert!(!report.is_sound());
-    assert!(report.findings.iter().any(|told| told.contains("2 reads failed")));
+    assert!(report.findings.iter().any(|told| told.contains("2 failures")));
 
     let ended = read(&server, load(), "fail");
     assert_eq!(ended.state, ReportState::Failed);
