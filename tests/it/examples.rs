@@ -1,9 +1,13 @@
 //! Every example runs, on little data. Those of the seeds have tests of their own.
 
+use std::collections::BTreeSet;
 use std::fs;
 
+use penstock_engine::item::Item;
 use penstock_tests::{Call, Folder, photos, repository};
 use penstock_types::run::{RunSnapshot, RunState};
+
+use crate::delivered::Example;
 
 fn example(name: &str) -> Call {
     Call::run(&repository().join("examples/pipelines").join(name)).json()
@@ -89,4 +93,26 @@ fn the_text_filter_counts_what_it_drops_and_splits() {
     assert!(counted["split"] > 0.0 && total.made > 300, "{counted:?} {total:?}");
     // A text of which no part is long enough is dropped whole; parts that are too short never were samples.
     assert!(counted["dropped"] >= total.dropped as f64 && counted["dropped"] > 0.0, "{counted:?} {total:?}");
+}
+
+/// The keys of the samples in the order of their delivery.
+fn keys(document: &str) -> Vec<String> {
+    let (_, items) = Example::new(document, &[]).run();
+    let key = |item: Item| match item {
+        Item::Sample(sample) => sample.key.to_string(),
+        other => panic!("the document makes no batches: {other:?}"),
+    };
+    items.into_iter().map(key).collect()
+}
+
+#[test]
+fn results_come_as_they_are_ready_unless_the_order_of_inputs_is_asked_for() {
+    let numbers = |document| -> Vec<u64> {
+        keys(document).iter().map(|key| key.parse().expect("keys of a range are numbers")).collect()
+    };
+    let ordered = numbers("seeds/003-order-of-input.json");
+    assert_eq!(ordered, (0..300).collect::<Vec<_>>());
+    let ready = numbers("seeds/003-order-of-completion.json");
+    assert!(!ready.is_sorted(), "three tasks of very different length never overtook each other");
+    assert_eq!(ready.into_iter().collect::<BTreeSet<_>>(), (0..300).collect());
 }

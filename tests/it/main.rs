@@ -32,8 +32,5 @@ mod predict;
 mod replay;
 mod s3_runs;
 mod sandbox;
-mod seeds;
 mod serve;
 mod test_stage;
-mod toys;
-mod verdict;

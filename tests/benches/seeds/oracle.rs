@@ -69,8 +69,8 @@ struct Tolerance {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Near {
     tolerance: Tolerance,
-    /// By how much sleeps end later than they did under SPDL, in milliseconds; 0 on a machine that has nothing else to
-    /// do. Whoever wakes late waits so much longer, and lets others wait.
+    /// By how much the rounds of a task, or the steps of the consumer, are longer than under SPDL, in milliseconds, waits for
+    /// queues left out; 0 on a machine that has nothing else to do. Whoever wakes late waits so much longer, and lets others wait.
     late_ms: f64,
 }
 
@@ -93,7 +93,11 @@ impl Oracle {
         // SPDL's own sleeps and steps are 0.4 to 0.9 ms longer than asked for.
         let recorded = scenario.spdl_measured.tasks.values().map(|task| task.ave_time_ms);
         let stages = scenario.stages.iter().zip(recorded).enumerate();
-        let late = stages.map(|(place, (_, recorded))| run.task_ms(place + 1) - recorded);
+        let late = stages.map(|(place, (stage, recorded))| {
+            let (from, to) = (run.queue(place), run.queue(place + 1));
+            let round = 1e3 * f64::from(stage.concurrency) / from.qps - from.get_ms - to.put_ms;
+            round.max(run.task_ms(place + 1)) - recorded
+        });
         let step = run.step_ms() - 30.4;
         Near { tolerance: self.suggested_tolerance, late_ms: late.fold(step.max(0.0), f64::max) }
     }
@@ -110,10 +114,12 @@ impl Scenario {
         self.ideal_no_overhead.queue(place)
     }
 
-    /// How many tasks at a time put into the queue at this place.
+    /// How many tasks what is put into the queue at this place may have waited for: as many as put into it at a time, and for a
+    /// batch one for each of its items.
     pub(crate) fn writers(&self, place: usize) -> u32 {
-        let stage = place.checked_sub(1).and_then(|stage| self.stages.get(stage));
-        stage.map_or(1, |stage| stage.concurrency)
+        let stage = |back: usize| place.checked_sub(back).and_then(|stage| self.stages.get(stage));
+        let of_batch = stage(2).and_then(|stage| stage.then_aggregate);
+        stage(1).map(|stage| stage.concurrency).or(of_batch).unwrap_or(1)
     }
 }
 
@@ -140,7 +146,11 @@ impl Near {
             ("qps", seen.qps, around(one.qps, other.qps, rate)),
             ("put", seen.put_ms, around(one.put_ms, other.put_ms, time)),
             ("get", seen.get_ms, around(one.get_ms, other.get_ms, time)),
-            ("readiness", seen.readiness, self.readiness(one.readiness.max(other.readiness), seen.qps)),
+            (
+                "readiness",
+                seen.readiness,
+                self.readiness(one.readiness.max(other.readiness), late_ms * seen.qps / 1e3),
+            ),
         ];
         let outside = |(name, value, (least, most)): (&str, f64, (f64, f64))| {
             (!(least..=most).contains(&value))
@@ -149,11 +159,11 @@ impl Near {
         bounds.into_iter().filter_map(outside).collect()
     }
 
-    /// What is as good as this readiness: three states are known, full, starved, and before an aggregate.
-    fn readiness(self, expected: f64, qps: f64) -> (f64, f64) {
+    /// What is as good as this readiness, when so much of the time passes late: three states are known, full, starved, and before
+    /// an aggregate.
+    fn readiness(self, expected: f64, late: f64) -> (f64, f64) {
         let Tolerance { occupancy_full_min, occupancy_starved_max, occupancy_agg1_6ms_queue, .. } =
             self.tolerance;
-        let late = self.late_ms * qps / 1e3;
         let [least, most] = match expected {
             full if full >= occupancy_full_min => [occupancy_full_min, 1.0],
             starved if starved <= occupancy_starved_max => [0.0, occupancy_starved_max],

@@ -3,6 +3,8 @@
 use penstock_tests::{Call, repository, without_figures};
 use penstock_types::run::RunSnapshot;
 
+use crate::alone;
+
 /// Fewer items than the seed's hundred: means do not depend on their number.
 const ITEMS: u64 = 20;
 
@@ -31,6 +33,7 @@ fn task_time(lines: &str) -> f64 {
 
 #[test]
 fn without_a_bottleneck_neither_wait_can_be_felt() {
+    let _alone = alone();
     let (lines, upstream, downstream) = toy("toy-baseline");
     assert!(upstream < 10.0 && downstream < 10.0, "{upstream} {downstream}");
     let (sink, answer) = lines.split_once('\n').unwrap();
@@ -47,6 +50,7 @@ fn without_a_bottleneck_neither_wait_can_be_felt() {
 
 #[test]
 fn a_slow_training_loop_is_seen_downstream() {
+    let _alone = alone();
     let (lines, upstream, downstream) = toy("toy-slow-training");
     assert!(upstream < downstream, "{upstream} {downstream}");
     // The first items find room; every other one waits for a step of 100 ms.
@@ -56,6 +60,7 @@ fn a_slow_training_loop_is_seen_downstream() {
 
 #[test]
 fn slow_loading_is_seen_upstream() {
+    let _alone = alone();
     let (lines, upstream, downstream) = toy("toy-slow-loading");
     assert!(upstream > downstream, "{upstream} {downstream}");
     assert!(downstream < 20.0 && (90.0..150.0).contains(&upstream), "{upstream} {downstream}");

@@ -9,6 +9,8 @@ use penstock_types::spec::{read_value, set};
 use penstock_types::verdict::{Answer, Verdict, VerdictKind};
 use serde_json::{Value, json};
 
+use crate::alone;
+
 /// A run of `items` through these stages in front of a consumer; gives its last snapshot.
 fn run(items: u64, stages: Value, consumer: Value) -> RunSnapshot {
     of(&document(items, stages, consumer))
@@ -43,6 +45,7 @@ fn found(snapshot: &RunSnapshot) -> (VerdictKind, Option<&str>, Answer) {
 
 #[test]
 fn a_consumer_that_is_slower_than_loading_is_the_limit() {
+    let _alone = alone();
     let snapshot = run(60, json!([sleep("load", 5, 4)]), step(25));
     assert_eq!(found(&snapshot), (VerdictKind::Consumer, None, Answer::No));
     let last = snapshot.verdicts.last().unwrap();
@@ -55,6 +58,7 @@ fn a_consumer_that_is_slower_than_loading_is_the_limit() {
 
 #[test]
 fn the_slowest_stage_is_named_wherever_it_stands_and_the_advice_removes_it() {
+    let _alone = alone();
     let (fast, slow) = (sleep("fast", 2, 1), sleep("slow", 50, 1));
     for (stages, id) in [(json!([fast, slow]), "2:slow"), (json!([slow, fast]), "1:slow")] {
         let mut document = document(40, stages, step(20));
@@ -70,6 +74,7 @@ fn the_slowest_stage_is_named_wherever_it_stands_and_the_advice_removes_it() {
 
 #[test]
 fn an_aggregate_is_not_blamed_for_the_bursts_in_which_it_collects() {
+    let _alone = alone();
     // The aggregate waits for a part of the time in both; in the first run it is always done before it is asked.
     let stages = |mean_ms| json!([sleep("load", mean_ms, 1), { "aggregate": { "size": 4 } }]);
     let snapshot = run(160, stages(5), step(50));
@@ -81,6 +86,7 @@ fn an_aggregate_is_not_blamed_for_the_bursts_in_which_it_collects() {
 
 #[test]
 fn tasks_that_wait_for_a_thread_are_told_from_tasks_that_work() {
+    let _alone = alone();
     let stage = json!({ "sleep": { "name": "decode", "mean_ms": 30, "concurrency": 8, "on": "thread" } });
     let snapshot = run(100, json!([stage]), step(5));
     assert_eq!(found(&snapshot), (VerdictKind::Threads, Some("1:decode"), Answer::Yes));
@@ -91,6 +97,7 @@ fn tasks_that_wait_for_a_thread_are_told_from_tasks_that_work() {
 
 #[test]
 fn bursts_that_short_queues_do_not_hold_are_told_from_a_slow_stage() {
+    let _alone = alone();
     // Each stage could give 83 items/s of the 59 that the consumer takes, but one after another they keep each other waiting.
     let bursty = |number: u32| json!({ "sleep": { "name": format!("s{number}"), "mean_ms": 12, "shape": "exponential", "queue": 1 } });
     let mut document = document(250, (0..5).map(bursty).collect(), step(17));
@@ -104,6 +111,7 @@ fn bursts_that_short_queues_do_not_hold_are_told_from_a_slow_stage() {
 
 #[test]
 fn samples_that_fail_are_told_from_slow_loading() {
+    let _alone = alone();
     let stage = json!({ "sleep": { "name": "decode", "mean_ms": 10, "fail_rate": 0.7 } });
     let snapshot = run(150, json!([stage]), step(15));
     assert_eq!(found(&snapshot), (VerdictKind::Failures, Some("1:decode"), Answer::Yes));
@@ -115,6 +123,7 @@ fn samples_that_fail_are_told_from_slow_loading() {
 
 #[test]
 fn without_a_consumer_that_works_the_rate_of_loading_is_told() {
+    let _alone = alone();
     let snapshot = run(60, json!([sleep("fast", 5, 2), sleep("slow", 30, 1)]), json!({ "discard": {} }));
     assert_eq!(found(&snapshot), (VerdictKind::Stage, Some("2:slow"), Answer::Yes));
     assert!(
@@ -124,6 +133,7 @@ fn without_a_consumer_that_works_the_rate_of_loading_is_told() {
 
 #[test]
 fn a_run_of_a_few_items_says_that_they_are_too_few() {
+    let _alone = alone();
     let snapshot = run(3, json!([sleep("load", 5, 1)]), step(5));
     assert_eq!(found(&snapshot), (VerdictKind::TooLittle, None, Answer::Unknown));
     assert_eq!(verdict(&snapshot).sentence, "Too little to tell: samples delivered in all: 3.");
@@ -147,6 +157,7 @@ fn far_away(keys: u32) -> (Server, Value) {
 
 #[test]
 fn objects_that_come_slowly_are_told_as_storage_and_more_reads_at_a_time_remove_it() {
+    let _alone = alone();
     let (_server, dataset) = far_away(60);
     let folder = Folder::new();
     let file = folder.write("dataset.json", dataset.to_string());
@@ -167,6 +178,7 @@ fn objects_that_come_slowly_are_told_as_storage_and_more_reads_at_a_time_remove_
 
 #[test]
 fn the_report_begins_with_the_sentence_and_ends_with_the_answer() {
+    let _alone = alone();
     let folder = Folder::new();
     let document = document(40, json!([sleep("load", 40, 1)]), step(20));
     let call = Call::run(&folder.document(&document)).out(&folder.join("out"));
@@ -185,6 +197,7 @@ fn the_report_begins_with_the_sentence_and_ends_with_the_answer() {
 
 #[test]
 fn the_api_tells_the_same_verdict_as_the_run_goes_on_and_of_its_whole() {
+    let _alone = alone();
     let served = Serving::default().start();
     let id = served.submit(&document(200, json!([sleep("load", 20, 1)]), step(5)));
     let detail = served.until(&id, |detail| detail["snapshot"]["verdicts"][1]["kind"] == "stage");
