@@ -1,6 +1,7 @@
 //! A worker: reads batches one after another and takes each through the stages, as a loader's worker process does.
 
 use std::fmt;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -120,6 +121,7 @@ impl Worker {
             fetched_ns: 0,
             worked_ns: 0,
         };
+        let this = Arc::new(self.clone());
         let mut ends = EndsPasses { passes, current: None };
         let mut ops = Vec::with_capacity(self.subject.stages.len());
         for stage in &self.subject.stages {
@@ -139,8 +141,7 @@ impl Worker {
             while let Some(batch) = pass.window.begin(self.number) {
                 let begun = self.clock.now();
                 told.waited_ns += begun - now;
-                let Some((fetch, read)) = self.runtime.block_on(self.cancel.unless(self.fetch(&pass, batch)))
-                else {
+                let Some((fetch, read)) = this.fetched(&pass, batch) else {
                     pass.window.end();
                     break;
                 };
@@ -158,15 +159,32 @@ impl Worker {
         Ok(told)
     }
 
+    /// Reads the items of a batch; `None` when the end comes first. They are read where I/O is done: this thread is woken for a
+    /// batch and not for each of its items.
+    fn fetched(
+        self: &Arc<Self>,
+        pass: &Arc<PassWork>,
+        batch: u32,
+    ) -> Option<(Fetch, Vec<Result<Bytes, String>>)> {
+        let (worker, pass) = (self.clone(), pass.clone());
+        let reading =
+            self.runtime.spawn(async move { worker.cancel.unless(worker.fetch(&pass, batch)).await });
+        self.runtime.block_on(reading).unwrap_or_else(|ended| match ended.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // The runtime goes away.
+            Err(_) => None,
+        })
+    }
+
     /// Reads the items of a batch.
     async fn fetch(&self, pass: &PassWork, batch: u32) -> (Fetch, Vec<Result<Bytes, String>>) {
         let first = batch as usize * pass.batch_size;
         let objects = &pass.order[first..pass.order.len().min(first + pass.batch_size)];
         let start = self.clock.now();
-        let reads = objects.iter().enumerate();
+        let reads = objects.iter().copied().enumerate();
         // Not in order: one that is slow would keep those behind it from beginning.
         let mut reads = stream::iter(reads)
-            .map(|(place, object)| async move { (place, self.read(*object, start, &pass.gauge).await) })
+            .map(|(place, object)| async move { (place, self.read(object, start, &pass.gauge).await) })
             .buffer_unordered(self.load.permits_of_worker() as usize);
         let mut found: Vec<_> = (0..objects.len()).map(|_| None).collect();
         while let Some((place, read)) = reads.next().await {
