@@ -16,6 +16,10 @@ FUZZ_TARGETS := returned upload document manifest
 FUZZ_FLAGS := -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares) --cfg fuzzing
 RCLONE     := $(TARGET_DIR)/rclone/bin/rclone
 SCHEMATHESIS := $(TARGET_DIR)/schemathesis/bin/schemathesis
+MATURIN    := $(TARGET_DIR)/maturin/bin/maturin
+# A clean environment: the wheel and numpy, nothing else.
+PYTHON     := $(TARGET_DIR)/python/bin/python
+WHEELS     := $(TARGET_DIR)/wheels
 UI         := web/ui
 UI_FILES   := $(shell find $(UI) -name node_modules -prune -o -name dist -prune -o -type f -print)
 CHROMIUM   ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
@@ -86,6 +90,24 @@ $(SCHEMATHESIS):
 	python3 -m venv $(TARGET_DIR)/schemathesis
 	$(TARGET_DIR)/schemathesis/bin/pip install --quiet --disable-pip-version-check schemathesis==4.32.5
 
+$(MATURIN):
+	python3 -m venv $(TARGET_DIR)/maturin
+	$(TARGET_DIR)/maturin/bin/pip install --quiet --disable-pip-version-check maturin==1.16.0
+
+.PHONY: wheel
+wheel: $(MATURIN) ## Build the Python package, optimised, as a wheel (needs python3 with venv, 3.11 or newer)
+	$(MATURIN) build --locked --release --manifest-path runner/python/Cargo.toml --out $(WHEELS)/release
+
+.PHONY: test-python
+test-python: rust-stages $(MATURIN) ## Test the Python package: its wheel, in an environment with numpy alone
+	rm -rf $(WHEELS)/debug
+	$(MATURIN) build --locked --profile dev --manifest-path runner/python/Cargo.toml --out $(WHEELS)/debug
+	cargo build --locked $(ALL) --bins --tests
+	python3 -m venv --clear $(TARGET_DIR)/python
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check numpy==2.4.6 $(WHEELS)/debug/penstock-*.whl
+	PENSTOCK=$(abspath $(TARGET_DIR))/debug/penstock MAKE_DATA=$(abspath $(TARGET_DIR))/debug/make-data \
+	  MODULES=$(abspath $(GUEST_DIR)) $(PYTHON) -m unittest discover -v tests/python
+
 .PHONY: test
 test: guests rclone schemathesis ui ## Run all tests, in a browser too, and check format, lints and dependencies
 	cargo fmt --all --check
@@ -93,6 +115,7 @@ test: guests rclone schemathesis ui ## Run all tests, in a browser too, and chec
 	cargo test --locked $(ALL)
 	cd $(UI) && npm run check && npm test
 	@$(MAKE) --no-print-directory e2e
+	@$(MAKE) --no-print-directory test-python
 
 .PHONY: e2e
 e2e: rust-stages ui chromium tests/e2e/node_modules/.package-lock.json ## Test the pages in a real browser (CHROMIUM=...; installed as root on Debian)

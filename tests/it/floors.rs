@@ -6,12 +6,16 @@ use penstock_tests::workspace_metadata;
 use serde_json::Value;
 
 /// What a crate may depend on, of our own crates.
-const FLOORS: [(&str, &[&str]); 12] = [
+const FLOORS: [(&str, &[&str]); 14] = [
     ("penstock-types", &[]),
     ("penstock-engine", &["penstock-types"]),
     ("penstock-wasm", &["penstock-types", "penstock-engine"]),
     ("penstock-storage", &["penstock-types", "penstock-engine"]),
-    ("penstock-runner", &["penstock-types", "penstock-engine", "penstock-wasm", "penstock-storage"]),
+    ("penstock-device", &["penstock-types", "penstock-engine"]),
+    (
+        "penstock-runner",
+        &["penstock-types", "penstock-engine", "penstock-wasm", "penstock-storage", "penstock-device"],
+    ),
     ("penstock-bench", &["penstock-types", "penstock-engine", "penstock-storage"]),
     ("penstock-web", &["penstock-types", "penstock-runner", "penstock-bench"]),
     (
@@ -26,6 +30,10 @@ const FLOORS: [(&str, &[&str]); 12] = [
             "penstock-web",
         ],
     ),
+    (
+        "penstock-python",
+        &["penstock-types", "penstock-engine", "penstock-wasm", "penstock-device", "penstock-runner"],
+    ),
     ("penstock-guest", &["penstock-guest-macros"]),
     ("penstock-guest-macros", &[]),
     ("make-data", &[]),
@@ -33,14 +41,17 @@ const FLOORS: [(&str, &[&str]); 12] = [
 ];
 
 /// Heavy dependencies and the only crates that may bring them in. Everything else about them is a module's matter.
-const HEAVY: [(&str, &[&str]); 7] = [
+const HEAVY: [(&str, &[&str]); 10] = [
     ("wasmtime", &["penstock-wasm"]),
     ("cap-std", &["penstock-storage"]),
+    ("cudarc", &["penstock-device"]),
+    ("nvml-wrapper", &["penstock-device"]),
     ("aws-sdk-s3", &["penstock-storage"]),
     ("clap", &["penstock", "make-data", "penstock-s3-server"]),
     ("comfy-table", &["penstock"]),
     ("rusqlite", &["penstock-runner"]),
     ("axum", &["penstock-web"]),
+    ("pyo3", &["penstock-python"]),
 ];
 
 /// What the pure floor does without.

@@ -33,4 +33,5 @@ mod replay;
 mod s3_runs;
 mod sandbox;
 mod serve;
+mod stream;
 mod test_stage;

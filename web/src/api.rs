@@ -7,6 +7,7 @@ mod modules;
 mod predict;
 mod runs;
 mod stores;
+mod streams;
 mod system;
 
 use aide::axum::ApiRouter;
@@ -23,5 +24,6 @@ pub(crate) fn routes() -> ApiRouter<App> {
         .merge(data::routes())
         .merge(predict::routes())
         .merge(events::routes())
+        .merge(streams::routes())
         .merge(benchmarks::routes())
 }

@@ -22,8 +22,10 @@ pub struct Graph {
     pub stages: Vec<StageNode>,
     /// The sink's name and its queue.
     pub sink_node: Node,
-    /// Drains the sink queue.
-    pub consumer: Box<dyn Consumer>,
+    /// Drains the sink queue on a thread of its own; `None` leaves that to whoever calls [`RunHandle::take`].
+    ///
+    /// [`RunHandle::take`]: crate::running::RunHandle::take
+    pub consumer: Option<Box<dyn Consumer>>,
     /// Worker threads; none are started when no stage needs them.
     pub threads: usize,
     /// Stack of each worker thread, in bytes.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::memory::DeviceMemory;
+
 /// What one queue slot holds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
@@ -115,10 +117,37 @@ pub enum Stacked {
     /// Tensors of one shape `s` become one of shape `[samples, s...]`; ints become int64 `[samples]`, reals
     /// float64 `[samples]`.
     Tensor(Tensor),
+    /// The same, in the memory of a device.
+    Device(DeviceTensor),
     /// Texts stay a list.
     Texts(Vec<String>),
     /// Blobs stay a list.
     Blobs(Vec<Bytes>),
+}
+
+/// An array in the memory of a device, as [`Tensor`] is one in the memory of this process.
+#[derive(Clone, Debug)]
+pub struct DeviceTensor {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Dimensions, slowest first.
+    pub shape: Vec<u32>,
+    /// Its elements, row-major, from the memory's begin; there may be more room behind them.
+    pub memory: Arc<dyn DeviceMemory>,
+}
+
+impl DeviceTensor {
+    /// Bytes of its elements.
+    pub fn bytes(&self) -> u64 {
+        self.shape.iter().map(|size| u64::from(*size)).product::<u64>() * self.dtype.size() as u64
+    }
+}
+
+/// Whether they are the same array: nobody can look into a device's memory from here.
+impl PartialEq for DeviceTensor {
+    fn eq(&self, other: &Self) -> bool {
+        self.dtype == other.dtype && self.shape == other.shape && Arc::ptr_eq(&self.memory, &other.memory)
+    }
 }
 
 impl Dtype {
@@ -233,6 +262,7 @@ impl Stacked {
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Tensor(tensor) => tensor.data.len() as u64,
+            Self::Device(tensor) => tensor.bytes(),
             Self::Texts(texts) => texts.iter().map(|text| text.len() as u64).sum(),
             Self::Blobs(blobs) => blobs.iter().map(|blob| blob.len() as u64).sum(),
         }

@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 
 use crate::clock::Clock;
 use crate::graph::Graph;
+use crate::item::Item;
 use crate::ports::{Consumer, Fault};
 use crate::record::Recorder;
 use crate::schedule::Failure;
@@ -93,6 +94,17 @@ pub struct Running {
     owner: JoinHandle<RunView>,
 }
 
+/// What whoever drains a run by himself gets.
+#[derive(Debug)]
+pub enum Taken {
+    /// The next item.
+    Item(Item),
+    /// None came in time.
+    NotYet,
+    /// There are no more.
+    Over,
+}
+
 /// Reaches a run from anywhere, any number of times.
 #[derive(Clone, Debug)]
 pub struct RunHandle {
@@ -146,6 +158,12 @@ impl RunHandle {
         self.shared.wait_until(self.shared.now().after(most))
     }
 
+    /// The next item of a graph without a consumer, if one comes within `most`: taken from the sink queue by this very thread.
+    /// When there are no more, the run ends.
+    pub fn take(&self, most: Duration) -> Taken {
+        self.shared.take_within(most)
+    }
+
     /// The run at this moment.
     pub fn view(&self) -> RunView {
         let look = self.shared.look();
@@ -186,8 +204,10 @@ impl RunHandle {
             );
         }
         let Graph { source, consumer, .. } = graph;
-        let shared = self.shared.clone();
-        spawn("consumer".into(), CONSUMER_STACK_BYTES, Box::new(move || run_consumer(&shared, consumer)));
+        if let Some(consumer) = consumer {
+            let shared = self.shared.clone();
+            spawn("consumer".into(), CONSUMER_STACK_BYTES, Box::new(move || run_consumer(&shared, consumer)));
+        }
         self.shared.spawn(run_source(self.shared.clone(), source));
 
         self.keep_time(interval);

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::graph::{Graph, StageWork};
 use crate::item::Item;
 use crate::ports::{Ending, Fault, Output, Produced, StopFlag, TaskOp};
-use crate::running::{Observer, StopReason};
+use crate::running::{Observer, StopReason, Taken};
 use crate::schedule::{Delivery, Failure, Job, OpTime, Reading, Schedule, Task};
 use crate::tasks::run_task;
 
@@ -189,6 +189,36 @@ impl Shared {
             return match delivery {
                 Delivery::Item(item) => Some(item),
                 Delivery::Wait | Delivery::Ended | Delivery::Over => None,
+            };
+        }
+    }
+
+    /// The next item for a thread that drains the run without a consumer, if one comes within `most`.
+    pub(crate) fn take_within(self: &Arc<Self>, most: Duration) -> Taken {
+        let mut now = self.clock.now();
+        let until = now.after(most);
+        let mut state = self.lock();
+        loop {
+            let delivery = state.schedule.deliver(now);
+            if let Delivery::Wait = delivery {
+                if now >= until {
+                    return Taken::NotYet;
+                }
+                let left = Duration::from_nanos(until - now);
+                state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                now = self.clock.now();
+                continue;
+            }
+            let calls = self.calls(&mut state);
+            drop(state);
+            self.make(calls);
+            return match delivery {
+                Delivery::Item(item) => Taken::Item(item),
+                Delivery::Ended => {
+                    self.consumer_done(Ok(()), 0);
+                    Taken::Over
+                }
+                Delivery::Over | Delivery::Wait => Taken::Over,
             };
         }
     }

@@ -2,17 +2,18 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use penstock_device::GpuError;
 use penstock_engine::consumers::{Discard, Simulate};
 use penstock_engine::graph::{Graph, Node, StageNode, StageWork};
-use penstock_engine::ops::{CollateFactory, HostTransfer, SleepFactory, SleepTask, SleepTimes};
+use penstock_engine::memory::BatchMemory;
+use penstock_engine::ops::{CollateFactory, SleepFactory, SleepTask, SleepTimes};
 use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use penstock_engine::range::RangeSource;
 use penstock_engine::timer::Timer;
 use penstock_storage::{BoundedStore, FetchOp, IndexSource, ListSource, RecordSource, StoreError};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{
-    AssetPlan, ConsumerPlan, Device, Plan, SleepPlan, SourceKind, SourcePlan, StageId, StageKind, StagePlan,
-    WasmPlan,
+    AssetPlan, ConsumerPlan, Plan, SleepPlan, SourceKind, SourcePlan, StageId, StageKind, StagePlan, WasmPlan,
 };
 use penstock_types::policy::Capacity;
 use penstock_types::spec::SleepOn;
@@ -20,6 +21,7 @@ use penstock_types::traversal::{ShardFault, Traversal};
 use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
 use tokio::runtime::Handle;
 
+use crate::devices::{Gpus, Transfers};
 use crate::files::{FilesConsumer, FilesCount, FilesError, Place};
 use crate::modules::Modules;
 use crate::stores::Stores;
@@ -45,6 +47,15 @@ pub enum AssembleError {
         /// Why not.
         source: StoreError,
     },
+    /// The consumer `stream` needs a server.
+    #[error(
+        "the consumer `stream` is for runs of a server: start one with `penstock serve` and give it the pipeline with \
+         `penstock submit`; here `discard`, `simulate` or `files` would do"
+    )]
+    Stream,
+    /// The GPU that it brings batches to cannot be used.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
     /// The batches have no place.
     #[error(transparent)]
     Files(#[from] FilesError),
@@ -61,6 +72,15 @@ pub(crate) struct Assembled {
     pub(crate) graph: Graph,
     /// The stages that run modules, by id.
     pub(crate) guests: BTreeMap<String, StageFactory>,
+    /// What its stages copy to devices.
+    pub(crate) transfers: Transfers,
+}
+
+/// What is found out while stages are built.
+#[derive(Default)]
+struct Found {
+    guests: BTreeMap<String, StageFactory>,
+    transfers: Transfers,
 }
 
 /// What assembling needs.
@@ -69,6 +89,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) modules: &'a Modules,
     pub(crate) threads: usize,
     pub(crate) timer: OnceLock<Arc<Timer>>,
+    /// What `collate` writes arrays to; the heap if there is none.
+    pub(crate) memory: Option<Arc<dyn BatchMemory>>,
 }
 
 impl Parts<'_> {
@@ -77,9 +99,10 @@ impl Parts<'_> {
         &self,
         plan: &Plan,
         source: Box<dyn Source>,
-        consumer: Box<dyn Consumer>,
+        consumer: Option<Box<dyn Consumer>>,
     ) -> Result<Assembled, AssembleError> {
-        let mut guests = BTreeMap::new();
+        let gpus = Gpus::of(plan)?;
+        let mut found = Found::default();
         let mut stages = Vec::with_capacity(plan.stages.len());
         for stage in &plan.stages {
             stages.push(StageNode {
@@ -87,7 +110,7 @@ impl Parts<'_> {
                 kind: stage.kind.name(),
                 on_error: stage.on_error,
                 max_failures: stage.max_failures,
-                work: self.work(plan, stage, &mut guests).await?,
+                work: self.work(plan, stage, &gpus, &mut found).await?,
             });
         }
         let graph = Graph {
@@ -104,7 +127,7 @@ impl Parts<'_> {
             interval: plan.interval,
             measured: true,
         };
-        Ok(Assembled { graph, guests })
+        Ok(Assembled { graph, guests: found.guests, transfers: found.transfers })
     }
 
     /// The source that the document names.
@@ -140,6 +163,7 @@ impl Parts<'_> {
             ConsumerPlan::Simulate { step, jitter } => {
                 (Box::new(Simulate::new(*step, *jitter, plan.seed)), None)
             }
+            ConsumerPlan::Stream { .. } => return Err(AssembleError::Stream),
             ConsumerPlan::Files(files) => {
                 let opened = Place::new(self.store(&files.store)?, files).open(files).await?;
                 let consumer = FilesConsumer::new(opened, runtime.clone());
@@ -153,7 +177,8 @@ impl Parts<'_> {
         &self,
         plan: &Plan,
         stage: &StagePlan,
-        guests: &mut BTreeMap<String, StageFactory>,
+        gpus: &Gpus,
+        found: &mut Found,
     ) -> Result<StageWork, AssembleError> {
         let tasks =
             |op: Arc<dyn TaskOp>| StageWork::Tasks { op, concurrency: stage.concurrency, order: stage.order };
@@ -171,11 +196,16 @@ impl Parts<'_> {
             StageKind::Fetch { store } => tasks(Arc::new(FetchOp::new(self.store(store)?))),
             StageKind::Wasm(wasm) => {
                 let factory = self.guest(plan, stage, wasm).await?;
-                guests.insert(stage.id.to_string(), factory.clone());
+                found.guests.insert(stage.id.to_string(), factory.clone());
                 threads(Arc::new(factory), wasm.mode == Mode::Stateful)
             }
-            StageKind::Collate => threads(Arc::new(CollateFactory), false),
-            StageKind::Transfer { device: Device::Host } => tasks(Arc::new(HostTransfer)),
+            StageKind::Collate => {
+                let memory = gpus.memory().or_else(|| self.memory.clone());
+                threads(Arc::new(CollateFactory::into_memory(memory)), false)
+            }
+            StageKind::Transfer { device } => {
+                tasks(gpus.transfer(&stage.id.to_string(), *device, &mut found.transfers)?)
+            }
             StageKind::Sleep(sleep) => {
                 let times = SleepTimes::new(*sleep, plan.seed, &stage.seeded_as);
                 match sleep {
@@ -196,7 +226,10 @@ impl Parts<'_> {
         plan: &Plan,
         stage: &StagePlan,
     ) -> Result<Option<Arc<dyn ThreadOpFactory>>, AssembleError> {
-        Ok(match self.work(plan, stage, &mut BTreeMap::new()).await? {
+        if matches!(stage.kind, StageKind::Transfer { .. }) {
+            return Ok(None);
+        }
+        Ok(match self.work(plan, stage, &Gpus::none(), &mut Found::default()).await? {
             StageWork::Threads { factory, .. } => Some(factory),
             StageWork::Tasks { .. } | StageWork::Aggregate { .. } | StageWork::Disaggregate => None,
         })

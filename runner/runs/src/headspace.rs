@@ -67,6 +67,12 @@ pub enum HeadspaceError {
         "the consumer `files` cannot be measured alone: it would write the same batch again and again; measure with `simulate`"
     )]
     Files,
+    /// The consumer is not in this process.
+    #[error(
+        "the consumer `stream` is in another process, which takes each batch once; measure with `simulate`, or with \
+         `penstock.headspace` where it is"
+    )]
+    Stream,
     /// A run cannot be started.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -94,11 +100,13 @@ pub fn headspace(
             ConsumerPlan::Simulate { step, jitter } => {
                 Some(Box::new(Simulate::new(*step, *jitter, plan.seed)))
             }
-            ConsumerPlan::Discard | ConsumerPlan::Files(_) => None,
+            ConsumerPlan::Discard | ConsumerPlan::Files(_) | ConsumerPlan::Stream { .. } => None,
         }
     };
-    if matches!(plan.consumer, ConsumerPlan::Files(_)) {
-        return Err(HeadspaceError::Files);
+    match plan.consumer {
+        ConsumerPlan::Files(_) => return Err(HeadspaceError::Files),
+        ConsumerPlan::Stream { .. } => return Err(HeadspaceError::Stream),
+        ConsumerPlan::Discard | ConsumerPlan::Simulate { .. } => {}
     }
     let mut measure = |leg, consumer: Box<dyn Consumer>| -> Result<(f64, QueueFigures), HeadspaceError> {
         let run = runtime.block_on(runner.start_with(&plan, None, consumer))?;
@@ -219,7 +227,9 @@ impl Consumer for Alone {
 }
 
 impl Headspace {
-    fn new(real_rate: f64, loader_rate: f64, consumer_rate: Option<f64>, sink: QueueFigures) -> Self {
+    /// What follows from three rates, in items per second: of both, of the loader alone, and of the consumer alone if it takes any
+    /// time; and from the queue between them.
+    pub fn new(real_rate: f64, loader_rate: f64, consumer_rate: Option<f64>, sink: QueueFigures) -> Self {
         let to_gain = consumer_rate.map(|consumer| (consumer / real_rate - 1.0).max(0.0));
         let feeds = consumer_rate.map(|consumer| loader_rate / consumer);
         let is_enough = to_gain.is_some_and(|gain| gain <= ENOUGH);

@@ -4,6 +4,7 @@
 mod assemble;
 pub mod compare;
 mod dead_letter;
+mod devices;
 mod files;
 pub mod headspace;
 mod history;
@@ -17,6 +18,7 @@ mod replay;
 mod run;
 mod runner;
 mod stores;
+pub mod stream;
 pub mod trial;
 
 pub use assemble::AssembleError;
@@ -41,4 +43,5 @@ pub use replay::{
 };
 pub use run::{Ended, Run};
 pub use runner::{Computing, Runner, StartError};
-pub use stores::{StoreFault, Stores};
+pub use stores::{StoreFault, Stores, WrittenFault};
+pub use stream::StreamAddress;

@@ -215,7 +215,7 @@ fn consumer(plan: &Plan, recording: Option<&Recording>) -> Option<StepTimes> {
             let late = recording.map_or(Duration::ZERO, |recording| recording.late_steps());
             StepTimes::Simulate { steps: Simulate::new(*step, *jitter, plan.seed), late }
         }
-        ConsumerPlan::Files(_) => StepTimes::Every(recording?.step_time()),
+        ConsumerPlan::Files(_) | ConsumerPlan::Stream { .. } => StepTimes::Every(recording?.step_time()),
     })
 }
 

@@ -15,6 +15,7 @@ mod live;
 mod owner;
 mod predicting;
 mod queries;
+mod streaming;
 mod submit;
 mod trying;
 mod upload;

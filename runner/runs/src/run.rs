@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use penstock_engine::Failure;
-use penstock_engine::running::{Observer, RunHandle, RunView, Running, StopReason, Stretch};
+use penstock_engine::running::{Observer, RunHandle, RunView, Running, StopReason, Stretch, Taken};
 use penstock_types::plan::Plan;
 use penstock_types::run::{RunSnapshot, StageRecord, Window};
 use penstock_types::series::TaskTimes;
@@ -12,6 +12,7 @@ use penstock_types::verdict::{Diagnosis, Shape, VerdictSpan};
 use penstock_wasm::{LogLines, StageFactory};
 
 use crate::dead_letter::LetterStage;
+use crate::devices::Transfers;
 use crate::files::FilesCount;
 use crate::machine::MachineReading;
 use crate::output::{OutputError, OutputFolder};
@@ -45,10 +46,20 @@ pub(crate) struct Facts {
     started_at: String,
     threads: u32,
     modules: BTreeMap<String, String>,
-    guests: BTreeMap<String, StageFactory>,
-    files: Option<Arc<FilesCount>>,
+    parts: Parts,
     machine: MachineReading,
     verdicts: Verdicts,
+}
+
+/// What is looked at beside the engine while a run goes on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parts {
+    /// The stages that run modules, by id.
+    pub(crate) guests: BTreeMap<String, StageFactory>,
+    /// What the consumer writes, if it writes files.
+    pub(crate) files: Option<Arc<FilesCount>>,
+    /// What stages copy to devices.
+    pub(crate) transfers: Transfers,
 }
 
 /// What limits a run: told by the thread that keeps its time, asked by anybody.
@@ -95,6 +106,13 @@ impl Run {
         self.watcher.output.clone()
     }
 
+    /// The next item of a run that [`Runner::start_taken`] started, if one comes within `most`.
+    ///
+    /// [`Runner::start_taken`]: crate::Runner::start_taken
+    pub fn take(&self, most: Duration) -> Taken {
+        self.handle.take(most)
+    }
+
     /// Waits until it is over, but not longer than `most`. Says whether it is over.
     pub fn wait_for(&self, most: Duration) -> bool {
         self.handle.wait_for(most)
@@ -128,8 +146,7 @@ impl Facts {
         name: &str,
         threads: u32,
         modules: BTreeMap<String, String>,
-        guests: BTreeMap<String, StageFactory>,
-        files: Option<Arc<FilesCount>>,
+        parts: Parts,
         verdicts: Verdicts,
     ) -> Self {
         Self {
@@ -138,20 +155,19 @@ impl Facts {
             started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             threads,
             modules,
-            guests,
-            files,
+            parts,
             machine: MachineReading::now(),
             verdicts,
         }
     }
 
     fn logs(&self) -> BTreeMap<String, LogLines> {
-        self.guests.iter().map(|(stage, guest)| (stage.clone(), guest.logs())).collect()
+        self.parts.guests.iter().map(|(stage, guest)| (stage.clone(), guest.logs())).collect()
     }
 
     /// The stages that run modules, by id.
     pub(crate) fn guests(&self) -> &BTreeMap<String, StageFactory> {
-        &self.guests
+        &self.parts.guests
     }
 
     pub(crate) fn started_at(&self) -> &str {
@@ -170,7 +186,7 @@ impl Facts {
         };
         let machine = MachineReading::now().since(&self.machine);
         verdict.evidence.extend(machine.and_then(|machine| machine.disturbance(core_share(&view.stages)?)));
-        let counters = self.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
+        let counters = self.parts.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
         RunSnapshot {
             id: self.id.clone(),
             name: self.name.clone(),
@@ -182,7 +198,8 @@ impl Facts {
             threads: self.threads,
             modules: self.modules.clone(),
             counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),
-            files: self.files.as_ref().map(|files| files.record()),
+            files: self.parts.files.as_ref().map(|files| files.record()),
+            transfers: self.parts.transfers.record(),
             stages: view.stages,
             queues: view.queues,
             machine,

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 use penstock_engine::clock::MonotonicClock;
+use penstock_engine::memory::BatchMemory;
 use penstock_engine::ports::{Consumer, Source as SampleSource, ThreadOpFactory};
 use penstock_storage::{check_key, check_prefix};
 use penstock_types::fault::{Pointer, SpecFault};
@@ -14,11 +15,12 @@ use penstock_types::verdict::Shape;
 use tokio::runtime::Handle;
 
 use crate::assemble::{AssembleError, Parts};
+use crate::devices::check_devices;
 use crate::modules::Modules;
 use crate::output::{OutputError, OutputFolder};
 use crate::params::check_params;
 use crate::registry::LiveRun;
-use crate::run::{Facts, Run, Verdicts, Watcher};
+use crate::run::{Facts, Parts as RunParts, Run, Verdicts, Watcher};
 use crate::stores::Stores;
 
 /// Runs pipelines with the stores and modules it was given.
@@ -57,6 +59,10 @@ pub enum StartError {
 pub(crate) struct Ends {
     pub(crate) source: Option<Box<dyn SampleSource>>,
     pub(crate) consumer: Option<Box<dyn Consumer>>,
+    /// Whether items are taken from outside, so that there is no consumer at all.
+    pub(crate) is_taken: bool,
+    /// What the arrays of batches are to lie in.
+    pub(crate) memory: Option<Arc<dyn BatchMemory>>,
     /// What follows the run; it gives the run its id, too.
     pub(crate) follower: Option<Arc<LiveRun>>,
 }
@@ -68,10 +74,12 @@ impl fmt::Debug for Computing {
 }
 
 impl StartError {
-    /// Whether the folder that is to be written to holds something else, which has to be changed by hand.
+    /// Whether something has to be changed by hand: the folder that is to be written to holds something else, or the pipeline is for
+    /// a server.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Assemble(AssembleError::Files(error)) => error.is_refusal(),
+            Self::Assemble(AssembleError::Stream) => true,
             Self::Output(error) => matches!(error, OutputError::Taken(_)),
             Self::Assemble(_) | Self::Thread(_) => false,
         }
@@ -140,7 +148,7 @@ impl Runner {
     }
 
     fn parts(&self, threads: usize) -> Parts<'_> {
-        Parts { stores: &self.stores, modules: &self.modules, threads, timer: OnceLock::new() }
+        Parts { stores: &self.stores, modules: &self.modules, threads, timer: OnceLock::new(), memory: None }
     }
 
     /// Starts a run of a checked pipeline. What it measures is also written to `output`, if there is one.
@@ -159,6 +167,12 @@ impl Runner {
         self.start_between(plan, output.map(Arc::new), ends).await
     }
 
+    /// Starts a run whose items are taken by [`Run::take`], whatever consumer the document names. Arrays of batches lie in `memory`.
+    pub async fn start_taken(&self, plan: &Plan, memory: Arc<dyn BatchMemory>) -> Result<Run, StartError> {
+        let ends = Ends { is_taken: true, memory: Some(memory), ..Ends::default() };
+        self.start_between(plan, None, ends).await
+    }
+
     /// Starts a run between these ends, and those that the document names where there is none.
     pub(crate) async fn start_between(
         &self,
@@ -167,18 +181,23 @@ impl Runner {
         ends: Ends,
     ) -> Result<Run, StartError> {
         let threads = plan.threads.unwrap_or_else(cores).max(1);
-        let parts = self.parts(threads as usize);
+        let parts = Parts { memory: ends.memory, ..self.parts(threads as usize) };
         let source = match ends.source {
             Some(source) => source,
             None => parts.source(&plan.source)?,
         };
         let shape = Shape::of(plan, threads, Some(cores()));
         // What is given in its place takes items to do something with them.
-        let shape = if ends.consumer.is_some() { shape.with_working_consumer() } else { shape };
+        let shape =
+            if ends.consumer.is_some() || ends.is_taken { shape.with_working_consumer() } else { shape };
         let verdicts = Verdicts::of(shape);
         let (consumer, files) = match ends.consumer {
-            Some(consumer) => (consumer, None),
-            None => parts.consumer(plan, &self.runtime).await?,
+            Some(consumer) => (Some(consumer), None),
+            None if ends.is_taken => (None, None),
+            None => {
+                let (consumer, files) = parts.consumer(plan, &self.runtime).await?;
+                (Some(consumer), files)
+            }
         };
         let assembled = parts.assemble(plan, source, consumer).await?;
         if let Some(output) = &output {
@@ -189,8 +208,8 @@ impl Runner {
             _ => None,
         });
         let id = ends.follower.as_ref().map(|follower| follower.id().to_owned());
-        let facts =
-            Facts::new(id, &plan.name, threads, modules.collect(), assembled.guests, files, verdicts.clone());
+        let seen = RunParts { guests: assembled.guests, files, transfers: assembled.transfers };
+        let facts = Facts::new(id, &plan.name, threads, modules.collect(), seen, verdicts.clone());
         let clock = Arc::new(MonotonicClock::start());
         if let Some(follower) = &ends.follower {
             follower.begin(clock.clone(), facts.clone());
@@ -212,6 +231,7 @@ pub(crate) fn check_against_known(
 ) -> Result<Plan, Vec<SpecFault>> {
     let mut faults = check_params(spec, modules);
     faults.extend(check_keys(spec));
+    faults.extend(check_devices(spec));
     match Plan::check(spec, Known { modules, stores: Some(&stores.facts()) }) {
         Ok(plan) if faults.is_empty() => Ok(plan),
         Ok(_) => Err(faults),

@@ -1,3 +1,5 @@
+mod written;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -12,6 +14,8 @@ use penstock_storage::{
 use penstock_types::config::{DatasetConfig, FolderConfig, S3Config, StoreConfig};
 use penstock_types::plan::StoreFacts;
 use penstock_types::spec::{ObjectKey, Reads};
+
+pub use written::WrittenFault;
 
 /// The stores that pipelines may name. The operator decides what a name stands for; a document never brings a path.
 #[derive(Clone, Debug, Default)]

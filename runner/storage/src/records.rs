@@ -50,7 +50,7 @@ struct InOrder {
     object: RangedObject,
     shard: Shard,
     limit: u64,
-    epochs: Option<NonZeroU32>,
+    settings: TraversalSettings,
     epoch: u32,
     lines: Lines,
     /// Lines read and not looked at.
@@ -169,8 +169,8 @@ impl InOrder {
             object,
             shard: settings.shard.unwrap_or(alone),
             limit: settings.limit.unwrap_or(u64::MAX),
-            epochs: settings.epochs,
-            epoch: 0,
+            settings,
+            epoch: settings.first_epoch,
             pending: VecDeque::new(),
             seen: 0,
             held: None,
@@ -221,10 +221,7 @@ impl InOrder {
 
     /// As in [`Traversal`]: an epoch that gave this rank nothing is the last.
     fn start_next_epoch(&mut self) -> bool {
-        let next = self.epoch.checked_add(1);
-        let Some(next) = next.filter(|next| self.epochs.is_none_or(|epochs| *next < epochs.get())) else {
-            return false;
-        };
+        let Some(next) = self.settings.after(self.epoch) else { return false };
         if self.shard.share_of(self.seen) == 0 {
             return false;
         }

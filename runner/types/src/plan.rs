@@ -174,6 +174,10 @@ pub struct AssetPlan {
 pub enum Device {
     /// The memory of this process.
     Host,
+    /// The first GPU of the machine that runs the pipeline, and the memory of the process where there is none.
+    Auto,
+    /// The GPU of this number, from 0, as CUDA counts those it is shown.
+    Cuda(u32),
 }
 
 /// How long a task of `sleep` takes, and what it occupies.
@@ -214,6 +218,13 @@ pub enum ConsumerPlan {
     },
     /// Writes every batch as a file.
     Files(FilesPlan),
+    /// Hands every batch to another process.
+    Stream {
+        /// Batches that may be handed out and not acknowledged yet.
+        ahead: usize,
+        /// Longest that a batch waits while nobody is connected to take it.
+        wait: Duration,
+    },
 }
 
 /// Where batches are written, and what decides their bytes.

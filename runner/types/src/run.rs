@@ -35,6 +35,9 @@ pub struct RunSnapshot {
     pub counters: BTreeMap<String, BTreeMap<String, f64>>,
     /// What became of the batches that the consumer `files` got; `null` with any other consumer.
     pub files: Option<FilesRecord>,
+    /// What stages copied to devices, by stage id; a transfer that stays on the host copies nothing.
+    #[serde(default)]
+    pub transfers: BTreeMap<String, TransferRecord>,
     /// The stages, first to last. Source and sink do no work of their own and have queues only.
     pub stages: Vec<StageRecord>,
     /// The queues, first to last: at the exit of the source, of every stage, and of the sink.
@@ -169,6 +172,30 @@ pub struct FilesRecord {
     pub written: u64,
     /// Found as an earlier run of the same pipeline had written them, and left alone.
     pub already_there: u64,
+}
+
+/// What a stage copied to a device, and what it waited for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TransferRecord {
+    /// The device, e.g. `cuda:0`.
+    pub device: String,
+    /// Batches that have arrived there.
+    pub batches: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Those of them that did not lie in memory that the device reads, and were copied there before.
+    pub staged_bytes: u64,
+    /// Time the device was copying, in seconds by its own clock.
+    pub copy_s: f64,
+    /// Bytes per second while it was copying; `null` before the first batch.
+    pub bytes_per_s: Option<f64>,
+    /// Mean time a batch waited for room on the device, in seconds: until its consumers let another one go.
+    pub ave_slot_wait_s: Option<f64>,
+    /// Mean time a batch that had room waited for the device, in seconds: for batches before it, and for consumers to finish
+    /// reading what lay in its place.
+    pub ave_device_wait_s: Option<f64>,
+    /// Batches for which there is room on the device now, used or not.
+    pub slots: u32,
 }
 
 /// One stage and what its tasks did.

@@ -20,7 +20,7 @@ pub use bounds::{
     Reads, Share, Threads,
 };
 pub(crate) use bounds::{number_schema, read_number};
-pub use consumer::{Consumer, Discard, Files, Simulate};
+pub use consumer::{Consumer, Discard, Files, Simulate, Stream};
 pub use json::{MAX_DEPTH, MAX_DOCUMENT_BYTES, parse, parse_within};
 pub use read::{MAX_FAULTS, read_all, read_value};
 pub use set::{parse_setting, set};

@@ -59,6 +59,8 @@ pub struct TraversalSettings {
     pub limit: Option<u64>,
     /// How many passes; `None` for passes without end.
     pub epochs: Option<NonZeroU32>,
+    /// The number of the first pass: 0, unless earlier ones were made by runs before.
+    pub first_epoch: u32,
 }
 
 /// One step of a [`Traversal`].
@@ -121,8 +123,20 @@ const LEAST_HALF_BITS: u32 = 4;
 
 impl TraversalSettings {
     /// Every entry once, in the source's own order.
-    pub const IN_ORDER: Self =
-        Self { seed: 0, shuffle: false, shard: None, limit: None, epochs: Some(NonZeroU32::MIN) };
+    pub const IN_ORDER: Self = Self {
+        seed: 0,
+        shuffle: false,
+        shard: None,
+        limit: None,
+        epochs: Some(NonZeroU32::MIN),
+        first_epoch: 0,
+    };
+
+    /// The pass behind this one; `None` behind the last.
+    pub fn after(&self, epoch: u32) -> Option<u32> {
+        let is_last = |epochs: NonZeroU32| epoch - self.first_epoch + 1 == epochs.get();
+        epoch.checked_add(1).filter(|_| !self.epochs.is_some_and(is_last))
+    }
 }
 
 impl Shard {
@@ -153,8 +167,9 @@ impl Traversal {
         }
         let limited = settings.limit.map_or(count, |limit| limit.min(count));
         let len_per_epoch = settings.shard.map_or(limited, |shard| shard.share_of(limited));
-        let permutation = settings.shuffle.then(|| Permutation::new(count, settings.seed, 0));
-        Ok(Self { count, settings, len_per_epoch, epoch: 0, visited: 0, permutation })
+        let epoch = settings.first_epoch;
+        let permutation = settings.shuffle.then(|| Permutation::new(count, settings.seed, epoch));
+        Ok(Self { count, settings, len_per_epoch, epoch, visited: 0, permutation })
     }
 
     /// How many entries this rank visits in one epoch.
@@ -195,11 +210,7 @@ impl Traversal {
     /// Moves on to the next epoch; `false` when there is none. An epoch without entries is the last one, so that
     /// passes without end over nothing do end, and so is the one numbered `u32::MAX`.
     fn start_next_epoch(&mut self) -> bool {
-        let next = self.epoch.checked_add(1);
-        let Some(next) = next.filter(|next| self.settings.epochs.is_none_or(|epochs| *next < epochs.get()))
-        else {
-            return false;
-        };
+        let Some(next) = self.settings.after(self.epoch) else { return false };
         if self.len_per_epoch == 0 {
             return false;
         }
@@ -381,6 +392,9 @@ mod tests {
         let steps: Vec<Step> = Traversal::new(2, twice).unwrap().collect();
         let visit = |epoch, index| Step::Visit { epoch, index };
         assert_eq!(steps, [visit(0, 0), visit(0, 1), Step::EpochEnd, visit(1, 0), visit(1, 1)]);
+        let later = TraversalSettings { first_epoch: 7, ..twice };
+        let steps: Vec<Step> = Traversal::new(1, later).unwrap().collect();
+        assert_eq!(steps, [visit(7, 0), Step::EpochEnd, visit(8, 0)]);
     }
 
     #[test]

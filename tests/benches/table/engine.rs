@@ -179,7 +179,7 @@ fn graph(
         source_node: node(0, 2),
         stages: vec![stage],
         sink_node: node(2, 3),
-        consumer,
+        consumer: Some(consumer),
         threads,
         stack_bytes: 2 << 20,
         buffer_bytes: u64::MAX,

@@ -1,4 +1,4 @@
-//! `penstock bench storage` on a bucket with latency and a tail: what it reaches, against what latency allows.
+//! `penstock bench storage` on a bucket with latency: what it reaches, against what latency allows.
 
 use std::fs;
 use std::process::Command;
@@ -21,7 +21,9 @@ const TIMES: usize = 5;
 /// `async` against `sync` with two workers and 8 reads at a time, on 2,000 photos.
 pub(crate) fn several_at_a_time() -> Row {
     let all = json!({ "list": { "store": "photos", "suffix": ".jpg" } });
-    let report = report(&all, &json!({ "workers": [2], "in_flight": 8, "batch_size": 50, "repeats": 1 }));
+    let tail = [format!("--tail={}ms", TAIL.1 * 1e3), format!("--tail-every={}", TAIL.0)];
+    let load = json!({ "workers": [2], "in_flight": 8, "batch_size": 50, "repeats": 1 });
+    let report = report(&all, &load, &tail);
     let [one, several] = [0, 1].map(|place| rate(&report, place));
     Row {
         what: "storage: 8 reads at a time against one, 2 workers, bucket of 20 ms",
@@ -41,14 +43,14 @@ pub(crate) fn thirty_two_workers() -> Row {
 }
 
 /// Workers that read one item after another, each taking the next one: no batch waits for its slowest item while permits rest.
-/// The index names every photo several times, so that the end of a pass is a small part of it.
+/// Every answer takes the same time, and the index names every photo several times, so that the end of a pass, when some permits
+/// rest, is a small part of it.
 fn little(what: &'static str, workers: u32, must: f64, aim: f64) -> Row {
     let load = json!({
         "modes": ["sync"], "workers": [workers], "batch_size": 1, "repeats": 3, "prefetch": 64, "assignment": "steal"
     });
-    let report = report(&json!({ "index": { "store": "photos", "index": INDEX } }), &load);
-    let latency = LATENCY_S + (TAIL.1 - LATENCY_S) / TAIL.0 as f64;
-    let limit = f64::from(workers) / latency;
+    let report = report(&json!({ "index": { "store": "photos", "index": INDEX } }), &load, &[]);
+    let limit = f64::from(workers) / LATENCY_S;
     let rate = rate(&report, 0);
     let in_flight = cell(&report, 0)["little"]["in_flight"].as_f64().unwrap();
     Row {
@@ -69,11 +71,11 @@ fn index() -> Vec<u8> {
     serde_json::to_vec(&[&keys[..]; TIMES].concat()).unwrap()
 }
 
-/// What the binary finds on the photos behind a server of its own.
-fn report(source: &Value, load: &Value) -> Value {
-    let tail = [format!("--tail={}ms", TAIL.1 * 1e3), format!("--tail-every={}", TAIL.0)];
+/// What the binary finds on the photos behind a server of its own, with these settings.
+fn report(source: &Value, load: &Value, settings: &[String]) -> Value {
     let root = format!("--root={}", photos_dir().display());
-    let server = Server::start(&[&root, &tail[0], &tail[1]]);
+    let arguments: Vec<&str> = [&root].into_iter().chain(settings).map(String::as_str).collect();
+    let server = Server::start(&arguments);
     let put = server.store().put(INDEX.into(), index().into());
     tokio::runtime::Runtime::new().unwrap().block_on(put).unwrap();
     let folder = Folder::new();

@@ -32,7 +32,7 @@ pub(crate) fn headspace(args: &HeadspaceArgs) -> Result<u8> {
     runtime.shutdown_background();
     let headspace = match measured {
         Err(HeadspaceError::Stopped) => return Ok(STOPPED),
-        Err(error @ HeadspaceError::Files) => return Err(bad(error.to_string())),
+        Err(error @ (HeadspaceError::Files | HeadspaceError::Stream)) => return Err(bad(error.to_string())),
         measured => measured?,
     };
     if args.json {

@@ -8,20 +8,32 @@ use bytes::Bytes;
 use penstock_types::run::FailureClass;
 
 use crate::item::{Collated, Column, Dtype, Item, Sample, Stacked, Tensor, Value};
+use crate::memory::{BatchMemory, Filling};
 use crate::ports::{Failed, Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
 
 /// Stacks every field over the samples of a batch. Fields, types and shapes are those that most samples have (of
 /// equally many, the first's); a sample with others fails alone. The order of a sample's fields does not matter.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Collate;
+#[derive(Clone, Debug, Default)]
+pub struct Collate {
+    memory: Option<Arc<dyn BatchMemory>>,
+}
 
-/// Builds [`Collate`], which has no state.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CollateFactory;
+/// Builds [`Collate`].
+#[derive(Clone, Debug, Default)]
+pub struct CollateFactory {
+    memory: Option<Arc<dyn BatchMemory>>,
+}
+
+impl CollateFactory {
+    /// Arrays are written into this memory, and else to the heap.
+    pub fn into_memory(memory: Option<Arc<dyn BatchMemory>>) -> Self {
+        Self { memory }
+    }
+}
 
 impl ThreadOpFactory for CollateFactory {
     fn build(&self, _: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
-        Ok(Box::new(Collate))
+        Ok(Box::new(Collate { memory: self.memory.clone() }))
     }
 }
 
@@ -33,7 +45,7 @@ impl ThreadOp for Collate {
                 let output = if alike.is_empty() {
                     Output::default()
                 } else {
-                    Output::one(Item::Collated(stack(alike)))
+                    Output::one(Item::Collated(stack(alike, self.memory.as_deref())))
                 };
                 Output { failed, ..output }
             }
@@ -144,14 +156,14 @@ fn oddity(sample: &Sample, usual: &Sample) -> Option<String> {
 }
 
 /// Stacks samples that are alike; there is at least one. Each value is let go as soon as it is copied.
-fn stack(mut samples: Vec<Sample>) -> Collated {
+fn stack(mut samples: Vec<Sample>, memory: Option<&dyn BatchMemory>) -> Collated {
     let columns: Vec<(Arc<str>, Layout)> =
         samples[0].fields.iter().map(|field| (field.name.clone(), Layout::of(&field.value))).collect();
     let fields = columns
         .into_iter()
         .enumerate()
         .map(|(place, (name, layout))| {
-            let values = layout.stack(&mut samples, &name, place);
+            let values = layout.stack(&mut samples, &name, place, memory);
             Column { name, values }
         })
         .collect();
@@ -176,17 +188,23 @@ impl Layout {
     }
 
     /// The field's values over all samples, taken out of them. `place` is where the first sample has it.
-    fn stack(self, samples: &mut [Sample], name: &str, place: usize) -> Stacked {
+    fn stack(
+        self,
+        samples: &mut [Sample],
+        name: &str,
+        place: usize,
+        memory: Option<&dyn BatchMemory>,
+    ) -> Stacked {
         let count = samples.len();
         let values = samples.iter_mut().filter_map(|sample| take(sample, name, place));
         match self {
             Self::Array { dtype, mut shape } => {
                 let elements: usize = shape.iter().map(|size| *size as usize).product();
-                let mut data = Vec::with_capacity(count * elements * dtype.size());
+                let mut data = Filling::new(memory, count * elements * dtype.size());
                 values.for_each(|value| append(&mut data, &value));
                 // A batch has at most 1,000,000 samples.
                 shape.insert(0, count as u32);
-                Stacked::Tensor(Tensor { dtype, shape, data: Bytes::from(data) })
+                Stacked::Tensor(Tensor { dtype, shape, data: data.finish() })
             }
             Self::Texts => Stacked::Texts(values.filter_map(Value::into_text).collect()),
             Self::Blobs => Stacked::Blobs(values.filter_map(Value::into_blob).collect()),
@@ -204,11 +222,11 @@ fn take(sample: &mut Sample, name: &str, place: usize) -> Option<Value> {
 }
 
 /// Appends one value's elements, little-endian.
-fn append(data: &mut Vec<u8>, value: &Value) {
+fn append(data: &mut Filling, value: &Value) {
     match value {
-        Value::Tensor(tensor) => data.extend_from_slice(&tensor.data),
-        Value::Int(number) => data.extend_from_slice(&number.to_le_bytes()),
-        Value::Real(number) => data.extend_from_slice(&number.to_le_bytes()),
+        Value::Tensor(tensor) => data.append(&tensor.data),
+        Value::Int(number) => data.append(&number.to_le_bytes()),
+        Value::Real(number) => data.append(&number.to_le_bytes()),
         Value::Text(_) | Value::Blob(_) => {}
     }
 }
@@ -250,7 +268,7 @@ mod tests {
 
     /// What came out, and key and message of what failed.
     fn collate(samples: Vec<Sample>) -> (Option<Collated>, Vec<(String, String)>) {
-        let output = Collate.apply(Item::Batch(samples), &StopFlag::default());
+        let output = Collate::default().apply(Item::Batch(samples), &StopFlag::default());
         let failed = output.failed.iter().map(|failed| {
             assert_eq!(failed.fault.class, FailureClass::Data);
             (failed.sample.key.to_string(), failed.fault.message.to_string())
@@ -374,11 +392,11 @@ mod tests {
 
     #[test]
     fn a_single_sample_fails_and_a_collated_batch_passes_unchanged() {
-        let output = Collate.apply(Item::Sample(sample(0, &[])), &StopFlag::default());
+        let output = Collate::default().apply(Item::Sample(sample(0, &[])), &StopFlag::default());
         assert_eq!(output.failed[0].fault.class, FailureClass::Bug);
         let (batch, _) = collate(vec![sample(0, &[])]);
         let item = Item::Collated(batch.unwrap());
-        let output = Collate.apply(item.clone(), &StopFlag::default());
+        let output = Collate::default().apply(item.clone(), &StopFlag::default());
         assert!(matches!(output.items, Items::One(same) if same == item));
     }
 }

@@ -78,8 +78,10 @@ impl File {
     /// The file of a batch; else why there can be none.
     pub(super) fn of(batch: Collated, number: u64) -> Result<Self, String> {
         let mut told = Told::of(&batch, number);
-        let mut parts: Vec<Part> =
-            batch.fields.into_iter().flat_map(|column| parts_of(&column.name, column.values)).collect();
+        let mut parts = Vec::with_capacity(batch.fields.len());
+        for column in batch.fields {
+            parts.extend(parts_of(&column.name, column.values)?);
+        }
         check_names(&parts)?;
         // As the format's own writer orders them: large elements first, so that all are aligned, then by name.
         parts.sort_by(|one, other| other.dtype.cmp(&one.dtype).then_with(|| one.name.cmp(&other.name)));
@@ -140,7 +142,7 @@ impl Told {
         let each = |of: fn(&Origin) -> u64| batch.origins.iter().map(of).collect::<Vec<_>>();
         let paths = each(|origin| origin.path);
         let kind = |values: &Stacked| match values {
-            Stacked::Tensor(_) => "tensor",
+            Stacked::Tensor(_) | Stacked::Device(_) => "tensor",
             Stacked::Texts(_) => "text",
             Stacked::Blobs(_) => "blob",
         };
@@ -192,8 +194,8 @@ impl PartData {
 }
 
 /// The tensors that one field becomes.
-fn parts_of(name: &str, values: Stacked) -> Vec<Part> {
-    match values {
+fn parts_of(name: &str, values: Stacked) -> Result<Vec<Part>, String> {
+    Ok(match values {
         Stacked::Tensor(Tensor { dtype, shape, data }) => vec![Part {
             name: name.to_owned(),
             dtype: file_dtype(dtype),
@@ -208,7 +210,13 @@ fn parts_of(name: &str, values: Stacked) -> Vec<Part> {
             let lengths: Vec<usize> = blobs.iter().map(Bytes::len).collect();
             parts_with_offsets(name, &lengths, PartData::Blobs(blobs))
         }
-    }
+        Stacked::Device(_) => {
+            let shown = printable(name, MAX_SHOWN_KEY);
+            return Err(format!(
+                "the field `{shown}` is on a GPU, and files are written from the memory of the host"
+            ));
+        }
+    })
 }
 
 fn parts_with_offsets(name: &str, lengths: &[usize], data: PartData) -> Vec<Part> {

@@ -21,6 +21,7 @@ use super::feed::{Event, Feed, RunLog};
 use super::wire::LogEntry;
 use crate::history::{Entry, History, HistoryError, MAX_ERRORS, MAX_LOGS, Registered, Tape, runs};
 use crate::run::Facts;
+use crate::stream::StreamAddress;
 
 /// How often what a run has done is written at least, in nanoseconds.
 const WRITE_EVERY: u64 = 10_000_000_000;
@@ -48,6 +49,8 @@ pub(crate) struct LiveRun {
     totals: Arc<Totals>,
     begun: OnceLock<Begun>,
     started: OnceLock<RunHandle>,
+    /// Where its batches are to be had, if other processes take them.
+    stream: OnceLock<StreamAddress>,
     /// Its last snapshot and how it ended.
     ended: OnceLock<(RunSummary, Option<RunSnapshot>)>,
     /// Whether others may know how it ended: it is stored, or cannot be.
@@ -109,6 +112,7 @@ impl LiveRun {
             totals,
             begun: OnceLock::new(),
             started: OnceLock::new(),
+            stream: OnceLock::new(),
             ended: OnceLock::new(),
             is_told: AtomicBool::new(false),
             stop: watch::Sender::new(false),
@@ -139,6 +143,18 @@ impl LiveRun {
             self.stop();
         }
         self.tell_state();
+    }
+
+    /// Its batches are to be had there.
+    pub(crate) fn on_stream(&self, address: StreamAddress) {
+        if self.stream.set(address).is_err() {
+            tracing::error!(run = self.id(), "a run streams twice; this is a defect of Penstock");
+        }
+    }
+
+    /// Where its batches are to be had, from the moment at which they are.
+    pub(crate) fn stream(&self) -> Option<&StreamAddress> {
+        self.stream.get()
     }
 
     /// Ends it where it is, or before it starts.
@@ -444,6 +460,11 @@ impl LiveRun {
         let summary = self.summary();
         self.feed.tell(self.id(), Event::State(summary.clone()));
         self.feed.tell_lists(summary);
+    }
+
+    /// Whether its threads have ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.get().is_some()
     }
 
     /// Whether it is over for others: stored, or it cannot be.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use penstock_engine::running::StopReason;
-use penstock_types::plan::Plan;
+use penstock_types::plan::{ConsumerPlan, Plan};
 use penstock_types::run::RunState;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use super::live::LiveRun;
 use super::workshop::Workshop;
 use crate::output::OutputFolder;
 use crate::runner::{Ends, StartError};
-use crate::{Ended, Run};
+use crate::{Ended, Run, stream};
 
 /// How long a run waits for its end at a time.
 const WAIT: Duration = Duration::from_secs(3600);
@@ -68,7 +68,14 @@ fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<R
     let letter_bytes = u64::from(workshop.bounds.dead_letters_mib.get()) << 20;
     let output = OutputFolder::for_letters(&folder, job.spec.clone(), letter_bytes);
     let output = output.map_err(|error| in_words(&error))?;
-    let ends = Ends { follower: Some(live.clone()), ..Ends::default() };
+    let mut ends = Ends { follower: Some(live.clone()), ..Ends::default() };
+    if let ConsumerPlan::Stream { ahead, wait } = job.plan.consumer {
+        let opened = stream::open(&workshop.streams(), live.id(), &job.plan.name, ahead, wait);
+        let opened = opened.map_err(|error| in_words(&error))?;
+        live.on_stream(opened.address);
+        ends.consumer = Some(Box::new(opened.consumer));
+        ends.memory = Some(opened.memory);
+    }
     let started = workshop.runtime.block_on(async {
         let start = std::pin::pin!(runner.start_between(&job.plan, Some(Arc::new(output)), ends));
         // The sender lives in `live`.

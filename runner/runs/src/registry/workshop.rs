@@ -23,6 +23,7 @@ const AT_A_TIME: u32 = 100;
 const OBJECTS: &str = "modules/sha256";
 const DRAFTS: &str = "modules/drafts";
 const RUNS: &str = "runs";
+const STREAMS: &str = "streams";
 pub(crate) const CACHE: &str = "cache";
 
 /// What all runs are made with.
@@ -65,10 +66,11 @@ impl Workshop {
         data_dir: PathBuf,
     ) -> Result<Self, (PathBuf, io::Error)> {
         let at = |path: &Path, done: io::Result<()>| done.map_err(|error| (path.to_owned(), error));
-        let drafts = data_dir.join(DRAFTS);
-        match fs::remove_dir_all(&drafts) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err((drafts, error)),
-            _ => {}
+        for folder in [DRAFTS, STREAMS].map(|folder| data_dir.join(folder)) {
+            match fs::remove_dir_all(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err((folder, error)),
+                _ => {}
+            }
         }
         for folder in [DRAFTS, OBJECTS, RUNS].map(|folder| data_dir.join(folder)) {
             at(&folder, fs::create_dir_all(&folder))?;
@@ -100,6 +102,11 @@ impl Workshop {
 
     pub(crate) fn run_folder(&self, run: &str) -> PathBuf {
         self.data_dir.join(RUNS).join(run)
+    }
+
+    /// Where the sockets of runs lie whose batches are taken by other processes.
+    pub(crate) fn streams(&self) -> PathBuf {
+        self.data_dir.join(STREAMS)
     }
 
     pub(crate) fn data_dir_bytes(&self) -> u64 {

@@ -100,7 +100,7 @@ struct Samples<'a> {
 
 impl Samples<'_> {
     async fn folder(&mut self, path: &Path, place: &Path) -> Result<(), InputError> {
-        let mut source = ListSource::new(store(path, place)?, "", "", all());
+        let mut source = ListSource::new(store(path, place)?, "", "", TraversalSettings::IN_ORDER);
         while let Some(listed) = next(&mut source, path).await? {
             for sample in listed {
                 self.file(&path.join(&*sample.key), &sample.key, &place.join(&*sample.key)).await?;
@@ -139,7 +139,7 @@ impl Samples<'_> {
             let source = io::Error::new(io::ErrorKind::InvalidInput, "its name is not UTF-8");
             return Err(InputError::Read { path: path.to_owned(), source });
         };
-        let mut source = RecordSource::new(store(path, folder)?, name, all());
+        let mut source = RecordSource::new(store(path, folder)?, name, TraversalSettings::IN_ORDER);
         while let Some(records) = next(&mut source, path).await? {
             records.into_iter().try_for_each(|sample| self.push(sample))?;
         }
@@ -153,17 +153,6 @@ impl Samples<'_> {
         }
         self.samples.push(sample);
         Ok(())
-    }
-}
-
-/// Every entry once, in order.
-fn all() -> TraversalSettings {
-    TraversalSettings {
-        seed: 0,
-        shuffle: false,
-        shard: None,
-        limit: None,
-        epochs: Some(std::num::NonZeroU32::MIN),
     }
 }
 

@@ -40,6 +40,7 @@ async fn an_index_of_a_listing_is_visited_as_the_listing_is() {
         shard: Some(shard),
         limit: Some(700),
         epochs: NonZeroU32::new(2),
+        first_epoch: 0,
     };
     let listed = drain(ListSource::new(store.clone(), "", ".jpg", settings)).await;
     let indexed = drain(IndexSource::new(store, "index.json", settings)).await;

@@ -38,6 +38,7 @@ async fn epochs_are_shuffled_differently_and_ranks_share_them() {
             shard: Some(Shard { rank, world, uneven: Uneven::Drop }),
             limit: None,
             epochs: NonZeroU32::new(2),
+            first_epoch: 0,
         };
         drain(ListSource::new(store.clone(), "", "", settings))
     };

@@ -161,12 +161,12 @@ proptest! {
     #[test]
     fn records_are_visited_as_any_source_visits_its_entries(
         count in 0_u64..700, world in 1_u32..6, rank in 0_u32..6, keep: bool, shuffle: bool, seed: u64,
-        limit in proptest::option::of(0_u64..800), epochs in 1_u32..4,
+        limit in proptest::option::of(0_u64..800), epochs in 1_u32..4, first_epoch in 0_u32..3,
     ) {
         let uneven = if keep { Uneven::Keep } else { Uneven::Drop };
         let shard = Shard { rank: rank % world, world: NonZeroU32::new(world).unwrap(), uneven };
-        let settings =
-            TraversalSettings { seed, shuffle, shard: Some(shard), limit, epochs: NonZeroU32::new(epochs) };
+        let (shard, epochs) = (Some(shard), NonZeroU32::new(epochs));
+        let settings = TraversalSettings { seed, shuffle, shard, limit, epochs, first_epoch };
         let lines: String = (0..count).map(|number| format!("{{\"key\":{number}}}\n")).collect();
         let (_folder, store) = file(lines.as_bytes());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

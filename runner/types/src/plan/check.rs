@@ -12,8 +12,7 @@ use crate::fault::{Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
 use crate::policy::Concurrency;
 use crate::spec::{
-    Consumer, DeviceName, Fetch, Files, Millis, Name, Settings, Sleep, Source, Spec, Stage, Wasm,
-    default_queue,
+    Consumer, DeviceName, Fetch, Millis, Name, Settings, Sleep, Source, Spec, Stage, Wasm, default_queue,
 };
 
 const MIB: u64 = 1 << 20;
@@ -28,11 +27,16 @@ impl Plan {
         for (index, stage) in spec.stages.iter().enumerate() {
             let place = Pointer::ROOT.key("stages").index(index).key(stage.kind());
             check.order_of_kinds(spec, index, &place, &mut flow);
-            stages.extend(check.stage(stage, index + 1, spec.source.store(), &place));
+            stages.extend(check.stage(stage, index + 1, spec, &place));
         }
         tell_namesakes_apart(&mut stages);
-        if let Consumer::Files(files) = &spec.consumer {
-            check.files(spec, files, flow);
+        match &spec.consumer {
+            Consumer::Files(files) => {
+                check.store(&files.store, Pointer::ROOT.key("consumer").key("files").key("store"));
+                check.takes_collated(spec, "files", flow);
+            }
+            Consumer::Stream(_) => check.takes_collated(spec, "stream", flow),
+            Consumer::Discard(_) | Consumer::Simulate(_) => {}
         }
         if !check.faults.is_empty() {
             return Err(check.faults);
@@ -56,6 +60,10 @@ impl Plan {
                     recipe: recipe(spec, &stages),
                     unordered: unordered(&stages),
                 }),
+                Consumer::Stream(stream) => ConsumerPlan::Stream {
+                    ahead: stream.ahead.get() as usize,
+                    wait: Duration::from_secs_f64(stream.wait_s.get()),
+                },
             },
             stages,
             max_failures: spec.max_failures,
@@ -130,13 +138,7 @@ impl Check<'_> {
     }
 
     /// The stage's plan; `None` when it has faults that leave no plan.
-    fn stage(
-        &mut self,
-        stage: &Stage,
-        position: usize,
-        source_store: Option<&Name>,
-        place: &Pointer,
-    ) -> Option<StagePlan> {
+    fn stage(&mut self, stage: &Stage, position: usize, spec: &Spec, place: &Pointer) -> Option<StagePlan> {
         let Settings { name, queue, concurrency, order, on_error, max_failures } = stage.settings();
         let mut default_name = stage.kind();
         let kind = match stage {
@@ -145,7 +147,7 @@ impl Check<'_> {
                 drop_last: aggregate.drop_last,
             }),
             Stage::Disaggregate(_) => Some(StageKind::Disaggregate),
-            Stage::Fetch(fetch) => self.fetch(fetch, source_store, place),
+            Stage::Fetch(fetch) => self.fetch(fetch, spec.source.store(), place),
             Stage::Wasm(wasm) => {
                 let facts = self.module(wasm, place);
                 default_name = facts.map_or(default_name, |facts| &facts.name);
@@ -153,9 +155,9 @@ impl Check<'_> {
                 facts.map(|facts| StageKind::Wasm(self.wasm(wasm, facts, concurrency, place)))
             }
             Stage::Collate(_) => Some(StageKind::Collate),
-            Stage::Transfer(transfer) => {
-                self.device(&transfer.device, place).map(|device| StageKind::Transfer { device })
-            }
+            Stage::Transfer(transfer) => self
+                .device(&transfer.device, &spec.consumer, place)
+                .map(|device| StageKind::Transfer { device }),
             Stage::Sleep(sleep) => Some(StageKind::Sleep(sleep_plan(sleep))),
         };
         let id = StageId::new(position, name.map_or(default_name, Name::as_str));
@@ -230,10 +232,9 @@ impl Check<'_> {
         self.known.stores?.get(store.as_str()).copied()
     }
 
-    /// Files hold collated batches and nothing else.
-    fn files(&mut self, spec: &Spec, files: &Files, flow: Option<Flow>) {
-        let place = Pointer::ROOT.key("consumer").key("files");
-        self.store(&files.store, place.key("store"));
+    /// Consumers that pass batches on take collated ones and nothing else.
+    fn takes_collated(&mut self, spec: &Spec, consumer: &'static str, flow: Option<Flow>) {
+        let place = Pointer::ROOT.key("consumer").key(consumer);
         let (found, remedy) = match flow {
             // Behind an unknown module nothing can be said.
             None | Some(Flow::Collated) => return,
@@ -246,20 +247,30 @@ impl Check<'_> {
         };
         self.fault(
             place,
-            format!("`files` takes collated batches, but {before} gives {}: {remedy}", found.in_words()),
+            format!("`{consumer}` takes collated batches, but {before} gives {}: {remedy}", found.in_words()),
         );
     }
 
-    fn device(&mut self, device: &DeviceName, place: &Pointer) -> Option<Device> {
-        match device.as_str() {
-            "auto" | "host" => Some(Device::Host),
-            other => {
-                let message =
-                    format!("there is no device `{other}` in this build, which knows `auto` and `host`");
-                self.fault(place.key("device"), message);
-                None
-            }
+    /// Where a transfer leads. Consumers that read batches want them where they can: on the host.
+    fn device(&mut self, device: &DeviceName, consumer: &Consumer, place: &Pointer) -> Option<Device> {
+        let reads = match consumer {
+            Consumer::Files(_) => Some("files"),
+            Consumer::Stream(_) => Some("stream"),
+            Consumer::Discard(_) | Consumer::Simulate(_) => None,
+        };
+        let Some(number) = device.as_str().strip_prefix("cuda:") else {
+            let is_auto = device.as_str() == "auto" && reads.is_none();
+            return Some(if is_auto { Device::Auto } else { Device::Host });
+        };
+        if let Some(consumer) = reads {
+            let message = format!(
+                "found `{device}`, but the consumer `{consumer}` reads batches from the memory of the host: use `host`, or leave \
+                 the stage out"
+            );
+            self.fault(place.key("device"), message);
+            return None;
         }
+        number.parse().ok().map(Device::Cuda)
     }
 }
 
@@ -301,6 +312,7 @@ impl<'a> Check<'a> {
                     None => (&[Samples, Batches], flow.filter(|flow| *flow != Collated)),
                 }
             }
+            Stage::Transfer(transfer) if transfer.device.is_cuda() => (&[Collated], Some(Collated)),
             Stage::Transfer(_) | Stage::Sleep(_) => (&[Samples, Batches, Collated], *flow),
         };
         if let Some(found) = *flow
@@ -330,7 +342,9 @@ impl<'a> Check<'a> {
 /// What to put between a stage that gives `found` and one that takes `takes`.
 fn remedy(found: Flow, takes: &[Flow]) -> &'static str {
     match found {
+        Flow::Samples if takes == [Flow::Collated] => "put an `aggregate` and a `collate` between them",
         Flow::Samples => "put an `aggregate` between them",
+        Flow::Batches if takes == [Flow::Collated] => "put a `collate` between them",
         Flow::Batches if takes.contains(&Flow::Samples) => "put a `disaggregate` between them",
         Flow::Batches | Flow::Collated => "what is collated stays so, put this stage before the `collate`",
     }

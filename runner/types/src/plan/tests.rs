@@ -215,6 +215,50 @@ fn files_take_collated_batches_and_nothing_else() {
 }
 
 #[test]
+fn who_reads_batches_wants_them_on_the_host() {
+    let stages = |device: &str, consumer: &str| {
+        check(&format!(
+            r#"{{"source": {{"range": {{"count": 9}}}}, "consumer": {consumer}, "stages": [
+                {{"aggregate": {{"size": 2}}}}, {{"collate": {{}}}}, {{"transfer": {{"device": "{device}"}}}}
+            ]}}"#
+        ))
+    };
+    let device = |written: &str, consumer: &str| match stages(written, consumer).unwrap().stages[2].kind {
+        StageKind::Transfer { device } => device,
+        ref other => panic!("{other:?}"),
+    };
+    let (discard, stream) = (r#"{"discard": {}}"#, r#"{"stream": {"ahead": 2}}"#);
+    let files = r#"{"files": {"store": "photos"}}"#;
+    assert_eq!(device("auto", discard), Device::Auto);
+    assert_eq!(device("cuda:12", discard), Device::Cuda(12));
+    assert_eq!(device("host", discard), Device::Host);
+    for consumer in [stream, files] {
+        assert_eq!(device("auto", consumer), Device::Host);
+        let told = stages("cuda:0", consumer).unwrap_err();
+        assert_eq!(told[0].pointer.as_str(), "/stages/2/transfer/device");
+    }
+    insta::assert_snapshot!(stages("cuda:0", stream).unwrap_err()[0]);
+}
+
+#[test]
+fn a_stream_takes_collated_batches_and_a_gpu_too() {
+    let told = |stages: &str, consumer: &str| {
+        let document = format!(
+            r#"{{"source": {{"range": {{"count": 9}}}}, "stages": [{stages}], "consumer": {consumer}}}"#
+        );
+        check(&document).unwrap_err().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    insta::assert_snapshot!(
+        [
+            told(r#"{"aggregate": {"size": 2}}"#, r#"{"stream": {}}"#),
+            told(r#"{"transfer": {"device": "cuda:1"}}"#, r#"{"discard": {}}"#),
+            told(r#"{"aggregate": {"size": 2}}, {"transfer": {"device": "cuda:1"}}"#, r#"{"discard": {}}"#),
+        ]
+        .join("\n")
+    );
+}
+
+#[test]
 fn a_recipe_holds_what_decides_the_bytes_and_nothing_else() {
     let document = |run: &str, seed: u64| {
         format!(

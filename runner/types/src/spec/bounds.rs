@@ -145,6 +145,10 @@ bounded! {
     DeadlineMs(u32): 1 to 3_600_000;
     /// Reads of a store in flight at a time.
     Reads(u32): 1 to 4096;
+    /// Batches handed out and not acknowledged yet.
+    Ahead(u32): 1 to 64;
+    /// Longest wait for somebody, in seconds.
+    WaitS(f64): 1.0 to 604_800.0;
     /// A duration in milliseconds.
     Millis(f64): 0.0 to 3_600_000.0;
     /// A share of a whole.
@@ -289,3 +293,10 @@ macro_rules! texts {
 }
 
 texts!(Name, ModuleRef, ObjectKey, DeviceName);
+
+impl DeviceName {
+    /// Whether it names a GPU.
+    pub fn is_cuda(&self) -> bool {
+        self.0.starts_with("cuda:")
+    }
+}

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::bounds::{Millis, Name, Share};
+use super::bounds::{Ahead, Millis, Name, Share, WaitS};
 use super::stage::default_share;
 
 /// What drains the sink queue: the training loop, or what stands in for it.
@@ -16,6 +16,8 @@ pub enum Consumer {
     Simulate(Simulate),
     /// Writes every collated batch as a safetensors file.
     Files(Files),
+    /// Hands every collated batch to a training loop in another process of the same machine.
+    Stream(Stream),
 }
 
 /// Drops every item at once.
@@ -43,6 +45,27 @@ pub struct Files {
     /// The folder they lie in; the whole store when empty.
     #[serde(default)]
     pub prefix: String,
+}
+
+/// Hands every collated batch to a training loop in another process of the same machine, in shared memory, again and again until
+/// it is acknowledged: `penstock.connect(url).stream(run)` in Python.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stream {
+    /// Batches that may be handed out and not acknowledged yet.
+    #[serde(default = "default_ahead")]
+    pub ahead: Ahead,
+    /// Longest that a batch waits while nobody is connected to take it, in seconds; then the run fails.
+    #[serde(default = "default_wait")]
+    pub wait_s: WaitS,
+}
+
+fn default_ahead() -> Ahead {
+    Ahead::new(4).expect("4 batches are within bounds")
+}
+
+fn default_wait() -> WaitS {
+    WaitS::new(300.0).expect("five minutes are within bounds")
 }
 
 impl Default for Consumer {

@@ -52,6 +52,7 @@ macro_rules! source {
                     shard: self.shard,
                     limit: self.limit,
                     epochs: self.epochs,
+                    first_epoch: 0,
                 }
             }
         }

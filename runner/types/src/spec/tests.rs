@@ -396,6 +396,10 @@ fn spec() -> impl Strategy<Value = Spec> {
         Just(Consumer::Discard(Discard {})),
         (millis(), share()).prop_map(|(step_ms, jitter)| Consumer::Simulate(Simulate { step_ms, jitter })),
         (name(), "[a-z/]{0,9}").prop_map(|(store, prefix)| Consumer::Files(Files { store, prefix })),
+        (1..=64_u32, 1.0..1e5_f64).prop_map(|(ahead, wait_s)| Consumer::Stream(Stream {
+            ahead: bounds::Ahead::new(ahead).unwrap(),
+            wait_s: bounds::WaitS::new(wait_s).unwrap()
+        })),
     ];
     (
         (name(), any::<u64>(), proptest::option::of(1..=Threads::MOST), 0.01..=3600.0, 1..=BufferMib::MOST),

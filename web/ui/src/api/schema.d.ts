@@ -482,6 +482,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{id}/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Where the batches of a run with the consumer `stream` are to be had
+         * @description A Unix socket of the server's machine, and the secret that opens it to processes of the server's user. 409 for a run that has another consumer, waits, or is over.
+         */
+        get: operations["show_stream"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/benchmarks": {
         parameters: {
             query?: never;
@@ -1550,6 +1570,13 @@ export interface components {
             };
             /** @description What became of the batches that the consumer `files` got; `null` with any other consumer. */
             files?: components["schemas"]["FilesRecord"] | null;
+            /**
+             * @description What stages copied to devices, by stage id; a transfer that stays on the host copies nothing.
+             * @default {}
+             */
+            transfers: {
+                [key: string]: components["schemas"]["TransferRecord"];
+            };
             /** @description The stages, first to last. Source and sink do no work of their own and have queues only. */
             stages: components["schemas"]["StageRecord"][];
             /** @description The queues, first to last: at the exit of the source, of every stage, and of the sink. */
@@ -1589,6 +1616,52 @@ export interface components {
              * @description Found as an earlier run of the same pipeline had written them, and left alone.
              */
             already_there: number;
+        };
+        /** @description What a stage copied to a device, and what it waited for. */
+        TransferRecord: {
+            /** @description The device, e.g. `cuda:0`. */
+            device: string;
+            /**
+             * Format: uint64
+             * @description Batches that have arrived there.
+             */
+            batches: number;
+            /**
+             * Format: uint64
+             * @description Their bytes.
+             */
+            bytes: number;
+            /**
+             * Format: uint64
+             * @description Those of them that did not lie in memory that the device reads, and were copied there before.
+             */
+            staged_bytes: number;
+            /**
+             * Format: double
+             * @description Time the device was copying, in seconds by its own clock.
+             */
+            copy_s: number;
+            /**
+             * Format: double
+             * @description Bytes per second while it was copying; `null` before the first batch.
+             */
+            bytes_per_s?: number | null;
+            /**
+             * Format: double
+             * @description Mean time a batch waited for room on the device, in seconds: until its consumers let another one go.
+             */
+            ave_slot_wait_s?: number | null;
+            /**
+             * Format: double
+             * @description Mean time a batch that had room waited for the device, in seconds: for batches before it, and for consumers to finish
+             *     reading what lay in its place.
+             */
+            ave_device_wait_s?: number | null;
+            /**
+             * Format: uint32
+             * @description Batches for which there is room on the device now, used or not.
+             */
+            slots: number;
         };
         /** @description One stage and what its tasks did. */
         StageRecord: {
@@ -2631,6 +2704,18 @@ export interface components {
             runs: string;
             /** @description Id of the last event that was seen, where a header `Last-Event-ID` cannot be sent. */
             last?: string | null;
+        };
+        /** @description Where the batches of a run are to be had, and what opens that door. */
+        StreamAddress: {
+            /** @description Path of the Unix socket on the machine of the server. */
+            socket: string;
+            /** @description What to say there; a secret of this run. */
+            secret: string;
+            /**
+             * Format: uint32
+             * @description Version of what is spoken there.
+             */
+            protocol: number;
         };
         BenchmarkListQuery: {
             /** @description Where an earlier page ended: its `next`. */
@@ -5103,6 +5188,38 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Why it was not done. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_stream: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The run's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Where the batches of a run are to be had, and what opens that door. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StreamAddress"];
+                };
+            };
             /** @description Why it was not done. */
             default: {
                 headers: {

@@ -1,0 +1,172 @@
+//! How fast bytes get to a GPU, as JSON: as fast as the driver can from pinned and from ordinary memory, and through the ring.
+//!
+//! `cargo run --release -p penstock-device --example copy_rates [-- MEGABYTES_PER_SIZE]`
+#![expect(
+    unsafe_code,
+    reason = "the best possible copy is one without the ring: a loop over the driver's own functions"
+)]
+
+use std::env::args;
+use std::ffi::c_void;
+use std::io::{Write, stdout};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::sys::{self, CUresult};
+use futures::StreamExt;
+use futures::executor::block_on_stream;
+use futures::stream::iter;
+use penstock_device::{CudaTransfer, Gpu, MOST_SLOTS, PinnedMemory, pinned_share};
+use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_engine::item::{Dtype, Item, Origin, Sample, Tensor, Value};
+use penstock_engine::memory::Pool;
+use penstock_engine::ops::CollateFactory;
+use penstock_engine::ports::{Items, StopFlag, TaskOp, ThreadOpFactory};
+use serde_json::{Value as Json, json};
+
+type Error = Box<dyn std::error::Error>;
+
+/// The driver's own objects for copies, one after another.
+struct Bare {
+    stream: sys::CUstream,
+    done: sys::CUevent,
+    device: sys::CUdeviceptr,
+    pinned: *mut c_void,
+    len: usize,
+}
+
+const MEGABYTE: usize = 1_000_000;
+
+/// 19 is a batch of 32 images of 3 x 224 x 224 float32.
+const SIZES: [usize; 5] = [1, 4, 19, 64, 256];
+
+/// Copied for each size, where nobody says.
+const MEGABYTES_PER_SIZE: usize = 8192;
+
+/// Batches on their way at a time.
+const AT_A_TIME: usize = 3;
+
+fn main() -> Result<(), Error> {
+    let most = match args().nth(1) {
+        Some(megabytes) => megabytes.parse()?,
+        None => MEGABYTES_PER_SIZE,
+    };
+    let gpu = Gpu::open(0)?;
+    let sizes: Result<Vec<Json>, Error> =
+        SIZES.iter().map(|megabytes| rates(&gpu, *megabytes, most)).collect();
+    let report = json!({ "device": gpu.name(), "uuid": gpu.uuid(), "sizes": sizes? });
+    writeln!(stdout(), "{report:#}")?;
+    Ok(())
+}
+
+/// Bytes per second of copies of this size. All three are timed over the same number of copies, from the first call to the last
+/// byte.
+fn rates(gpu: &Gpu, megabytes: usize, most: usize) -> Result<Json, Error> {
+    let len = megabytes * MEGABYTE;
+    let count = (most / megabytes).max(4);
+    let bytes = (len * count) as f64;
+    let ordinary = vec![7_u8; len];
+    let bare = Bare::new(len)?;
+    bare.copy(bare.pinned, 2)?;
+    let pinned = bytes / timed(|| bare.copy(bare.pinned, count))?;
+    let ordinary = bytes / timed(|| bare.copy(ordinary.as_ptr().cast(), count))?;
+    drop(bare);
+
+    let memory = Pool::new(PinnedMemory::new(gpu, pinned_share()));
+    let transfer = CudaTransfer::start(gpu, &memory, MOST_SLOTS)?;
+    let batch = batch(&memory, len)?;
+    let send = |count: usize| {
+        let sent = iter((0..count).map(|_| transfer.start(batch.clone()))).buffered(AT_A_TIME);
+        let failed = block_on_stream(sent).find_map(|output| output.failed.into_iter().next());
+        failed.map_or(Ok(()), |failed| Err(Error::from(failed.fault)))
+    };
+    send(AT_A_TIME)?;
+    let ours = bytes / timed(|| send(count))?;
+    let record = transfer.figures().record();
+    Ok(json!({
+        "megabytes": megabytes,
+        "copies": count,
+        "pinned_bytes_per_s": pinned,
+        "ordinary_bytes_per_s": ordinary,
+        "ours_bytes_per_s": ours,
+        "ours_while_copying_bytes_per_s": record.bytes_per_s,
+        "ours_of_pinned": ours / pinned,
+        "pinned_of_ordinary": pinned / ordinary,
+        "ours_staged_bytes": record.staged_bytes,
+    }))
+}
+
+/// Seconds that work takes.
+fn timed(work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
+    let clock = MonotonicClock::start();
+    work()?;
+    Ok(Duration::from_nanos(clock.now().nanos()).as_secs_f64())
+}
+
+/// A collated batch with one array of `len` bytes in pinned memory.
+fn batch(memory: &Pool<PinnedMemory>, len: usize) -> Result<Item, Error> {
+    let mut sample = Sample::new("0", Origin::default());
+    let image = Tensor { dtype: Dtype::Uint8, shape: vec![u32::try_from(len)?], data: vec![7; len].into() };
+    sample.set("image", Value::Tensor(image));
+    let stop = StopFlag::default();
+    let mut collate = CollateFactory::into_memory(Some(Arc::new(memory.clone()))).build(&stop)?;
+    match collate.apply(Item::Batch(vec![sample]), &stop).items {
+        Items::One(batch) => Ok(batch),
+        Items::None | Items::Many(_) => Err("one sample makes one batch".into()),
+    }
+}
+
+impl Bare {
+    fn new(len: usize) -> Result<Self, Error> {
+        let mut bare = Self { stream: null_mut(), done: null_mut(), device: 0, pinned: null_mut(), len };
+        let mut context = null_mut();
+        // SAFETY: each writes a handle or an address; the context is the one that the open GPU holds.
+        unsafe {
+            said(sys::cuDevicePrimaryCtxRetain(&raw mut context, 0))?;
+            said(sys::cuCtxPushCurrent_v2(context))?;
+            said(sys::cuStreamCreate(&raw mut bare.stream, 1))?;
+            said(sys::cuEventCreate(&raw mut bare.done, 0))?;
+            said(sys::cuMemAlloc_v2(&raw mut bare.device, len))?;
+            said(sys::cuMemHostAlloc(&raw mut bare.pinned, len, sys::CU_MEMHOSTALLOC_PORTABLE))?;
+        }
+        Ok(bare)
+    }
+
+    /// Copies `count` times from there, and waits for the last.
+    fn copy(&self, from: *const c_void, count: usize) -> Result<(), Error> {
+        // SAFETY: both sides have so many bytes and outlive the last copy, which is waited for.
+        unsafe {
+            for _ in 0..count {
+                said(sys::cuMemcpyHtoDAsync_v2(self.device, from, self.len, self.stream))?;
+            }
+            said(sys::cuEventRecord(self.done, self.stream))?;
+            while sys::cuEventQuery(self.done) == CUresult::CUDA_ERROR_NOT_READY {
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        let mut popped = null_mut();
+        // SAFETY: all of it is ours, and used no more. What fails here fails the end of a measurement.
+        let codes = unsafe {
+            [
+                sys::cuMemFreeHost(self.pinned),
+                sys::cuMemFree_v2(self.device),
+                sys::cuEventDestroy_v2(self.done),
+                sys::cuStreamDestroy_v2(self.stream),
+                sys::cuCtxPopCurrent_v2(&raw mut popped),
+                sys::cuDevicePrimaryCtxRelease_v2(0),
+            ]
+        };
+        debug_assert!(codes.iter().all(|code| *code == CUresult::CUDA_SUCCESS), "{codes:?}");
+    }
+}
+
+fn said(code: CUresult) -> Result<(), Error> {
+    if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(format!("the driver answered {code:?}").into()) }
+}

@@ -1,0 +1,365 @@
+//! The thread that copies batches to a device, and all it knows.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::channel::oneshot;
+use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_engine::item::{Collated, DeviceTensor, Stacked};
+use penstock_engine::memory::{BatchMemory, Block, Pool};
+use penstock_engine::ports::Fault;
+use penstock_types::run::FailureClass;
+use penstock_types::stats::Tick;
+
+use crate::driver::{Context, Copies, DriverError, Stream};
+use crate::figures::{CopiedBatch, TransferFigures};
+use crate::pinned::PinnedMemory;
+use crate::ring::{Filled, Ring, Slot};
+
+/// What the thread is told. There are never more of these than tasks of the stage and slots of the ring.
+pub(crate) enum Message {
+    /// A batch is to be copied.
+    Copy(Job),
+    /// Nobody holds the batch of this slot any more.
+    Back(Slot),
+    /// A slot that was lent does not come back.
+    Gone,
+    /// Nothing more is to be copied.
+    Close,
+}
+
+/// A batch that is to be copied, and who waits for it.
+pub(crate) struct Job {
+    pub(crate) batch: Collated,
+    pub(crate) reply: oneshot::Sender<Result<Collated, Fault>>,
+    pub(crate) arrived: Tick,
+}
+
+/// What the thread knows.
+pub(crate) struct Copier {
+    stream: Stream,
+    ring: Ring,
+    /// In which the arrays of batches lie where they can.
+    pinned: PinnedMemory,
+    /// Where the others go first. Not shared with the batches: those are larger, and would be let go for these.
+    staging: Pool<PinnedMemory>,
+    /// Batches without a slot.
+    waiting: VecDeque<Job>,
+    /// Batches on their way, in the order of the stream.
+    under_way: VecDeque<UnderWay>,
+    /// Why nothing can be copied any more.
+    lost: Option<Fault>,
+    home: Sender<Message>,
+    clock: Arc<MonotonicClock>,
+    figures: Arc<TransferFigures>,
+}
+
+struct UnderWay {
+    job: Job,
+    slot: Slot,
+    copies: Copies,
+    places: Vec<Place>,
+    begun: Tick,
+    staged_bytes: usize,
+}
+
+/// Where the array of a column lies in the slot.
+struct Place {
+    column: usize,
+    at: usize,
+    len: usize,
+}
+
+/// Pinned memory that arrays are copied from, and that nobody writes to any more.
+struct Staged(Box<dyn Block>);
+
+/// How often a copy under way is looked at. A small batch takes longer.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// How long the end waits for a device that does not finish.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Arrays on a device begin at multiples of this, which everything that reads them is content with.
+const ALIGNMENT: usize = 256;
+
+/// The least that is taken from a pool.
+const LEAST_STAGING: usize = 4096;
+
+impl Copier {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        pinned: PinnedMemory,
+        most_slots: usize,
+        home: Sender<Message>,
+        clock: Arc<MonotonicClock>,
+        figures: Arc<TransferFigures>,
+    ) -> Result<Self, DriverError> {
+        Ok(Self {
+            stream: Stream::new(context)?,
+            ring: Ring::new(context, most_slots.max(1)),
+            staging: Pool::new(pinned.clone()),
+            pinned,
+            waiting: VecDeque::new(),
+            under_way: VecDeque::new(),
+            lost: None,
+            home,
+            clock,
+            figures,
+        })
+    }
+
+    /// Copies until it is told to close.
+    pub(crate) fn run(mut self, messages: &Receiver<Message>) {
+        while self.take_in(messages) {
+            self.finish_copies();
+            self.begin_copies();
+            self.figures.set_slots(self.ring.made());
+        }
+        self.close(messages);
+    }
+
+    /// Takes in what it is told; waits for that, but not past the next look at the device. Says whether to go on.
+    fn take_in(&mut self, messages: &Receiver<Message>) -> bool {
+        let waits_for_device =
+            !self.under_way.is_empty() || (!self.waiting.is_empty() && self.ring.has_free());
+        let first = if waits_for_device {
+            match messages.recv_timeout(LOOK) {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        } else {
+            match messages.recv() {
+                Ok(message) => Some(message),
+                Err(_) => return false,
+            }
+        };
+        first.into_iter().chain(messages.try_iter()).all(|message| self.hear(message))
+    }
+
+    /// Says whether to go on.
+    fn hear(&mut self, message: Message) -> bool {
+        match message {
+            Message::Copy(job) => self.waiting.push_back(job),
+            Message::Back(slot) => self.ring.give_back(slot),
+            Message::Gone => self.ring.lost_one(),
+            Message::Close => return false,
+        }
+        true
+    }
+
+    /// Begins copies as long as there are slots.
+    fn begin_copies(&mut self) {
+        while let Some(job) = self.waiting.pop_front() {
+            if let Some(fault) = &self.lost {
+                job.answer(Err(fault.clone()));
+                continue;
+            }
+            let (places, room) = places(&job.batch);
+            if places.is_empty() {
+                job.answer_unchanged();
+                continue;
+            }
+            match self.ring.take(room) {
+                Ok(Some(slot)) => self.begin(job, slot, places),
+                Ok(None) => return self.waiting.push_front(job),
+                Err(error) => self.fail(job, &error),
+            }
+        }
+    }
+
+    fn begin(&mut self, job: Job, slot: Slot, places: Vec<Place>) {
+        let begun = self.clock.now();
+        let mut copies = Copies::default();
+        match self.fill(&job.batch, &places, &slot, &mut copies) {
+            Ok(staged_bytes) => {
+                self.under_way.push_back(UnderWay { job, slot, copies, places, begun, staged_bytes });
+            }
+            Err(error) => {
+                self.ring.forget(slot);
+                self.fail(job, &error);
+            }
+        }
+    }
+
+    /// Puts the copies of a batch into the stream. Gives the bytes that had to be copied before.
+    fn fill(
+        &self,
+        batch: &Collated,
+        places: &[Place],
+        slot: &Slot,
+        copies: &mut Copies,
+    ) -> Result<usize, DriverError> {
+        let mut arrays: Vec<(Bytes, usize)> =
+            places.iter().map(|place| (place.array(batch), place.at)).collect();
+        let staged_bytes = self.stage(&mut arrays);
+        slot.open(&self.stream)?;
+        for (array, at) in arrays {
+            copies.begin(&self.stream, array, slot.region(), at)?;
+        }
+        self.stream.record(&slot.copied)?;
+        Ok(staged_bytes)
+    }
+
+    /// Copies the arrays that do not lie in pinned memory there, as long as there is some. Gives their bytes.
+    fn stage(&self, arrays: &mut [(Bytes, usize)]) -> usize {
+        let mut others: Vec<&mut Bytes> =
+            arrays.iter_mut().map(|(array, _)| array).filter(|array| !self.pinned.holds(array)).collect();
+        let staged_bytes = others.iter().map(|array| array.len()).sum();
+        if staged_bytes == 0 {
+            return 0;
+        }
+        let Some(mut block) = self.staging.take(LEAST_STAGING.max(staged_bytes)) else { return 0 };
+        let mut room: &mut [u8] = (*block).as_mut();
+        for array in &others {
+            let (place, rest) = room.split_at_mut(array.len());
+            place.copy_from_slice(array);
+            room = rest;
+        }
+        let mut staged = Bytes::from_owner(Staged(block));
+        for array in &mut others {
+            **array = staged.split_to(array.len());
+        }
+        staged_bytes
+    }
+
+    /// Passes on what has arrived.
+    fn finish_copies(&mut self) {
+        while let Some(mut first) = self.under_way.pop_front() {
+            match first.copies.are_done(&first.slot.copied) {
+                Ok(true) => self.finish(first),
+                Ok(false) => return self.under_way.push_front(first),
+                Err(error) => {
+                    // What is read stays; the place does not.
+                    self.ring.forget(first.slot);
+                    self.fail(first.job, &error);
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, done: UnderWay) {
+        let UnderWay { job, slot, places, begun, staged_bytes, .. } = done;
+        let copying = match slot.copied.since(&slot.begun) {
+            Ok(copying) => copying,
+            Err(error) => {
+                self.ring.forget(slot);
+                return self.fail(job, &error);
+            }
+        };
+        self.figures.count(CopiedBatch {
+            bytes: places.iter().map(|place| place.len).sum(),
+            staged_bytes,
+            slot_wait: Duration::from_nanos(begun - job.arrived),
+            under_way: Duration::from_nanos(self.clock.now() - begun),
+            copying,
+        });
+        self.figures.set_slots(self.ring.made());
+        job.answer_with(&places, &Filled::new(slot, self.home.clone()));
+    }
+
+    /// A batch cannot be copied. When nothing can any more, all others fail for the same reason.
+    fn fail(&mut self, job: Job, error: &DriverError) {
+        let device = format!("cuda:{}", self.stream.context().number());
+        let is_lost = !error.is_out_of_memory() && self.stream.check().is_err();
+        let remedy = match (error.is_out_of_memory(), is_lost) {
+            (true, _) => "; use smaller batches, or leave more of the device's memory free",
+            (false, true) => "; the device is lost to this process, so start it again",
+            (false, false) => "",
+        };
+        let message = format!("the batch cannot be copied to `{device}`: {error}{remedy}");
+        let fault = Fault::new(FailureClass::Bug, message);
+        if is_lost {
+            tracing::error!(device, %error, "the device is lost");
+            for other in self.under_way.drain(..) {
+                self.ring.forget(other.slot);
+                other.job.answer(Err(fault.clone()));
+            }
+            self.lost = Some(fault.clone());
+        }
+        job.answer(Err(fault));
+    }
+
+    /// Waits a little for the device, and gives everything back that it does not use any more.
+    fn close(mut self, messages: &Receiver<Message>) {
+        let end = self.clock.now().after(GRACE);
+        self.waiting.clear();
+        loop {
+            self.finish_copies();
+            for message in messages.try_iter() {
+                self.hear(message);
+            }
+            self.waiting.clear();
+            let is_empty = self.ring.empty();
+            if is_empty && self.under_way.is_empty() {
+                return;
+            }
+            if self.clock.now() >= end {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        tracing::warn!("the device does not finish its work; its memory is left to the end of the process");
+        self.ring.abandon();
+        self.under_way.drain(..).for_each(|left| std::mem::forget(left.slot));
+    }
+}
+
+impl Job {
+    fn answer(self, answer: Result<Collated, Fault>) {
+        // Who does not wait any more does not want it; a batch on the device goes home by being dropped.
+        drop(self.reply.send(answer));
+    }
+
+    fn answer_unchanged(self) {
+        let Self { batch, reply, .. } = self;
+        drop(reply.send(Ok(batch)));
+    }
+
+    /// The batch, its arrays on the device.
+    fn answer_with(self, places: &[Place], filled: &Filled) {
+        let Self { mut batch, reply, .. } = self;
+        for place in places {
+            let values = &mut batch.fields[place.column].values;
+            if let Stacked::Tensor(tensor) = values {
+                let shape = std::mem::take(&mut tensor.shape);
+                let memory = Arc::new(filled.buffer(place.at, place.len));
+                *values = Stacked::Device(DeviceTensor { dtype: tensor.dtype, shape, memory });
+            }
+        }
+        drop(reply.send(Ok(batch)));
+    }
+}
+
+impl Place {
+    fn array(&self, batch: &Collated) -> Bytes {
+        match &batch.fields[self.column].values {
+            Stacked::Tensor(tensor) => tensor.data.clone(),
+            Stacked::Device(_) | Stacked::Texts(_) | Stacked::Blobs(_) => Bytes::new(),
+        }
+    }
+}
+
+/// Where the arrays of a batch go, and how much room they take.
+fn places(batch: &Collated) -> (Vec<Place>, usize) {
+    let mut room: usize = 0;
+    let mut places = Vec::new();
+    for (column, field) in batch.fields.iter().enumerate() {
+        if let Stacked::Tensor(tensor) = &field.values {
+            let (at, len) = (room, tensor.data.len());
+            places.push(Place { column, at, len });
+            room = (at + len).next_multiple_of(ALIGNMENT);
+        }
+    }
+    // An array without elements has a place, too.
+    (places, room.max(ALIGNMENT))
+}
+
+impl AsRef<[u8]> for Staged {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}

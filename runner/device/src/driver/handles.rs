@@ -1,0 +1,265 @@
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUstream, CUuuid};
+
+use super::{Driver, DriverError, Function, Symbols};
+use crate::driver::symbols::Code;
+
+/// A device's primary context: the one that all libraries of this process share, PyTorch among them.
+pub(crate) struct Context {
+    driver: &'static Driver,
+    device: CUdevice,
+    context: CUcontext,
+    pub(super) number: u32,
+    name: String,
+    uuid: [u8; 16],
+}
+
+/// A sequence of what the device does for us, beside all others.
+pub(crate) struct Stream {
+    context: Arc<Context>,
+    stream: CUstream,
+}
+
+/// A moment in a stream.
+pub(crate) struct Event {
+    context: Arc<Context>,
+    event: CUevent,
+}
+
+/// The context is this thread's current one as long as this lives; the one before comes back, which a framework may count on.
+pub(super) struct Entered<'a>(&'a Context);
+
+const STREAM_NON_BLOCKING: u32 = 1;
+const EVENT_DEFAULT: u32 = 0;
+const EVENT_DISABLE_TIMING: u32 = 2;
+
+// SAFETY: the driver's handles may be used from any thread.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+// SAFETY: as above.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Send for Event {}
+// SAFETY: as above; what can be done by a shared reference changes nothing on this side.
+unsafe impl Sync for Event {}
+
+impl Context {
+    /// Opens the device of this number, which there is.
+    pub(crate) fn open(driver: &'static Driver, number: u32) -> Result<Arc<Self>, DriverError> {
+        let mut device: CUdevice = 0;
+        let ordinal = c_int::try_from(number).unwrap_or(c_int::MAX);
+        // SAFETY: it writes a number.
+        let code = unsafe { (driver.0.device.call)(&raw mut device, ordinal) };
+        driver.said(&driver.0.device, code)?;
+        let name = name(driver, device)?;
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        // SAFETY: it writes 16 bytes.
+        let code = unsafe { (driver.0.device_uuid.call)(&raw mut uuid, device) };
+        driver.said(&driver.0.device_uuid, code)?;
+        let mut context: CUcontext = null_mut();
+        // SAFETY: it writes a handle; `Drop` gives it back, once.
+        let code = unsafe { (driver.0.retain.call)(&raw mut context, device) };
+        driver.said(&driver.0.retain, code)?;
+        let uuid = uuid.bytes.map(|byte| byte.to_ne_bytes()[0]);
+        Ok(Arc::new(Self { driver, device, context, number, name, uuid }))
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    /// Calls one function in this context.
+    pub(super) fn call<F: Copy>(
+        &self,
+        function: impl Fn(&Symbols) -> &Function<F>,
+        call: impl FnOnce(F) -> Code,
+    ) -> Result<(), DriverError> {
+        let function = function(&self.driver.0);
+        let _entered = self.enter()?;
+        self.driver.said(function, call(function.call))
+    }
+
+    /// Asks one function in this context whether something is done.
+    fn ask<F: Copy>(
+        &self,
+        function: impl Fn(&Symbols) -> &Function<F>,
+        call: impl FnOnce(F) -> Code,
+    ) -> Result<bool, DriverError> {
+        let function = function(&self.driver.0);
+        let _entered = self.enter()?;
+        self.driver.is_done(function, call(function.call))
+    }
+
+    /// Gives something back, at a moment at which nobody could do anything about a failure. A lost device, and a driver
+    /// that is ending with its process, have let go of everything already.
+    pub(super) fn give_back(&self, what: &str, result: Result<(), DriverError>) {
+        if let Err(error) = result {
+            tracing::debug!(device = self.number, %error, "cannot give back {what}");
+        }
+    }
+
+    fn enter(&self) -> Result<Entered<'_>, DriverError> {
+        let function = &self.driver.0.push;
+        // SAFETY: the context is alive.
+        let code = unsafe { (function.call)(self.context) };
+        self.driver.said(function, code)?;
+        Ok(Entered(self))
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let driver = self.0.driver;
+        let mut popped: CUcontext = null_mut();
+        // SAFETY: it was pushed by this thread, and whatever was pushed since is popped.
+        let code = unsafe { (driver.0.pop.call)(&raw mut popped) };
+        self.0.give_back("a context", driver.said(&driver.0.pop, code));
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        let function = &self.driver.0.release;
+        // SAFETY: it was retained once, and all that was made in it holds it, so nothing of it is left.
+        let code = unsafe { (function.call)(self.device) };
+        self.give_back("a context", self.driver.said(function, code));
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("number", &self.number)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Stream {
+    /// A stream that waits for no other one by itself.
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, DriverError> {
+        let mut stream: CUstream = null_mut();
+        context.call(
+            |all| &all.stream_create,
+            // SAFETY: it writes a handle; `Drop` gives it back, once.
+            |create| unsafe { create(&raw mut stream, STREAM_NON_BLOCKING) },
+        )?;
+        Ok(Self { context: context.clone(), stream })
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// What is put into it from now on comes after the event.
+    pub(crate) fn wait_for(&self, event: &Event) -> Result<(), DriverError> {
+        event.before(self.stream)
+    }
+
+    /// Puts the event behind all that is in it.
+    pub(crate) fn record(&self, event: &Event) -> Result<(), DriverError> {
+        event.behind(self.stream)
+    }
+
+    /// Whether the driver still takes work for it; a lost device answers everything with the reason of its loss.
+    pub(crate) fn check(&self) -> Result<(), DriverError> {
+        // SAFETY: the stream is alive.
+        self.context.ask(|all| &all.stream_query, |query| unsafe { query(self.stream) }).map(|_| ())
+    }
+
+    pub(super) fn handle(&self) -> CUstream {
+        self.stream
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: it is alive, and used no more; what is in it is still done.
+        let result = self.context.call(|all| &all.stream_destroy, |destroy| unsafe { destroy(self.stream) });
+        self.context.give_back("a stream", result);
+    }
+}
+
+impl Event {
+    /// An event between which and another one the time can be measured.
+    pub(crate) fn timed(context: &Arc<Context>) -> Result<Self, DriverError> {
+        Self::new(context, EVENT_DEFAULT)
+    }
+
+    /// An event that is only waited for.
+    pub(crate) fn untimed(context: &Arc<Context>) -> Result<Self, DriverError> {
+        Self::new(context, EVENT_DISABLE_TIMING)
+    }
+
+    fn new(context: &Arc<Context>, flags: u32) -> Result<Self, DriverError> {
+        let mut event: CUevent = null_mut();
+        context.call(
+            |all| &all.event_create,
+            // SAFETY: it writes a handle; `Drop` gives it back, once.
+            |create| unsafe { create(&raw mut event, flags) },
+        )?;
+        Ok(Self { context: context.clone(), event })
+    }
+
+    /// Whether all that was before it, where it was recorded last, is done.
+    pub(crate) fn is_complete(&self) -> Result<bool, DriverError> {
+        // SAFETY: the event is alive.
+        self.context.ask(|all| &all.event_query, |query| unsafe { query(self.event) })
+    }
+
+    /// Time between an earlier event and this one; both are timed, and complete.
+    pub(crate) fn since(&self, earlier: &Self) -> Result<Duration, DriverError> {
+        let mut millis: f32 = 0.0;
+        self.context.call(
+            |all| &all.event_elapsed,
+            // SAFETY: both events are alive, and it writes a number.
+            |elapsed| unsafe { elapsed(&raw mut millis, earlier.event, self.event) },
+        )?;
+        Ok(Duration::try_from_secs_f32(millis / 1e3).unwrap_or_default())
+    }
+
+    /// The stream, which is alive, goes on after this event only.
+    pub(super) fn before(&self, stream: CUstream) -> Result<(), DriverError> {
+        // SAFETY: stream and event are alive.
+        self.context.call(|all| &all.stream_wait, |wait| unsafe { wait(stream, self.event, 0) })
+    }
+
+    /// The event comes behind all that is in the stream, which is alive.
+    pub(super) fn behind(&self, stream: CUstream) -> Result<(), DriverError> {
+        // SAFETY: stream and event are alive.
+        self.context.call(|all| &all.event_record, |record| unsafe { record(self.event, stream) })
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: it is alive, and used no more; streams that wait for it go on waiting.
+        let result = self.context.call(|all| &all.event_destroy, |destroy| unsafe { destroy(self.event) });
+        self.context.give_back("an event", result);
+    }
+}
+
+/// What the driver calls a device.
+fn name(driver: &Driver, device: CUdevice) -> Result<String, DriverError> {
+    let mut text: [c_char; 256] = [0; 256];
+    // SAFETY: it writes at most so many bytes, the last of them 0.
+    let code = unsafe { (driver.0.device_name.call)(text.as_mut_ptr(), 256, device) };
+    driver.said(&driver.0.device_name, code)?;
+    let bytes = text.map(|byte| byte.to_ne_bytes()[0]);
+    Ok(CStr::from_bytes_until_nul(&bytes)
+        .map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned()))
+}

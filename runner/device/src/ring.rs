@@ -1,0 +1,258 @@
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use penstock_engine::memory::DeviceMemory;
+
+use crate::copier::Message;
+use crate::driver::{ConsumerStream, Context, DeviceRegion, DriverError, Event, Stream};
+
+/// Room for one batch on the device, with the moments that say who may touch it.
+pub(crate) struct Slot {
+    region: DeviceRegion,
+    /// On the stream that copies: the last batch began to be written, and was written.
+    pub(crate) begun: Event,
+    pub(crate) copied: Event,
+    /// On the streams of those who read the last batch: they had read it.
+    released: Vec<Event>,
+}
+
+/// The slots of one transfer that hold no batch. Used again in turn, the one that has been free for longest first: its
+/// readers are the likeliest to be done.
+pub(crate) struct Ring {
+    context: Arc<Context>,
+    free: VecDeque<Slot>,
+    /// Free and lent.
+    made: usize,
+    most: usize,
+}
+
+/// A slot in the hands of those who read its batch; it goes back when the last of them is gone.
+struct Lease {
+    /// Always some, but for the moment in which it goes back.
+    slot: Option<Slot>,
+    /// Where it is read.
+    streams: Mutex<Vec<ConsumerStream>>,
+    home: Sender<Message>,
+}
+
+/// An array in the memory of a GPU. Clones are the same one; when the last of a batch is dropped, its place is used again, as
+/// soon as what was put into the consumers' streams by then is done.
+#[derive(Clone)]
+pub struct DeviceBuffer {
+    lease: Arc<Lease>,
+    at: usize,
+    len: usize,
+}
+
+/// A batch whose arrays are to be lent out.
+pub(crate) struct Filled(Arc<Lease>);
+
+/// The driver gives memory of devices in pages of this size.
+const PAGE: usize = 2 << 20;
+
+impl Slot {
+    fn new(context: &Arc<Context>, len: usize) -> Result<Self, DriverError> {
+        Ok(Self {
+            region: DeviceRegion::new(context, len.next_multiple_of(PAGE))?,
+            begun: Event::timed(context)?,
+            copied: Event::timed(context)?,
+            released: Vec::new(),
+        })
+    }
+
+    pub(crate) fn region(&self) -> &DeviceRegion {
+        &self.region
+    }
+
+    /// Lets a stream write to it: once all who read it are done.
+    pub(crate) fn open(&self, stream: &Stream) -> Result<(), DriverError> {
+        self.released.iter().try_for_each(|released| stream.wait_for(released))?;
+        stream.record(&self.begun)
+    }
+
+    /// Whether all who read it are done.
+    fn is_released(&self) -> bool {
+        // Who cannot be asked any more reads nothing any more.
+        self.released.iter().all(|released| released.is_complete().unwrap_or(true))
+    }
+}
+
+impl Ring {
+    /// At most `most` slots, none of them made yet.
+    pub(crate) fn new(context: &Arc<Context>, most: usize) -> Self {
+        Self { context: context.clone(), free: VecDeque::new(), made: 0, most }
+    }
+
+    pub(crate) fn made(&self) -> usize {
+        self.made
+    }
+
+    /// Whether waiting alone may bring a slot: one is too small, and still being read.
+    pub(crate) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// A slot with room for so many bytes; `None` as long as all are in use.
+    pub(crate) fn take(&mut self, len: usize) -> Result<Option<Slot>, DriverError> {
+        if let Some(place) = self.free.iter().position(|slot| slot.region.len() >= len) {
+            return Ok(self.free.remove(place));
+        }
+        loop {
+            // Too small, all of them; making a larger one in place of one is as good as another one.
+            let unfit = self.free.iter().position(Slot::is_released);
+            match unfit.and_then(|place| self.free.remove(place)) {
+                Some(slot) => self.forget(slot),
+                None if self.made == self.most => return Ok(None),
+                None => {}
+            }
+            match Slot::new(&self.context, len) {
+                Ok(slot) => {
+                    self.made += 1;
+                    return Ok(Some(slot));
+                }
+                Err(error) if error.is_out_of_memory() && self.made > 0 => {
+                    if unfit.is_none() {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A slot is back.
+    pub(crate) fn give_back(&mut self, slot: Slot) {
+        self.free.push_back(slot);
+    }
+
+    /// A slot is not used again; the driver waits for what the device still does with it.
+    pub(crate) fn forget(&mut self, slot: Slot) {
+        drop(slot);
+        self.lost_one();
+    }
+
+    /// A slot does not come back.
+    pub(crate) fn lost_one(&mut self) {
+        self.made -= 1;
+    }
+
+    /// Lets all go that nobody reads any more. Says whether those were all.
+    pub(crate) fn empty(&mut self) -> bool {
+        self.free.retain(|slot| !slot.is_released());
+        self.free.is_empty()
+    }
+
+    /// Leaves the others to the end of the process: freeing them would wait for a device that does not answer.
+    pub(crate) fn abandon(&mut self) {
+        self.free.drain(..).for_each(std::mem::forget);
+    }
+}
+
+impl Filled {
+    /// A slot with a batch, which goes home when nobody reads it any more.
+    pub(crate) fn new(mut slot: Slot, home: Sender<Message>) -> Self {
+        // They have been waited for.
+        slot.released.clear();
+        Self(Arc::new(Lease { slot: Some(slot), streams: Mutex::default(), home }))
+    }
+
+    /// The array that lies there.
+    pub(crate) fn buffer(&self, at: usize, len: usize) -> DeviceBuffer {
+        DeviceBuffer { lease: self.0.clone(), at, len }
+    }
+}
+
+impl Lease {
+    fn slot(&self) -> &Slot {
+        self.slot.as_ref().expect("it goes back when it is dropped")
+    }
+}
+
+impl DeviceBuffer {
+    /// Number of the GPU.
+    pub fn device(&self) -> u32 {
+        self.lease.slot().region.context().number()
+    }
+
+    /// Where it begins, in the device's memory.
+    pub fn ptr(&self) -> u64 {
+        self.lease.slot().region.address() + self.at as u64
+    }
+
+    /// Bytes of it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// To be called by who is going to read it on `stream`, before that: the stream goes on when the array is there, and the
+    /// array stays until what is in the stream when the last clone is dropped is done.
+    pub fn prepare(&self, stream: ConsumerStream) -> Result<(), DriverError> {
+        stream.wait_for(&self.lease.slot().copied)?;
+        let mut streams = self.lease.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if !streams.iter().any(|known| known.is(stream)) {
+            streams.push(stream);
+        }
+        Ok(())
+    }
+
+    /// Its bytes, copied to the host.
+    pub fn to_host(&self) -> Result<Vec<u8>, DriverError> {
+        self.lease.slot().region.read(self.at, self.len)
+    }
+}
+
+impl DeviceMemory for DeviceBuffer {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl fmt::Debug for DeviceBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceBuffer")
+            .field("device", &self.device())
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some(mut slot) = self.slot.take() else { return };
+        let streams = self.streams.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let released: Result<Vec<Event>, DriverError> = streams
+            .iter()
+            .map(|stream| {
+                let released = Event::untimed(slot.region.context())?;
+                stream.record(&released)?;
+                Ok(released)
+            })
+            .collect();
+        let message = match released {
+            Ok(released) => {
+                slot.released = released;
+                Message::Back(slot)
+            }
+            Err(error) => {
+                // Nobody can say any more when it is read: not to be written to again.
+                tracing::warn!(%error, "a batch on the device cannot be released as it should");
+                drop(slot);
+                Message::Gone
+            }
+        };
+        // After the transfer's end there is nobody at home; what is not taken in is dropped, and so freed.
+        drop(self.home.send(message));
+    }
+}

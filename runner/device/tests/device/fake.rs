@@ -1,0 +1,217 @@
+//! The fake driver: built once, and found by child processes in which the tests do their work, since a process loads one
+//! driver and keeps it.
+#![expect(unsafe_code, reason = "the fake driver is asked by its C functions")]
+
+use std::env;
+use std::ffi::{c_long, c_uint, c_void};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::Duration;
+
+use cudarc::driver::sys;
+use penstock_device::{ConsumerStream, DeviceBuffer};
+use penstock_engine::clock::{Clock, MonotonicClock};
+use tempfile::TempDir;
+
+/// What the child process finds as the driver.
+#[derive(Clone, Copy)]
+pub(crate) enum Library {
+    /// The whole one.
+    Whole,
+    /// One without `cuEventQuery`.
+    Partial,
+    /// One without any function.
+    Empty,
+    /// None.
+    None,
+}
+
+/// What the driver holds for us.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) device_regions: i64,
+    pub(crate) host_regions: i64,
+    pub(crate) streams: i64,
+    pub(crate) events: i64,
+    pub(crate) contexts: i64,
+}
+
+/// A stream of a training loop.
+pub(crate) struct TrainingStream(*mut c_void);
+
+/// Says to this binary that it is the child.
+const CHILD: &str = "PENSTOCK_FAKE_CUDA_CHILD";
+
+/// Long enough for every case; a child that takes longer hangs.
+const MOST: Duration = Duration::from_secs(60);
+
+impl Counts {
+    pub(crate) const NOTHING: Self =
+        Self { device_regions: 0, host_regions: 0, streams: 0, events: 0, contexts: 0 };
+
+    pub(crate) fn now() -> Self {
+        let mut counts = [0 as c_long; 5];
+        // SAFETY: it writes five numbers.
+        unsafe { function::<unsafe extern "C" fn(*mut c_long)>("fake_cuda_counts")(counts.as_mut_ptr()) };
+        let [device_regions, host_regions, streams, events, contexts] = counts.map(i64::from);
+        Self { device_regions, host_regions, streams, events, contexts }
+    }
+}
+
+impl TrainingStream {
+    /// A stream of the device that is open.
+    pub(crate) fn new(context: &OpenContext) -> Self {
+        let mut stream = std::ptr::null_mut();
+        context.within(|| {
+            let create: unsafe extern "C" fn(*mut *mut c_void, c_uint) -> c_uint = function("cuStreamCreate");
+            // SAFETY: it writes a handle.
+            assert_eq!(unsafe { create(&raw mut stream, 1) }, 0);
+        });
+        Self(stream)
+    }
+
+    pub(crate) fn consumer(&self) -> ConsumerStream {
+        // SAFETY: it is alive to the end of the process.
+        unsafe { ConsumerStream::from_dlpack(Some(self.0.addr() as i64)) }.unwrap()
+    }
+
+    /// Puts a kernel into the stream that reads the buffer after so long, and tells the sum of its bytes.
+    pub(crate) fn read_later(&self, buffer: &DeviceBuffer, delay: Duration) -> &'static u64 {
+        type ReadLater = unsafe extern "C" fn(*mut c_void, u64, usize, c_uint, *mut u64);
+        let sum = Box::leak(Box::new(0_u64));
+        let read_later: ReadLater = function("fake_cuda_read_later");
+        // SAFETY: what it reads and writes is there as long as the process, the fake's memory included.
+        unsafe { read_later(self.0, buffer.ptr(), buffer.len(), delay.as_micros() as c_uint, sum) };
+        sum
+    }
+}
+
+/// A way to call functions that want a current context, as frameworks have one.
+pub(crate) struct OpenContext(*mut c_void);
+
+impl OpenContext {
+    pub(crate) fn of_first_device() -> Self {
+        let retain: unsafe extern "C" fn(*mut *mut c_void, i32) -> c_uint =
+            function("cuDevicePrimaryCtxRetain");
+        let mut context = std::ptr::null_mut();
+        // SAFETY: it writes a handle.
+        assert_eq!(unsafe { retain(&raw mut context, 0) }, 0);
+        Self(context)
+    }
+
+    fn within(&self, work: impl FnOnce()) {
+        let push: unsafe extern "C" fn(*mut c_void) -> c_uint = function("cuCtxPushCurrent_v2");
+        let pop: unsafe extern "C" fn(*mut *mut c_void) -> c_uint = function("cuCtxPopCurrent_v2");
+        // SAFETY: the context is retained.
+        assert_eq!(unsafe { push(self.0) }, 0);
+        work();
+        let mut popped = std::ptr::null_mut();
+        // SAFETY: it was pushed.
+        assert_eq!(unsafe { pop(&raw mut popped) }, 0);
+    }
+}
+
+/// Waits for all that streams have to do.
+pub(crate) fn finish() {
+    // SAFETY: it takes nothing and gives nothing.
+    unsafe { function::<unsafe extern "C" fn()>("fake_cuda_finish")() };
+}
+
+/// A function of the driver that was loaded, which is the fake one.
+fn function<F: Copy>(name: &str) -> F {
+    // SAFETY: the library is loaded, and callers know its functions.
+    unsafe { *sys::culib().get::<F>(name.as_bytes()).unwrap() }
+}
+
+/// Whether this is a child, in which a test's work is to be done.
+pub(crate) fn is_child() -> bool {
+    env::var_os(CHILD).is_some()
+}
+
+/// Does this test's `work` in a child that finds the whole fake driver with these settings.
+pub(crate) fn with_driver(settings: &[(&str, &str)], work: fn()) {
+    with(Library::Whole, settings, work);
+}
+
+/// Does this test's `work` in a child that finds this driver with these settings.
+pub(crate) fn with(library: Library, settings: &[(&str, &str)], work: fn()) {
+    if is_child() {
+        return work();
+    }
+    let output = run(library, settings);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{settings:?}: {said}\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs this very test in a child.
+fn run(library: Library, settings: &[(&str, &str)]) -> Output {
+    let test = std::thread::current().name().expect("tests have names").to_owned();
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", &test, "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .env("LD_LIBRARY_PATH", library.folder())
+        .envs(settings.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    if !ends(&mut child) {
+        child.kill().unwrap();
+        let output = child.wait_with_output().unwrap();
+        panic!("{settings:?} hangs: {}", String::from_utf8_lossy(&output.stdout));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn ends(child: &mut Child) -> bool {
+    let clock = MonotonicClock::start();
+    let end = clock.now().after(MOST);
+    while clock.now() < end {
+        if child.try_wait().unwrap().is_some() {
+            return true;
+        }
+        sleep(Duration::from_millis(2));
+    }
+    false
+}
+
+impl Library {
+    /// Where it lies.
+    fn folder(self) -> PathBuf {
+        static BUILT: OnceLock<TempDir> = OnceLock::new();
+        let all = BUILT.get_or_init(|| {
+            let all = tempfile::tempdir().unwrap();
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake/libcuda.c");
+            build(&all.path().join("whole"), &source, &[]);
+            build(&all.path().join("partial"), &source, &["-DcuEventQuery=cuEventAsk"]);
+            let nothing = all.path().join("nothing.c");
+            std::fs::write(&nothing, "").unwrap();
+            build(&all.path().join("empty"), &nothing, &[]);
+            std::fs::create_dir(all.path().join("none")).unwrap();
+            all
+        });
+        all.path().join(match self {
+            Self::Whole => "whole",
+            Self::Partial => "partial",
+            Self::Empty => "empty",
+            Self::None => "none",
+        })
+    }
+}
+
+/// Builds a driver in a folder of its own, by the compiler that links Rust programs, too.
+fn build(folder: &Path, source: &Path, flags: &[&str]) {
+    std::fs::create_dir(folder).unwrap();
+    let built = Command::new("cc")
+        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"])
+        .args(flags)
+        .arg(source)
+        .arg("-o")
+        .arg(folder.join("libcuda.so.1"))
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+}

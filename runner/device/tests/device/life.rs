@@ -1,0 +1,84 @@
+//! What is held, and that it is given back.
+
+use std::time::Duration;
+
+use penstock_device::{ConsumerStream, Gpu};
+use penstock_engine::clock::{Clock, MonotonicClock};
+
+use crate::fake::{Counts, OpenContext, TrainingStream, finish, with_driver};
+use crate::work::{Wanted, Work, assert_whole, buffer, until};
+
+const IMAGE: usize = 20_000;
+
+#[test]
+fn all_is_given_back_in_the_end() {
+    with_driver(&[], || {
+        let gpu = Gpu::open(0).unwrap();
+        let mut work = Work::start(&gpu, &Wanted::default()).unwrap();
+        for batch in work.send(0..20, IMAGE, 3) {
+            buffer(&batch.unwrap(), 0).prepare(ConsumerStream::DEFAULT).unwrap();
+        }
+        let held = Counts::now();
+        assert!(held.device_regions > 0 && held.host_regions > 0 && held.events > 0, "{held:?}");
+        assert_eq!((held.streams, held.contexts), (1, 1));
+        drop((work, gpu));
+        assert_eq!(Counts::now(), Counts::NOTHING);
+    });
+}
+
+#[test]
+fn a_batch_outlives_its_transfer() {
+    with_driver(&[], || {
+        let gpu = Gpu::open(0).unwrap();
+        let mut work = Work::start(&gpu, &Wanted::default()).unwrap();
+        let batch = work.send_one(7, IMAGE).unwrap();
+        drop((work, gpu));
+        assert_whole(&batch, 7, IMAGE);
+        assert_eq!(Counts::now(), Counts { device_regions: 1, events: 2, contexts: 1, ..Counts::NOTHING });
+        buffer(&batch, 0).prepare(ConsumerStream::DEFAULT).unwrap();
+        drop(batch);
+        assert_eq!(Counts::now(), Counts::NOTHING);
+    });
+}
+
+#[test]
+fn the_end_lets_copies_finish() {
+    with_driver(&[("FAKE_CUDA_DELAY_US", "30000")], || {
+        let gpu = Gpu::open(0).unwrap();
+        let mut work = Work::start(&gpu, &Wanted::default()).unwrap();
+        let sent: Vec<_> = (0..3)
+            .map(|number| {
+                let batch = work.batch(number, IMAGE);
+                penstock_engine::ports::TaskOp::start(&work.transfer, batch)
+            })
+            .collect();
+        let figures = work.transfer.figures();
+        until("slots are made", || figures.record().slots == 3);
+        drop((sent, work, gpu));
+        assert_eq!(figures.record().batches, 3);
+        assert_eq!(Counts::now(), Counts::NOTHING);
+    });
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_device_that_does_not_answer() {
+    with_driver(&[], || {
+        let gpu = Gpu::open(0).unwrap();
+        let stream = TrainingStream::new(&OpenContext::of_first_device());
+        let mut work = Work::start(&gpu, &Wanted { most_slots: 1, ..Wanted::default() }).unwrap();
+        let batch = work.send_one(0, IMAGE).unwrap();
+        buffer(&batch, 0).prepare(stream.consumer()).unwrap();
+        stream.read_later(buffer(&batch, 0), Duration::from_secs(5));
+        drop(batch);
+        // This one waits on the device, for the kernel that reads the place it goes to.
+        let next = work.batch(1, IMAGE);
+        let unanswered = penstock_engine::ports::TaskOp::start(&work.transfer, next);
+        std::thread::sleep(Duration::from_millis(50));
+        let clock = MonotonicClock::start();
+        drop((unanswered, work.transfer));
+        let took = Duration::from_nanos(clock.now().nanos());
+        assert!(took < Duration::from_millis(2000), "{took:?}");
+        assert!(Counts::now().device_regions == 1, "what the kernel reads stays");
+        finish();
+    });
+}

@@ -1,0 +1,9 @@
+//! The whole way of a batch to a GPU, over a driver without one: see `tests/fake/libcuda.c`.
+#![expect(clippy::unwrap_used, reason = "clippy exempts test functions only, and these are their helpers")]
+
+mod drivers;
+mod fake;
+mod life;
+mod loss;
+mod ring;
+mod work;

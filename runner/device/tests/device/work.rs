@@ -1,0 +1,152 @@
+//! Batches that tell their numbers, and their way through a transfer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::executor::block_on_stream;
+use futures::stream::iter;
+use penstock_device::{CudaTransfer, DeviceBuffer, DriverError, Gpu, GpuError, PinnedMemory};
+use penstock_engine::item::{Collated, Dtype, Item, Origin, Sample, Stacked, Tensor, Value};
+use penstock_engine::memory::{BatchMemory, Pool};
+use penstock_engine::ops::CollateFactory;
+use penstock_engine::ports::{Fault, Items, Output, StopFlag, TaskOp, ThreadOp, ThreadOpFactory};
+
+/// A device that is open, and a transfer to it.
+pub(crate) struct Work {
+    pub(crate) memory: Pool<PinnedMemory>,
+    pub(crate) transfer: CudaTransfer,
+    collate: Box<dyn ThreadOp>,
+}
+
+/// What is wanted of it.
+pub(crate) struct Wanted {
+    pub(crate) cap_bytes: usize,
+    pub(crate) most_slots: usize,
+    /// Whether batches are stacked in pinned memory.
+    pub(crate) is_pinned: bool,
+}
+
+pub(crate) const MIB: usize = 1 << 20;
+
+/// Samples of a batch.
+pub(crate) const SAMPLES: u64 = 2;
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { cap_bytes: 64 * MIB, most_slots: 4, is_pinned: true }
+    }
+}
+
+impl Work {
+    pub(crate) fn start(gpu: &Gpu, wanted: &Wanted) -> Result<Self, GpuError> {
+        let memory = Pool::new(PinnedMemory::new(gpu, wanted.cap_bytes));
+        let transfer = CudaTransfer::start(gpu, &memory, wanted.most_slots)?;
+        let shared: Option<Arc<dyn BatchMemory>> =
+            if wanted.is_pinned { Some(Arc::new(memory.clone())) } else { None };
+        let collate = CollateFactory::into_memory(shared).build(&StopFlag::default()).unwrap();
+        Ok(Self { memory, transfer, collate })
+    }
+
+    /// A collated batch of images of so many bytes, all of them made of its number; with labels and captions.
+    pub(crate) fn batch(&mut self, number: u64, image_bytes: usize) -> Item {
+        let samples = (0..SAMPLES).map(|place| sample(number * SAMPLES + place, image_bytes)).collect();
+        let Items::One(item) = self.collate.apply(Item::Batch(samples), &StopFlag::default()).items else {
+            panic!("alike samples stack")
+        };
+        item
+    }
+
+    /// Sends batches through, `at_a_time` of them, and gives what comes out, in order, as it comes.
+    pub(crate) fn send(
+        &mut self,
+        numbers: std::ops::Range<u64>,
+        image_bytes: usize,
+        at_a_time: usize,
+    ) -> impl Iterator<Item = Result<Collated, Fault>> {
+        let sent = numbers.map(move |number| {
+            let batch = self.batch(number, image_bytes);
+            self.transfer.start(batch)
+        });
+        block_on_stream(iter(sent).buffered(at_a_time)).map(outcome)
+    }
+
+    /// Sends one batch through.
+    pub(crate) fn send_one(&mut self, number: u64, image_bytes: usize) -> Result<Collated, Fault> {
+        self.send(number..number + 1, image_bytes, 1).next().unwrap()
+    }
+}
+
+/// The batch that came out, or why all its samples failed.
+pub(crate) fn outcome(output: Output) -> Result<Collated, Fault> {
+    match output.items {
+        Items::One(Item::Collated(batch)) => {
+            assert!(output.failed.is_empty());
+            Ok(batch)
+        }
+        Items::None => {
+            assert_eq!(output.failed.len() as u64, SAMPLES, "a batch fails as a whole");
+            let fault = output.failed[0].fault.clone();
+            assert!(output.failed.iter().all(|failed| failed.fault == fault));
+            Err(fault)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The array of a column, on the device.
+pub(crate) fn buffer(batch: &Collated, column: usize) -> &DeviceBuffer {
+    let Stacked::Device(tensor) = &batch.fields[column].values else { panic!("{:?}", batch.fields[column]) };
+    tensor.memory.as_any().downcast_ref().unwrap()
+}
+
+/// The sum of all bytes of the images of this batch.
+pub(crate) fn sum(number: u64, image_bytes: usize) -> u64 {
+    (0..SAMPLES).map(|place| u64::from(fill(number * SAMPLES + place))).sum::<u64>() * image_bytes as u64
+}
+
+/// Looks whether all of a batch is there.
+pub(crate) fn assert_whole(batch: &Collated, number: u64, image_bytes: usize) {
+    look(batch, number, image_bytes).unwrap();
+}
+
+/// Looks whether all of a batch is there, if the driver lets it be looked at.
+pub(crate) fn look(batch: &Collated, number: u64, image_bytes: usize) -> Result<(), DriverError> {
+    let indices = [number * SAMPLES, number * SAMPLES + 1];
+    let images: Vec<u8> = indices.iter().flat_map(|index| vec![fill(*index); image_bytes]).collect();
+    let labels: Vec<u8> = indices.iter().flat_map(|index| (*index as i64).to_le_bytes()).collect();
+    assert!(buffer(batch, 0).to_host()? == images, "the images of batch {number} are others");
+    assert_eq!(buffer(batch, 1).to_host()?, labels);
+    assert_eq!(
+        batch.fields[2].values,
+        Stacked::Texts(indices.iter().map(|index| format!("no {index}")).collect())
+    );
+    assert_eq!(batch.origins.iter().map(|origin| origin.index).collect::<Vec<_>>(), indices);
+    Ok(())
+}
+
+/// Waits for what another thread is about to do.
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("in two seconds it did not come to be that {what}");
+}
+
+fn sample(index: u64, image_bytes: usize) -> Sample {
+    let mut sample = Sample::new(format!("{index}.jpg"), Origin { epoch: 0, index, path: 0 });
+    let data = vec![fill(index); image_bytes].into();
+    let image = Tensor { dtype: Dtype::Uint8, shape: vec![image_bytes as u32], data };
+    sample.set("image", Value::Tensor(image));
+    sample.set("label", Value::Int(index as i64));
+    sample.set("caption", Value::Text(format!("no {index}")));
+    sample
+}
+
+/// Never the same for samples of batches that follow each other, and never 0.
+fn fill(index: u64) -> u8 {
+    (index % 251) as u8 + 1
+}

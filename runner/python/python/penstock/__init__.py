@@ -1,0 +1,45 @@
+"""Data loading for ML training: a pipeline is an iterable of batches.
+
+    import penstock, torch
+
+    pipeline = penstock.Pipeline("photos.json", stores={"photos": "./photos"}, modules={"decode-resize": "decode_resize.wasm"})
+    for epoch in range(3):
+        for batch in pipeline:
+            images = torch.from_dlpack(batch["image"])
+    print(pipeline.verdict())
+
+Stages run as WebAssembly modules on threads of Penstock's own, without Python's lock; batches are handed over without a copy.
+"""
+
+from penstock._client import Server, Stream, connect
+from penstock._headspace import Headspace, headspace
+from penstock._penstock import (
+    Array,
+    Batch,
+    BatchesHeld,
+    ForkError,
+    InvalidPipeline,
+    PenstockError,
+    RunFailed,
+    StreamError,
+    __version__,
+)
+from penstock._pipeline import Pipeline
+
+__all__ = [
+    "Array",
+    "Batch",
+    "BatchesHeld",
+    "ForkError",
+    "Headspace",
+    "InvalidPipeline",
+    "PenstockError",
+    "Pipeline",
+    "RunFailed",
+    "Server",
+    "Stream",
+    "StreamError",
+    "connect",
+    "headspace",
+    "__version__",
+]

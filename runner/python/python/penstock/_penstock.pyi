@@ -1,0 +1,181 @@
+"""The native part. People call `penstock`; what stands behind an underscore there is called from here alone."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, final
+
+import numpy
+from numpy.typing import DTypeLike
+from typing_extensions import CapsuleType
+
+__version__: str
+
+class PenstockError(Exception):
+    """Anything that Penstock cannot do."""
+
+class InvalidPipeline(PenstockError):
+    """The document, a store or a module cannot be used; the message tells all that is wrong, and where."""
+
+class RunFailed(PenstockError):
+    """A run ended early; the message says why."""
+
+class BatchesHeld(PenstockError):
+    """The training loop keeps so many batches that there is no memory for the next one."""
+
+class ForkError(PenstockError):
+    """This process was forked from one whose threads run pipelines; its own threads do not. Use `spawn`."""
+
+class StreamError(PenstockError):
+    """The stream of a server's run cannot be read; the message says why."""
+
+@final
+class Batch:
+    """Samples whose fields are stacked: a mapping from field to `Array`, list of texts or list of bytes."""
+
+    def __getitem__(self, name: str, /) -> Any:
+        """An `Array`, a `list[str]` or a `list[bytes]`; which of them is the pipeline's choice. KeyError names the fields there are."""
+
+    def get(self, name: str, default: Any = None) -> Any: ...
+    def __contains__(self, name: str, /) -> bool: ...
+    def __len__(self) -> int:
+        """How many fields there are."""
+
+    def __iter__(self) -> Iterator[str]: ...
+    def keys(self) -> list[str]:
+        """The names of the fields."""
+
+    def values(self) -> list[Any]: ...
+    def items(self) -> list[tuple[str, Any]]: ...
+    @property
+    def size(self) -> int:
+        """How many samples it holds: the first dimension of every field."""
+
+    @property
+    def samples(self) -> list[str]:
+        """What names each sample: an object's key, a record's key, an index."""
+
+    @property
+    def epoch(self) -> int:
+        """The pass over the source that they are of, from 0: batches never hold samples of two."""
+
+    @property
+    def indexes(self) -> list[int]:
+        """Where each sample stands in the unshuffled source, from 0."""
+
+@final
+class Array:
+    """An array in the memory of this process or of a GPU. Any library that speaks DLPack takes it as it is, without a copy:
+    `torch.from_dlpack(array)`, `numpy.from_dlpack(array)`, `jax.dlpack.from_dlpack(array)`, `cupy.from_dlpack(array)`.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its dimensions, slowest first."""
+
+    @property
+    def dtype(self) -> str:
+        """The type of its elements, as NumPy and PyTorch name it."""
+
+    @property
+    def device(self) -> str:
+        """`cpu` or `cuda:N`."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType:
+        """Hands the memory over. `stream` is the consumer's on a GPU, which then waits for the copy; `max_version` the version of
+        DLPack that it takes.
+        """
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> numpy.ndarray[Any, numpy.dtype[Any]]:
+        """For `numpy.asarray`."""
+
+    def __len__(self) -> int:
+        """The first dimension."""
+
+@final
+class Loader:
+    """A pipeline that was checked. `shard` is a rank and the number of ranks; `launched` is the same for a document that does not
+    shard by itself.
+    """
+
+    def __new__(
+        cls,
+        document: bytes,
+        *,
+        settings: Sequence[tuple[str, str]],
+        stores: Sequence[tuple[str, str]],
+        modules: Sequence[tuple[str, bytes]],
+        shard: tuple[int, int] | None,
+        launched: tuple[int, int] | None,
+        max_held: int,
+        cache_dir: str | None,
+        interpreter: str | None,
+        library: str,
+    ) -> Loader: ...
+    @property
+    def name(self) -> str:
+        """What the pipeline is called."""
+
+    @property
+    def epochs(self) -> int | None:
+        """Passes over the source that one run makes; `None` when they never end."""
+
+    def start(self, first_epoch: int, *, drained: bool = True, endless: bool = False) -> Running:
+        """Starts a run whose first pass over the source is that one; one run at a time. It makes as many passes as the document
+        says, or never ends with `endless`. With `drained` false nobody takes its batches: they are dropped as fast as they come.
+        """
+
+    def batches(self) -> int | None:
+        """How many batches one run gives when no sample fails or is dropped; `None` when it never ends."""
+
+@final
+class Running:
+    """A run of a pipeline, drained by the training loop."""
+
+    def next(self) -> Batch | None:
+        """The next batch; `None` when there are no more. Waits without Python's lock, and answers Ctrl-C."""
+
+    def snapshot(self) -> str:
+        """Its figures, as JSON."""
+
+    def close(self) -> None:
+        """Ends it where it is, and waits until it is over."""
+
+@final
+class StreamClient:
+    """A connection to a run of a server on the same machine."""
+
+    def __new__(cls, socket: str, secret: str, max_held: int) -> StreamClient: ...
+    def next(self) -> tuple[int, bool, Batch] | None:
+        """The next batch with its number and whether an earlier consumer was given it; `None` when there are no more. Waits
+        without Python's lock, and answers Ctrl-C.
+        """
+
+    def acknowledge(self, number: int) -> None:
+        """Says that the batch of this number is done with: it is never given to anybody again. When the server is gone, or
+        has ended the stream, the next call of `next` tells.
+        """
+
+    @property
+    def is_whole(self) -> bool | None:
+        """Whether all batches of the run were acknowledged; `None` as long as the stream goes on."""
+
+    @property
+    def ahead(self) -> int:
+        """Batches that may be out and not acknowledged."""
+
+def headspace_of(real: float, loader: float, consumer: float, snapshot: str) -> str:
+    """What follows from three rates, in batches per second; the sink queue's figures come from a snapshot. As JSON."""
+
+def compile_module() -> int:
+    """What the child does that compiles a module: answers the one question on standard input. Gives the exit code."""

@@ -1,0 +1,357 @@
+//! A batch and its arrays, as Python sees them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use penstock_device::DeviceBuffer;
+use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_engine::item::{Collated, Column, DeviceTensor, Dtype, Origin, Stacked, Tensor};
+use penstock_types::stats::Tick;
+use pyo3::exceptions::{PyBufferError, PyKeyError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+
+use crate::dlpack::{Device, Exported, address, consumer_stream};
+use crate::errors::BatchesHeld;
+
+/// Counts the batches that somebody still holds, or an array of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held(Arc<AtomicUsize>);
+
+/// One of them.
+#[derive(Debug)]
+struct Lease(Held);
+
+/// Samples whose fields are stacked: a mapping from field to array, list of texts or list of bytes.
+#[pyclass(frozen, mapping, module = "penstock")]
+pub(crate) struct Batch {
+    keys: Vec<Arc<str>>,
+    origins: Vec<Origin>,
+    columns: Vec<Column>,
+    lease: Arc<Lease>,
+}
+
+/// An array in the memory of this process or of a GPU. Any library that speaks DLPack takes it as it is, without a copy:
+/// `torch.from_dlpack(array)`, `numpy.from_dlpack(array)`, `jax.dlpack.from_dlpack(array)`, `cupy.from_dlpack(array)`.
+#[pyclass(frozen, module = "penstock")]
+pub(crate) struct Array {
+    elements: Elements,
+    lease: Arc<Lease>,
+}
+
+#[derive(Clone)]
+enum Elements {
+    Host(Tensor),
+    Device(DeviceTensor, DeviceBuffer),
+}
+
+/// How long the next batch waits for the loop to let go of earlier ones, which another thread of it may do.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Held {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Waits until no more than `most` are held, the one that is about to be handed over among them.
+    pub(crate) fn wait_for_room(&self, py: Python<'_>, most: usize) -> PyResult<()> {
+        let clock = MonotonicClock::start();
+        while self.count() > most {
+            if clock.now() >= Tick::ZERO.after(PATIENCE) {
+                return Err(BatchesHeld::new_err(format!(
+                    "{} batches are still held by the training loop, which are as many as may be (`max_held`): drop them, or the \
+                     arrays made of them, before the next one; copy what you keep (`array.copy()`, `tensor.clone()`)",
+                    self.count() - 1
+                )));
+            }
+            py.detach(|| std::thread::sleep(Duration::from_millis(1)));
+            py.check_signals()?;
+        }
+        Ok(())
+    }
+}
+
+impl Lease {
+    fn new(held: &Held) -> Self {
+        held.0.fetch_add(1, Ordering::AcqRel);
+        Self(held.clone())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Batch {
+    pub(crate) fn new(batch: Collated, held: &Held) -> Self {
+        let Collated { keys, origins, fields } = batch;
+        Self { keys, origins, columns: fields, lease: Arc::new(Lease::new(held)) }
+    }
+
+    fn value(&self, py: Python<'_>, values: &Stacked) -> PyResult<Py<PyAny>> {
+        let elements = match values {
+            Stacked::Texts(texts) => return Ok(PyList::new(py, texts)?.into_any().unbind()),
+            Stacked::Blobs(blobs) => {
+                let blobs = blobs.iter().map(|blob| PyBytes::new(py, blob));
+                return Ok(PyList::new(py, blobs.collect::<Vec<_>>())?.into_any().unbind());
+            }
+            Stacked::Tensor(tensor) => Elements::Host(tensor.clone()),
+            Stacked::Device(tensor) => match tensor.memory.as_any().downcast_ref::<DeviceBuffer>() {
+                Some(buffer) => Elements::Device(tensor.clone(), buffer.clone()),
+                None => {
+                    return Err(PyBufferError::new_err(
+                        "the array is on a device that this package does not know",
+                    ));
+                }
+            },
+        };
+        Ok(Py::new(py, Array { elements, lease: self.lease.clone() })?.into_any())
+    }
+
+    fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| &*column.name == name)
+    }
+}
+
+#[pymethods]
+impl Batch {
+    fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
+        match self.column(name) {
+            Some(column) => self.value(py, &column.values),
+            None => {
+                let names: Vec<String> = self.keys().iter().map(|name| format!("`{name}`")).collect();
+                Err(PyKeyError::new_err(format!(
+                    "`{name}`: the fields of this batch are {}",
+                    names.join(", ")
+                )))
+            }
+        }
+    }
+
+    #[pyo3(signature = (name, default=None))]
+    fn get(&self, py: Python<'_>, name: &str, default: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
+        match self.column(name) {
+            Some(column) => self.value(py, &column.values),
+            None => Ok(default.unwrap_or_else(|| py.None())),
+        }
+    }
+
+    fn __contains__(&self, name: &str) -> bool {
+        self.column(name).is_some()
+    }
+
+    /// How many fields there are.
+    fn __len__(&self) -> usize {
+        self.columns.len()
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(PyList::new(py, self.keys())?.try_iter()?.into_any().unbind())
+    }
+
+    /// The names of the fields.
+    fn keys(&self) -> Vec<String> {
+        self.columns.iter().map(|column| column.name.to_string()).collect()
+    }
+
+    fn values(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        self.columns.iter().map(|column| self.value(py, &column.values)).collect()
+    }
+
+    fn items(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
+        let item = |column: &Column| Ok((column.name.to_string(), self.value(py, &column.values)?));
+        self.columns.iter().map(item).collect()
+    }
+
+    /// How many samples it holds: the first dimension of every field.
+    #[getter]
+    fn size(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// What names each sample: an object's key, a record's key, an index.
+    #[getter]
+    fn samples(&self) -> Vec<&str> {
+        self.keys.iter().map(|key| &**key).collect()
+    }
+
+    /// The pass over the source that they are of, from 0: batches never hold samples of two.
+    #[getter]
+    fn epoch(&self) -> u32 {
+        self.origins.first().map_or(0, |origin| origin.epoch)
+    }
+
+    /// Where each sample stands in the unshuffled source, from 0.
+    #[getter]
+    fn indexes(&self) -> Vec<u64> {
+        self.origins.iter().map(|origin| origin.index).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        let of = |column: &Column| {
+            let values = match &column.values {
+                Stacked::Tensor(tensor) => told(tensor.dtype, &tensor.shape),
+                Stacked::Device(tensor) => format!("{} on a GPU", told(tensor.dtype, &tensor.shape)),
+                Stacked::Texts(texts) => format!("{} texts", texts.len()),
+                Stacked::Blobs(blobs) => format!("{} blobs", blobs.len()),
+            };
+            format!("{}: {values}", column.name)
+        };
+        let fields: Vec<String> = self.columns.iter().map(of).collect();
+        format!("<penstock.Batch of {} samples: {}>", self.keys.len(), fields.join(", "))
+    }
+}
+
+fn told(dtype: Dtype, shape: &[u32]) -> String {
+    format!("{} {shape:?}", dtype.name())
+}
+
+impl Array {
+    fn dtype(&self) -> Dtype {
+        match &self.elements {
+            Elements::Host(tensor) => tensor.dtype,
+            Elements::Device(tensor, _) => tensor.dtype,
+        }
+    }
+
+    fn sizes(&self) -> &[u32] {
+        match &self.elements {
+            Elements::Host(tensor) => &tensor.shape,
+            Elements::Device(tensor, _) => &tensor.shape,
+        }
+    }
+
+    fn place(&self) -> Device {
+        match &self.elements {
+            Elements::Host(_) => Device::HOST,
+            Elements::Device(_, buffer) => Device::cuda(buffer.device()),
+        }
+    }
+}
+
+#[pymethods]
+impl Array {
+    /// Its dimensions, slowest first.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.sizes())
+    }
+
+    /// The type of its elements, as NumPy and PyTorch name it.
+    #[getter(dtype)]
+    fn dtype_name(&self) -> &'static str {
+        self.dtype().name()
+    }
+
+    /// `cpu` or `cuda:N`.
+    #[getter]
+    fn device(&self) -> String {
+        match &self.elements {
+            Elements::Host(_) => "cpu".to_owned(),
+            Elements::Device(_, buffer) => format!("cuda:{}", buffer.device()),
+        }
+    }
+
+    /// Bytes of its elements.
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        match &self.elements {
+            Elements::Host(tensor) => tensor.data.len() as u64,
+            Elements::Device(tensor, _) => tensor.bytes(),
+        }
+    }
+
+    /// Hands the memory over. `stream` is the consumer's on a GPU, which then waits for the copy; `max_version` the version of
+    /// DLPack that it takes.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__(
+        &self,
+        py: Python<'_>,
+        stream: Option<i64>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Py<PyAny>> {
+        if copy == Some(true) {
+            return Err(PyBufferError::new_err("arrays are handed over without a copy; copy the result"));
+        }
+        if let Some(wanted) = dl_device.filter(|wanted| *wanted != self.place().pair()) {
+            return Err(PyBufferError::new_err(format!(
+                "the array lies on {}, not on the device {wanted:?}; move the result",
+                self.device()
+            )));
+        }
+        let (data, keeps): (_, Box<dyn Send>) = match &self.elements {
+            Elements::Host(tensor) => {
+                if stream.is_some_and(|stream| stream != -1) {
+                    return Err(PyBufferError::new_err("an array in host memory has no stream"));
+                }
+                (address(&tensor.data), Box::new((tensor.data.clone(), self.lease.clone())))
+            }
+            Elements::Device(_, buffer) => {
+                let stream =
+                    consumer_stream(stream).map_err(|fault| PyBufferError::new_err(fault.to_string()))?;
+                buffer.prepare(stream).map_err(|error| PyBufferError::new_err(error.to_string()))?;
+                let pointer = buffer.ptr() as *mut std::ffi::c_void;
+                (pointer, Box::new((buffer.clone(), self.lease.clone())))
+            }
+        };
+        let exported = Exported {
+            data,
+            device: self.place(),
+            dtype: self.dtype(),
+            shape: self.sizes().iter().map(|size| i64::from(*size)).collect(),
+            keeps,
+        };
+        exported.capsule(py, max_version.is_some_and(|version| version >= (1, 0)))
+    }
+
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        self.place().pair()
+    }
+
+    /// For `numpy.asarray`.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        slf: Bound<'py, Self>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        if matches!(slf.get().elements, Elements::Device(..)) {
+            return Err(PyValueError::new_err(
+                "the array lies on a GPU: take it with `torch.from_dlpack` or `cupy.from_dlpack`",
+            ));
+        }
+        let numpy = py.import("numpy")?;
+        let array = numpy.call_method1("from_dlpack", (&slf,))?;
+        match (dtype, copy) {
+            (None, None | Some(false)) => Ok(array),
+            (None, Some(true)) => array.call_method0("copy"),
+            (Some(dtype), copy) => {
+                let dtype = numpy.call_method1("dtype", (dtype,))?;
+                if copy == Some(false) && !array.getattr("dtype")?.eq(&dtype)? {
+                    return Err(PyValueError::new_err(format!(
+                        "elements of type {} become {dtype} by a copy only, and `copy` is False",
+                        slf.get().dtype().name()
+                    )));
+                }
+                let options = PyDict::new(py);
+                options.set_item("copy", copy.unwrap_or(false))?;
+                array.call_method("astype", (dtype,), Some(&options))
+            }
+        }
+    }
+
+    /// The first dimension.
+    fn __len__(&self) -> usize {
+        self.sizes().first().map_or(0, |size| *size as usize)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<penstock.Array {} on {}>", told(self.dtype(), self.sizes()), self.device())
+    }
+}

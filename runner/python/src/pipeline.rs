@@ -1,0 +1,402 @@
+//! A checked pipeline, and a run of it that a training loop drains.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use penstock_device::HostMemory;
+use penstock_engine::item::Item;
+use penstock_engine::memory::Pool;
+use penstock_engine::ports::Produced;
+use penstock_engine::running::{RunHandle, StopReason, Taken};
+use penstock_runner::headspace::Headspace;
+use penstock_runner::{Modules, Run, Runner, Stores};
+use penstock_types::config::GateBounds;
+use penstock_types::manifest::Mode;
+use penstock_types::plan::{ConsumerPlan, Plan, StageKind};
+use penstock_types::run::{RunSnapshot, RunState};
+use penstock_types::spec::{self, Spec};
+use penstock_wasm::{Compiler, CompilerProcess, Sandbox, SandboxSettings, compile_on_request};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+use crate::batch::{Batch, Held};
+use crate::errors::{InvalidPipeline, PenstockError, RunFailed, invalid, with_causes};
+use crate::process::{Home, io};
+
+/// How long a wait goes on without looking for signals: Ctrl-C is to be felt at once.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// How long a run that is stopped may take: the engine gives itself three seconds.
+const STOP: Duration = Duration::from_secs(10);
+
+/// What makes a Python interpreter compile one module and end; its argument is this very library.
+const COMPILE: &str = "import sys; from importlib.machinery import ExtensionFileLoader as L; \
+    from importlib.util import spec_from_file_location as S, module_from_spec as M; \
+    s = S('_penstock', sys.argv[1], loader=L('_penstock', sys.argv[1])); m = M(s); s.loader.exec_module(m); \
+    sys.exit(m.compile_module())";
+
+/// A pipeline that was checked.
+#[pyclass(frozen, module = "penstock._penstock")]
+pub(crate) struct Loader {
+    home: Home,
+    runner: Runner,
+    plan: Plan,
+    /// Used again from run to run.
+    memory: Pool<HostMemory>,
+    held: Held,
+    max_held: usize,
+    batches: OnceLock<Option<u64>>,
+    /// Whether a run of it goes on: the sandbox has room for the instances of one.
+    is_running: Arc<AtomicBool>,
+}
+
+/// A run of a pipeline, drained by the training loop.
+#[pyclass(frozen, module = "penstock._penstock")]
+pub(crate) struct Running {
+    home: Home,
+    handle: RunHandle,
+    held: Held,
+    max_held: usize,
+    /// A batch that came when the loop held too many.
+    waiting: Mutex<Option<Batch>>,
+    /// `None` once it is over.
+    run: Mutex<Option<Run>>,
+    /// Its figures once it is over.
+    last: OnceLock<RunSnapshot>,
+    /// Whether the loop wants no more.
+    is_closed: AtomicBool,
+    /// The pipeline's.
+    is_running: Arc<AtomicBool>,
+}
+
+#[pymethods]
+impl Loader {
+    /// Checks a document, with what it names. `shard` is a rank and the number of ranks; `launched` is the same for a document
+    /// that does not shard by itself.
+    #[new]
+    #[pyo3(signature = (document, *, settings, stores, modules, shard, launched, max_held, cache_dir, interpreter, library))]
+    #[expect(clippy::too_many_arguments, reason = "the package's own class gives them by name")]
+    fn new(
+        py: Python<'_>,
+        document: &[u8],
+        settings: Vec<(String, String)>,
+        stores: Vec<(String, String)>,
+        modules: Vec<(String, Vec<u8>)>,
+        shard: Option<(u32, u32)>,
+        launched: Option<(u32, u32)>,
+        max_held: usize,
+        cache_dir: Option<PathBuf>,
+        interpreter: Option<PathBuf>,
+        library: PathBuf,
+    ) -> PyResult<Self> {
+        let runtime = io()?;
+        let mut document = spec::parse(document).map_err(|faults| invalid(&faults))?;
+        let mut faults = Vec::new();
+        for (pointer, value) in settings {
+            let set = spec::parse_setting(&format!("{pointer}={value}"))
+                .and_then(|(pointer, value)| spec::set(&mut document, &pointer, value));
+            faults.extend(set.err());
+        }
+        if !faults.is_empty() {
+            return Err(invalid(&faults));
+        }
+        let mut spec = Spec::from_value(document).map_err(|faults| invalid(&faults))?;
+        // The training loop is the consumer, whatever the document has in its place.
+        spec.consumer = spec::Consumer::default();
+        let mut known = Stores::default();
+        for (name, what) in stores {
+            known
+                .add_written(&name, &what)
+                .map_err(|fault| InvalidPipeline::new_err(format!("the store `{name}`: {fault}")))?;
+        }
+        py.detach(|| {
+            let compiler = match interpreter {
+                Some(interpreter) => Compiler::Child(CompilerProcess::new(
+                    interpreter,
+                    ["-I".into(), "-c".into(), COMPILE.into(), library.into_os_string()],
+                )),
+                None => Compiler::InProcess,
+            };
+            let sandbox = Sandbox::new(SandboxSettings {
+                cache_dir,
+                instances: Runner::instances(&spec).max(1),
+                compiler,
+                gate: GateBounds::default(),
+            })
+            .map_err(|error| PenstockError::new_err(with_causes(&error)))?;
+            let mut loaded = Modules::new(sandbox);
+            for (name, bytes) in modules {
+                loaded.add(&name, &bytes).map_err(|error| {
+                    InvalidPipeline::new_err(format!("the module `{name}`: {}", with_causes(&error)))
+                })?;
+            }
+            let runner = Runner::new(runtime.clone(), known, loaded);
+            let mut plan = runner.check(&spec).map_err(|faults| invalid(&faults))?;
+            if !plan.stages.iter().any(|stage| matches!(stage.kind, StageKind::Collate)) {
+                return Err(InvalidPipeline::new_err(
+                    "the pipeline gives single samples, and a training loop takes arrays: end it with an `aggregate` and a `collate`",
+                ));
+            }
+            let launched = launched.filter(|_| plan.source.traversal.shard.is_none());
+            if let Some((rank, world)) = shard.or(launched) {
+                shard_of(&mut plan, rank, world)?;
+            }
+            Ok(Self {
+                home: Home::here(),
+                runner,
+                plan,
+                memory: Pool::new(HostMemory),
+                held: Held::default(),
+                max_held: max_held.max(1),
+                batches: OnceLock::new(),
+                is_running: Arc::default(),
+            })
+        })
+    }
+
+    /// What the pipeline is called.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.plan.name
+    }
+
+    /// Passes over the source that one run makes; `None` when they never end.
+    #[getter]
+    fn epochs(&self) -> Option<u32> {
+        self.plan.source.traversal.epochs.map(std::num::NonZero::get)
+    }
+
+    /// Starts a run whose first pass over the source is that one, and which has no last one when it is `endless`. With `drained`
+    /// false nobody takes its batches: they are dropped as fast as they come.
+    #[pyo3(signature = (first_epoch, *, drained=true, endless=false))]
+    fn start(&self, py: Python<'_>, first_epoch: u32, drained: bool, endless: bool) -> PyResult<Running> {
+        self.home.check()?;
+        if self.is_running.swap(true, Ordering::AcqRel) {
+            return Err(PenstockError::new_err(
+                "a loop over this pipeline goes on already: end it (leave it, or `close()` the pipeline), or make a second `Pipeline` for \
+                 a second loop at the same time",
+            ));
+        }
+        let mut plan = self.plan.clone();
+        plan.source.traversal.first_epoch = first_epoch;
+        if endless {
+            plan.source.traversal.epochs = None;
+        }
+        let run = py.detach(|| {
+            let run = if drained {
+                io()?.block_on(self.runner.start_taken(&plan, Arc::new(self.memory.clone())))
+            } else {
+                plan.consumer = ConsumerPlan::Discard;
+                io()?.block_on(self.runner.start(&plan, None))
+            };
+            run.map_err(|error| PenstockError::new_err(with_causes(&error)))
+        });
+        let run = run.inspect_err(|_| self.is_running.store(false, Ordering::Release))?;
+        Ok(Running {
+            home: self.home,
+            handle: run.handle(),
+            held: self.held.clone(),
+            max_held: self.max_held,
+            waiting: Mutex::default(),
+            run: Mutex::new(Some(run)),
+            last: OnceLock::new(),
+            is_closed: AtomicBool::new(false),
+            is_running: self.is_running.clone(),
+        })
+    }
+
+    /// How many batches one run gives when no sample fails or is dropped; `None` when it never ends.
+    fn batches(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.home.check()?;
+        if let Some(batches) = self.batches.get() {
+            return Ok(*batches);
+        }
+        let batches = py.detach(|| self.count())?;
+        Ok(*self.batches.get_or_init(|| batches))
+    }
+}
+
+impl Loader {
+    fn count(&self) -> PyResult<Option<u64>> {
+        let Some(epochs) = self.plan.source.traversal.epochs else { return Ok(None) };
+        let mut source =
+            self.runner.source(&self.plan).map_err(|error| PenstockError::new_err(with_causes(&error)))?;
+        let first =
+            io()?.block_on(source.next()).map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
+        let unknown = || {
+            PyTypeError::new_err(
+                "how many batches there are is not known before the source was read to its end",
+            )
+        };
+        let total = match (source.total(), first) {
+            (Some(total), _) => total,
+            (None, None | Some(Produced::EpochEnd)) => 0,
+            (None, Some(Produced::Samples(_))) => return Err(unknown()),
+        };
+        let epochs = u64::from(epochs.get());
+        // Of one pass: samples, and how many items they travel in.
+        let mut samples = total / epochs;
+        let mut items = samples;
+        for stage in &self.plan.stages {
+            match &stage.kind {
+                StageKind::Aggregate { size, drop_last } => {
+                    let size = *size as u64;
+                    items = if *drop_last { samples / size } else { samples.div_ceil(size) };
+                    samples = if *drop_last { items * size } else { samples };
+                }
+                StageKind::Disaggregate => items = samples,
+                StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful => {
+                    return Err(PyTypeError::new_err(format!(
+                        "how many batches there are is not known: the stage `{}` keeps samples and decides by itself how many it gives",
+                        stage.id
+                    )));
+                }
+                StageKind::Fetch { .. }
+                | StageKind::Wasm(_)
+                | StageKind::Collate
+                | StageKind::Transfer { .. }
+                | StageKind::Sleep(_) => {}
+            }
+        }
+        Ok(Some(items * epochs))
+    }
+}
+
+fn shard_of(plan: &mut Plan, rank: u32, world: u32) -> PyResult<()> {
+    use penstock_types::traversal::{Shard, Uneven};
+    let world = std::num::NonZeroU32::new(world)
+        .ok_or_else(|| InvalidPipeline::new_err("found a world of 0 ranks; there is at least one"))?;
+    let uneven = plan.source.traversal.shard.map_or(Uneven::Drop, |shard| shard.uneven);
+    let shard = Shard { rank, world, uneven };
+    shard.check().map_err(|fault| InvalidPipeline::new_err(fault.to_string()))?;
+    plan.source.traversal.shard = Some(shard);
+    Ok(())
+}
+
+#[pymethods]
+impl Running {
+    /// The next batch; `None` when there are no more. Waits without Python's lock, and answers Ctrl-C.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        self.home.check()?;
+        if self.is_closed.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let waiting = locked(&self.waiting).take();
+        let batch = match waiting {
+            Some(batch) => batch,
+            None => match self.take(py)? {
+                Some(batch) => batch,
+                None => return self.end(py).map(|()| None),
+            },
+        };
+        match self.held.wait_for_room(py, self.max_held) {
+            Ok(()) => Ok(Some(batch)),
+            Err(error) => {
+                *locked(&self.waiting) = Some(batch);
+                Err(error)
+            }
+        }
+    }
+
+    /// Its figures, as JSON.
+    fn snapshot(&self, py: Python<'_>) -> PyResult<String> {
+        self.home.check()?;
+        let snapshot = py.detach(|| self.figures());
+        serde_json::to_string(&snapshot).map_err(|error| PenstockError::new_err(error.to_string()))
+    }
+
+    /// Ends it where it is, and waits until it is over.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.home.check()?;
+        self.is_closed.store(true, Ordering::Release);
+        py.detach(|| {
+            self.handle.stop(StopReason::Asked);
+            self.join(STOP);
+        });
+        Ok(())
+    }
+}
+
+impl Running {
+    /// The next batch from the queue.
+    fn take(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        loop {
+            match py.detach(|| self.handle.take(SLICE)) {
+                Taken::Item(Item::Collated(batch)) => return Ok(Some(Batch::new(batch, &self.held))),
+                // Nothing but collated batches comes out of a pipeline that collates.
+                Taken::Item(Item::Sample(_) | Item::Batch(_)) => {}
+                Taken::Over => return Ok(None),
+                Taken::NotYet => py.check_signals()?,
+            }
+        }
+    }
+
+    /// The run is over; fails if it failed.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.join(STOP));
+        match self.last.get() {
+            Some(snapshot) if snapshot.state == RunState::Failed => {
+                let why =
+                    snapshot.error.as_deref().unwrap_or("nobody knows why, which is a defect of Penstock");
+                Err(RunFailed::new_err(why.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the run's last figures, if it is over within `most`.
+    fn join(&self, most: Duration) {
+        let mut run = locked(&self.run);
+        if run.as_ref().is_some_and(|run| run.wait_for(most))
+            && let Some(run) = run.take()
+        {
+            self.last.get_or_init(|| run.wait().snapshot);
+            self.is_running.store(false, Ordering::Release);
+        }
+    }
+
+    fn figures(&self) -> Option<RunSnapshot> {
+        if let Some(last) = self.last.get() {
+            return Some(last.clone());
+        }
+        locked(&self.run).as_ref().map(Run::snapshot)
+    }
+}
+
+/// A loop that was left early lets go of its run here.
+impl Drop for Running {
+    fn drop(&mut self) {
+        let run = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(run) = run else { return };
+        if !self.home.is_here() {
+            // Its threads are the parent's.
+            std::mem::forget(run);
+            return;
+        }
+        run.stop(StopReason::Asked);
+        Python::attach(|py| py.detach(|| run.wait_for(STOP)));
+        self.is_running.store(false, Ordering::Release);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What follows from three rates, in batches per second; the sink queue's figures come from a snapshot. As JSON.
+#[pyfunction]
+pub(crate) fn headspace_of(real: f64, loader: f64, consumer: f64, snapshot: &str) -> PyResult<String> {
+    let bad = |error: serde_json::Error| PenstockError::new_err(error.to_string());
+    let snapshot: RunSnapshot = serde_json::from_str(snapshot).map_err(bad)?;
+    let sink = snapshot.queues.into_iter().next_back().map(|queue| queue.figures);
+    let sink = sink.ok_or_else(|| PenstockError::new_err("the run has no queues"))?;
+    serde_json::to_string(&Headspace::new(real, loader, Some(consumer), sink)).map_err(bad)
+}
+
+/// What the child does that compiles a module: answers the one question on standard input. Gives the exit code.
+#[pyfunction]
+pub(crate) fn compile_module() -> u8 {
+    u8::from(compile_on_request() != std::process::ExitCode::SUCCESS)
+}

@@ -1,0 +1,57 @@
+//! What there is once in a process: the threads that read storage, and the knowledge that they do not survive a fork.
+
+use std::sync::OnceLock;
+
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::errors::{ForkError, PenstockError};
+
+/// The process in which something was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Home(u32);
+
+struct Io {
+    home: Home,
+    runtime: Runtime,
+}
+
+static IO: OnceLock<Io> = OnceLock::new();
+
+impl Home {
+    pub(crate) fn here() -> Self {
+        Self(std::process::id())
+    }
+
+    /// Whether this is still the process.
+    pub(crate) fn is_here(self) -> bool {
+        self.0 == std::process::id()
+    }
+
+    /// Fails in a process that was forked from it.
+    pub(crate) fn check(self) -> PyResult<()> {
+        if self.is_here() {
+            return Ok(());
+        }
+        Err(ForkError::new_err(
+            "this process was forked from one that runs Penstock, and threads do not survive a fork: start workers with the method \
+             `spawn` (`multiprocessing.get_context(\"spawn\")`), or let the pipeline do the loading, in place of a `DataLoader` \
+             with workers",
+        ))
+    }
+}
+
+/// The threads that read storage and wait.
+pub(crate) fn io() -> PyResult<&'static Handle> {
+    if let Some(io) = IO.get() {
+        io.home.check()?;
+        return Ok(io.runtime.handle());
+    }
+    let runtime = Builder::new_multi_thread()
+        .thread_name("penstock-io")
+        .enable_all()
+        .build()
+        .map_err(|error| PenstockError::new_err(format!("cannot start the I/O threads: {error}")))?;
+    // Another thread may have been faster; its threads do as well.
+    Ok(IO.get_or_init(|| Io { home: Home::here(), runtime }).runtime.handle())
+}

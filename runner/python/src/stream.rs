@@ -1,0 +1,111 @@
+//! The batches of a server's run, in shared memory.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use penstock_runner::stream::client::{Client, Received, StreamError as ClientError};
+use pyo3::prelude::*;
+
+use crate::batch::{Batch, Held};
+use crate::errors::{StreamError, with_causes};
+use crate::process::Home;
+
+/// How long a wait goes on without looking for signals.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// A connection to a run of a server on the same machine.
+#[pyclass(frozen, module = "penstock._penstock")]
+pub(crate) struct StreamClient {
+    home: Home,
+    client: Client,
+    held: Held,
+    max_held: usize,
+    waiting: Mutex<Option<(u64, bool, Batch)>>,
+    end: OnceLock<bool>,
+}
+
+#[pymethods]
+impl StreamClient {
+    /// Connects to the socket of a run with the run's secret.
+    #[new]
+    fn new(py: Python<'_>, socket: PathBuf, secret: &str, max_held: usize) -> PyResult<Self> {
+        let client = py.detach(|| Client::connect(&socket, secret)).map_err(|error| failed(&error))?;
+        Ok(Self {
+            home: Home::here(),
+            client,
+            held: Held::default(),
+            max_held,
+            waiting: Mutex::default(),
+            end: OnceLock::new(),
+        })
+    }
+
+    /// The next batch with its number and whether an earlier consumer was given it; `None` when there are no more. Waits
+    /// without Python's lock, and answers Ctrl-C.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<(u64, bool, Batch)>> {
+        self.home.check()?;
+        let waiting = self.waiting().take();
+        let Some(taken) = waiting.map_or_else(|| self.take(py), |taken| Ok(Some(taken)))? else {
+            return Ok(None);
+        };
+        match self.held.wait_for_room(py, self.max_held) {
+            Ok(()) => Ok(Some(taken)),
+            Err(error) => {
+                *self.waiting() = Some(taken);
+                Err(error)
+            }
+        }
+    }
+
+    /// Says that the batch of this number is done with: it is never given to anybody again. When the server is gone, or has
+    /// ended the stream, the next call of `next` tells.
+    fn acknowledge(&self, py: Python<'_>, number: u64) -> PyResult<()> {
+        self.home.check()?;
+        match py.detach(|| self.client.acknowledge(number)) {
+            Ok(()) | Err(ClientError::Closed | ClientError::Socket(_)) => Ok(()),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    /// Whether all batches of the run were acknowledged; `None` as long as the stream goes on.
+    #[getter]
+    fn is_whole(&self) -> Option<bool> {
+        self.end.get().copied()
+    }
+
+    /// Batches that may be out and not acknowledged.
+    #[getter]
+    fn ahead(&self) -> usize {
+        self.client.ahead()
+    }
+}
+
+impl StreamClient {
+    fn take(&self, py: Python<'_>) -> PyResult<Option<(u64, bool, Batch)>> {
+        loop {
+            match py.detach(|| self.client.next(SLICE)).map_err(|error| failed(&error))? {
+                Received::Batch(batch) => {
+                    let taken = Batch::new(batch.contents, &self.held);
+                    return Ok(Some((batch.seq, batch.redelivered, taken)));
+                }
+                Received::Nothing => py.check_signals()?,
+                Received::End(end) => {
+                    self.end.get_or_init(|| end.whole);
+                    return match end.error {
+                        Some(error) => Err(StreamError::new_err(error)),
+                        None => Ok(None),
+                    };
+                }
+            }
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<(u64, bool, Batch)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn failed(error: &dyn std::error::Error) -> PyErr {
+    StreamError::new_err(with_causes(error))
+}

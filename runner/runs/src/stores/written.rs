@@ -1,0 +1,85 @@
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use penstock_types::config::{DatasetConfig, FolderConfig, S3Config, StoreConfig};
+use penstock_types::fault::SpecFault;
+use penstock_types::spec::{MAX_DOCUMENT_BYTES, Name};
+
+use super::{StoreFault, Stores};
+
+/// What a store may be written as.
+const WANTED: &str = "a folder, a `*.json` file that describes a data set in S3, or `s3://bucket/prefix`";
+
+/// Why what a user wrote is no store. Never repeats what a file of credentials holds, nor an address, which may have a password
+/// in it.
+#[derive(Debug, thiserror::Error)]
+pub enum WrittenFault {
+    /// The name is none, or what it should stand for cannot be that.
+    #[error("{0}")]
+    Wrong(String),
+    /// A file that should describe a data set has faults.
+    #[error("`{file}` cannot be used as written: {}", .faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Dataset {
+        /// The file.
+        file: String,
+        /// What is wrong in it.
+        faults: Vec<SpecFault>,
+    },
+}
+
+impl Stores {
+    /// Lets `name` stand for what a user wrote: a folder, a `*.json` file that describes a data set in S3, or
+    /// `s3://bucket/prefix`.
+    pub fn add_written(&mut self, name: &str, what: &str) -> Result<(), WrittenFault> {
+        if Name::new(name).is_none() {
+            return Err(WrittenFault::Wrong(
+                "a store's name has 1 to 128 letters, digits, `.`, `_` or `-`, and starts with a letter or a digit"
+                    .to_owned(),
+            ));
+        }
+        if what.starts_with("s3://") {
+            let store = S3Config::from_address(what).map_err(WrittenFault::Wrong)?;
+            return Ok(self.add(name, &StoreConfig::S3(store))?);
+        }
+        if what.contains("://") {
+            let message = format!("it is an address that does not begin with `s3://`; wanted {WANTED}");
+            return Err(WrittenFault::Wrong(message));
+        }
+        let path = Path::new(what);
+        let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+        match path.metadata() {
+            Ok(found) if found.is_file() && is_json => {
+                let bytes =
+                    read(path).map_err(|error| WrittenFault::Wrong(format!("it cannot be read: {error}")))?;
+                let dataset = DatasetConfig::read(&bytes)
+                    .map_err(|faults| WrittenFault::Dataset { file: what.to_owned(), faults })?;
+                Ok(self.add_dataset(name, &dataset)?)
+            }
+            Ok(found) if !found.is_dir() => {
+                Err(WrittenFault::Wrong(format!("it is no folder; wanted {WANTED}")))
+            }
+            Err(error) if is_json => {
+                Err(WrittenFault::Wrong(format!("it cannot be read: {error}; wanted {WANTED}")))
+            }
+            // A folder that is not there is told of where it is opened.
+            _ => Ok(self.add(name, &StoreConfig::Folder(FolderConfig::new(path)))?),
+        }
+    }
+}
+
+/// A file's bytes; of one larger than any description only the beginning.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_DOCUMENT_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl From<StoreFault> for WrittenFault {
+    fn from(fault: StoreFault) -> Self {
+        Self::Wrong(match std::error::Error::source(&fault) {
+            Some(cause) => format!("{fault}: {cause}"),
+            None => fault.to_string(),
+        })
+    }
+}
