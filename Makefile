@@ -140,6 +140,15 @@ bench: guests ## Measure what the design promises, as ratios in one run, and pri
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
 	cargo bench --locked $(ALL) --bench call
 	cargo bench --locked $(ALL) --bench table
+	@$(MAKE) --no-print-directory bench-python
+
+.PHONY: bench-python
+bench-python: rust-stages photos wheel ## Measure the Python package beside PyTorch, grain and Pillow (installs them)
+	python3 -m venv --clear $(TARGET_DIR)/bench-python
+	$(TARGET_DIR)/bench-python/bin/pip install --quiet --disable-pip-version-check -r tests/benches/python/requirements.txt \
+	  $(WHEELS)/release/penstock-*.whl
+	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/hand_over.py --penstock $(PENSTOCK)
+	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/photos --modules $(GUEST_DIR)
 
 .PHONY: seeds
 seeds: ## Run seed 002's eight experiments and print them beside what SPDL measured

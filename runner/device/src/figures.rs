@@ -77,6 +77,7 @@ impl TransferFigures {
             ave_slot_wait_s: mean(&self.slot_wait_nanos),
             ave_device_wait_s: mean(&self.device_wait_nanos),
             slots: self.slots.load(Ordering::Relaxed),
+            gpu: None,
         }
     }
 }

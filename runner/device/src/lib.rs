@@ -20,7 +20,7 @@ pub use driver::{ConsumerStream, DriverError, StreamFault};
 pub use figures::TransferFigures;
 pub use gpu::{Gpu, GpuError};
 pub use host::HostMemory;
-pub use nvml::{GpuFigures, Nvml};
+pub use nvml::{Nvml, Watch};
 pub use pinned::{PinnedMemory, PinnedRegion, pinned_share};
 pub use ring::DeviceBuffer;
 pub use transfer::{CudaTransfer, MOST_SLOTS};

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use penstock_device::{CudaTransfer, Gpu, GpuError, MOST_SLOTS, PinnedMemory, TransferFigures, pinned_share};
+use penstock_device::{
+    CudaTransfer, Gpu, GpuError, MOST_SLOTS, PinnedMemory, TransferFigures, Watch, pinned_share,
+};
 use penstock_engine::memory::{BatchMemory, Pool};
 use penstock_engine::ops::HostTransfer;
 use penstock_engine::ports::TaskOp;
@@ -17,12 +19,20 @@ pub(crate) struct Gpus(BTreeMap<u32, Target>);
 
 /// What stages copied to devices, by stage id, to be looked at while the run goes on.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Transfers(BTreeMap<String, Arc<TransferFigures>>);
+pub(crate) struct Transfers(BTreeMap<String, Seen>);
+
+/// A transfer, and the GPU that it leads to.
+#[derive(Clone, Debug)]
+struct Seen {
+    figures: Arc<TransferFigures>,
+    gpu: Option<Arc<Watch>>,
+}
 
 struct Target {
     gpu: Gpu,
     /// What it reads by itself: where batches are best stacked.
     memory: Pool<PinnedMemory>,
+    watch: Option<Arc<Watch>>,
 }
 
 impl Gpus {
@@ -38,7 +48,8 @@ impl Gpus {
             match Gpu::open(number) {
                 Ok(gpu) => {
                     let memory = Pool::new(PinnedMemory::new(&gpu, pinned_share()));
-                    targets.insert(number, Target { gpu, memory });
+                    let watch = Watch::of(&gpu).map(Arc::new);
+                    targets.insert(number, Target { gpu, memory, watch });
                 }
                 Err(error) if device == Device::Auto => {
                     tracing::info!(stage = %stage.id, %error, "batches stay in the memory of the host");
@@ -71,14 +82,19 @@ impl Gpus {
             return Ok(Arc::new(HostTransfer));
         };
         let transfer = CudaTransfer::start(&target.gpu, &target.memory, MOST_SLOTS)?;
-        transfers.0.insert(stage.to_owned(), transfer.figures());
+        let seen = Seen { figures: transfer.figures(), gpu: target.watch.clone() };
+        transfers.0.insert(stage.to_owned(), seen);
         Ok(Arc::new(transfer))
     }
 }
 
 impl Transfers {
     pub(crate) fn record(&self) -> BTreeMap<String, TransferRecord> {
-        self.0.iter().map(|(stage, figures)| (stage.clone(), figures.record())).collect()
+        let record = |seen: &Seen| {
+            let gpu = seen.gpu.as_ref().and_then(|gpu| gpu.record());
+            TransferRecord { gpu, ..seen.figures.record() }
+        };
+        self.0.iter().map(|(stage, seen)| (stage.clone(), record(seen))).collect()
     }
 }
 

@@ -196,6 +196,24 @@ pub struct TransferRecord {
     pub ave_device_wait_s: Option<f64>,
     /// Batches for which there is room on the device now, used or not.
     pub slots: u32,
+    /// What the device did within the last second, for all processes together; `null` where nobody watches it.
+    #[serde(default)]
+    pub gpu: Option<GpuRecord>,
+}
+
+/// A GPU at one moment; `null` where it does not tell, as in many virtual machines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GpuRecord {
+    /// Share of the last moments in which any kernel ran, 0.0 to 1.0. Copies do not count.
+    pub utilisation: Option<f64>,
+    /// Bytes of its memory in use.
+    pub used_bytes: Option<u64>,
+    /// Bytes of its memory.
+    pub total_bytes: Option<u64>,
+    /// Bytes per second that came to it over the bus.
+    pub received_bytes_per_s: Option<u64>,
+    /// Bytes per second that it sent over the bus.
+    pub sent_bytes_per_s: Option<u64>,
 }
 
 /// One stage and what its tasks did.

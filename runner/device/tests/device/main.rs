@@ -1,5 +1,8 @@
 //! The whole way of a batch to a GPU, over a driver without one: see `tests/fake/libcuda.c`.
-#![expect(clippy::unwrap_used, reason = "clippy exempts test functions only, and these are their helpers")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "what fails here fails its test; `allow-unwrap-in-tests` misses the helpers"
+)]
 
 mod drivers;
 mod fake;

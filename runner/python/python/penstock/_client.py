@@ -63,7 +63,11 @@ class Server:
         most = whole_number("max_held", max_held, 2)
         while self.run(run)["state"] == "queued":
             time.sleep(_LOOK)
-        address = self._ask("GET", f"/runs/{urllib.parse.quote(run, safe='')}/stream")
+        try:
+            address = self._ask("GET", f"/runs/{urllib.parse.quote(run, safe='')}/stream")
+        except PenstockError:
+            _check(self.run(run))
+            raise
         return Stream(_penstock.StreamClient(address["socket"], address["secret"], most), self, run)
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
@@ -127,8 +131,7 @@ class Stream:
             # The stream ends a moment before the run does.
             time.sleep(_LOOK)
             run = self._server.run(self._run)
-        if run["state"] == "failed":
-            raise RunFailed(run["error"])
+        _check(run)
 
     def __enter__(self) -> Stream:
         return self
@@ -139,6 +142,12 @@ class Stream:
     def close(self) -> None:
         """Leaves: batches that were not acknowledged go to the next process that connects."""
         self._client = None
+
+
+def _check(run: Mapping[str, Any]) -> None:
+    """Raises what a run has failed of, if it has."""
+    if run["state"] == "failed":
+        raise RunFailed(run["error"])
 
 
 def _refused(error: urllib.error.HTTPError) -> PenstockError:

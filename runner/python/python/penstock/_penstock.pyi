@@ -7,6 +7,23 @@ import numpy
 from numpy.typing import DTypeLike
 from typing_extensions import CapsuleType
 
+__all__ = [
+    "Array",
+    "Batch",
+    "BatchesHeld",
+    "ForkError",
+    "InvalidPipeline",
+    "Loader",
+    "PenstockError",
+    "RunFailed",
+    "Running",
+    "StreamClient",
+    "StreamError",
+    "__version__",
+    "compile_module",
+    "headspace_of",
+]
+
 __version__: str
 
 class PenstockError(Exception):

@@ -1662,6 +1662,39 @@ export interface components {
              * @description Batches for which there is room on the device now, used or not.
              */
             slots: number;
+            /**
+             * @description What the device did within the last second, for all processes together; `null` where nobody watches it.
+             * @default null
+             */
+            gpu: components["schemas"]["GpuRecord"] | null;
+        };
+        /** @description A GPU at one moment; `null` where it does not tell, as in many virtual machines. */
+        GpuRecord: {
+            /**
+             * Format: double
+             * @description Share of the last moments in which any kernel ran, 0.0 to 1.0. Copies do not count.
+             */
+            utilisation?: number | null;
+            /**
+             * Format: uint64
+             * @description Bytes of its memory in use.
+             */
+            used_bytes?: number | null;
+            /**
+             * Format: uint64
+             * @description Bytes of its memory.
+             */
+            total_bytes?: number | null;
+            /**
+             * Format: uint64
+             * @description Bytes per second that came to it over the bus.
+             */
+            received_bytes_per_s?: number | null;
+            /**
+             * Format: uint64
+             * @description Bytes per second that it sent over the bus.
+             */
+            sent_bytes_per_s?: number | null;
         };
         /** @description One stage and what its tasks did. */
         StageRecord: {

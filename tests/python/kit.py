@@ -1,0 +1,372 @@
+"""What the tests share: the built programs, real photos, documents, and looks at what lies in memory and in files."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import penstock
+from stage import DTYPES, Elements, constant_stage
+
+# How long a test waits for what has to come, in seconds.
+PATIENCE = 30.0
+
+# The package keeps what it compiles here, so that every module is compiled once in a run of the tests.
+_CACHE = tempfile.mkdtemp(prefix="penstock-python-cache-")
+atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
+os.environ["PENSTOCK_CACHE_DIR"] = _CACHE
+
+
+def wanted(name: str) -> Path:
+    """A path that the environment names."""
+    if name not in os.environ:
+        sys.exit(f"{name} is not set: run `make test-python`")
+    return Path(os.environ[name])
+
+
+def module(name: str) -> Path:
+    """A module that was built, by its crate's name."""
+    return wanted("MODULES") / f"{name.replace('-', '_')}.wasm"
+
+
+@functools.cache
+def photos(count: int = 48) -> Path:
+    """A folder of photos, made once."""
+    folder = Path(_CACHE) / f"photos-{count}"
+    subprocess.run([wanted("MAKE_DATA"), "photos", folder, f"--count={count}"], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """An empty folder that is gone in the end."""
+    path = tempfile.mkdtemp(prefix="penstock-python-")
+    try:
+        yield Path(path)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def photo_document(size: int = 32, batch: int = 8, **source: Any) -> dict[str, Any]:
+    """Photos in a fixed order: read, decoded, normalised, batched."""
+    return {
+        "name": "photos",
+        "seed": 7,
+        "threads": 2,
+        "source": {"list": {"store": "photos", "suffix": ".jpg", "shuffle": True, **source}},
+        "stages": [
+            {"fetch": {"concurrency": 4, "order": "input"}},
+            {"wasm": {"module": "decode-resize", "params": {"size": size}, "concurrency": 2, "order": "input"}},
+            {"wasm": {"module": "normalize", "concurrency": 2, "order": "input"}},
+            {"aggregate": {"size": batch}},
+            {"collate": {}},
+        ],
+    }
+
+
+def photo_pipeline(document: Mapping[str, Any] | None = None, **options: Any) -> penstock.Pipeline:
+    return penstock.Pipeline(
+        photo_document() if document is None else document,
+        stores={"photos": photos()},
+        modules={name: module(name) for name in ("decode-resize", "normalize")},
+        **options,
+    )
+
+
+# 256 x 256 numbers, 0, 1, 2 and so on.
+_PLANE = Elements("float32", (256, 256), struct.pack("<65536f", *range(65536)))
+
+
+@functools.cache
+def plane_stage() -> bytes:
+    """A module that gives every sample an array of 256 KiB, at no cost to speak of."""
+    return constant_stage("plane", {"plane": _PLANE})
+
+
+def plane_document(count: int, batch: int = 4, step_ms: float = 0, **source: Any) -> dict[str, Any]:
+    """Numbers, with a plane each; `step_ms` is how long one sample takes."""
+    nap = [{"sleep": {"mean_ms": step_ms, "on": "async"}}] if step_ms else []
+    return {
+        "name": "planes",
+        "source": {"range": {"count": count, **source}},
+        "stages": [*nap, {"wasm": {"module": "plane"}}, {"aggregate": {"size": batch}}, {"collate": {}}],
+    }
+
+
+def planes(count: int, batch: int = 4, step_ms: float = 0, *, source: Mapping[str, Any] | None = None, **options: Any) -> penstock.Pipeline:
+    document = plane_document(count, batch, step_ms, **(source or {}))
+    return penstock.Pipeline(document, modules={"plane": plane_stage()}, **options)
+
+
+def slow(count: int = 1000, step_ms: float = 60_000, **options: Any) -> penstock.Pipeline:
+    """A pipeline whose first batch takes as long as anybody waits."""
+    return penstock.Pipeline(
+        {
+            "name": "slow",
+            "source": {"range": {"count": count}},
+            "stages": [{"sleep": {"mean_ms": step_ms, "on": "async"}}, {"aggregate": {"size": 1}}, {"collate": {}}],
+        },
+        **options,
+    )
+
+
+def order_of(pipeline: penstock.Pipeline) -> list[int]:
+    """Where the samples of one iteration stand in the unshuffled source."""
+    return [index for batch in pipeline for index in batch.indexes]
+
+
+def every_type() -> dict[str, Elements]:
+    """An array of each type of element; no two bytes of one are equal by chance."""
+    size = {"bool": 1, "uint8": 1, "int8": 1, "float64": 8, "int64": 8, "int32": 4, "float32": 4}
+    fields = {}
+    for place, dtype in enumerate(DTYPES):
+        content = bytes((7 * place + number) % 256 for number in range(6 * size.get(dtype, 2)))
+        fields[dtype] = Elements(dtype, (2, 3), bytes(byte % 2 for byte in content) if dtype == "bool" else content)
+    return fields
+
+
+# --- What lies in memory
+
+
+class _RawTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _RawVersioned(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _RawTensor),
+    ]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An array as it is handed over."""
+
+    address: int | None
+    device: tuple[int, int]
+    #: Code, bits and lanes, in the format's numbers.
+    kind: tuple[int, int, int]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    flags: int
+    data: bytes
+
+
+def look(array: penstock.Array, version: tuple[int, int] | None = (1, 0)) -> Seen:
+    """Reads the capsule of an array, and leaves it untaken."""
+    capsule = array.__dlpack__(max_version=version)
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    if version is None:
+        flags, tensor = 0, _RawTensor.from_address(get(capsule, b"dltensor"))
+    else:
+        versioned = _RawVersioned.from_address(get(capsule, b"dltensor_versioned"))
+        assert (versioned.major, versioned.minor) <= version, "a version that the taker does not know"
+        flags, tensor = versioned.flags, versioned.tensor
+    assert tensor.byte_offset == 0
+    return Seen(
+        tensor.data,
+        (tensor.device_type, tensor.device_id),
+        (tensor.code, tensor.bits, tensor.lanes),
+        tuple(tensor.shape[: tensor.ndim]),
+        tuple(tensor.strides[: tensor.ndim]),
+        flags,
+        ctypes.string_at(tensor.data, array.nbytes) if tensor.data else b"",
+    )
+
+
+@dataclass(frozen=True)
+class Content:
+    """Everything that a batch holds."""
+
+    keys: list[str]
+    epochs: list[int]
+    indexes: list[int]
+    #: Of each field its type, shape and bytes, or its texts or blobs.
+    fields: dict[str, Any]
+
+
+def content(batch: penstock.Batch) -> Content:
+    """A copy of all that a batch holds."""
+    fields: dict[str, Any] = {}
+    for name, value in batch.items():
+        fields[name] = (value.dtype, list(value.shape), look(value).data) if isinstance(value, penstock.Array) else list(value)
+    return Content(list(batch.samples), [batch.epoch] * batch.size, list(batch.indexes), fields)
+
+
+# --- What lies in files
+
+_FILE_DTYPES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "I32": "int32", "I64": "int64",
+    "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+}  # fmt: skip
+
+
+def read_file(path: Path) -> Content:
+    """A batch that the consumer `files` wrote, read without any library of the format."""
+    whole = path.read_bytes()
+    (length,) = struct.unpack("<Q", whole[:8])
+    header, data = json.loads(whole[8 : 8 + length]), whole[8 + length :]
+    told = json.loads(header.pop("__metadata__")["penstock"])
+
+    def of(name: str) -> tuple[str, list[int], bytes]:
+        begin, end = header[name]["data_offsets"]
+        return _FILE_DTYPES[header[name]["dtype"]], header[name]["shape"], data[begin:end]
+
+    fields: dict[str, Any] = {}
+    for name, kind in told["fields"].items():
+        tensor = of(name)
+        if kind == "tensor":
+            fields[name] = tensor
+            continue
+        bounds = struct.unpack(f"<{len(told['keys']) + 1}q", of(f"{name}.offsets")[2])
+        parts = [tensor[2][begin:end] for begin, end in zip(bounds, bounds[1:])]
+        fields[name] = [part.decode() for part in parts] if kind == "text" else parts
+    return Content(told["keys"], told["epochs"], told["indexes"], fields)
+
+
+def files(document: Mapping[str, Any], stores: Mapping[str, Path], modules: Mapping[str, Path]) -> list[Content]:
+    """What the consumer `files` writes of a document, in order."""
+    with folder() as made:
+        (made / "out").mkdir()
+        written = {**document, "consumer": {"files": {"store": "out"}}}
+        (made / "document.json").write_text(json.dumps(written))
+        named = [f"--store={name}={path}" for name, path in {**stores, "out": made / "out"}.items()]
+        named += [f"--module={name}={path}" for name, path in modules.items()]
+        command: list[str | Path] = [wanted("PENSTOCK"), "run", made / "document.json", "--quiet", f"--cache-dir={_CACHE}", *named]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE, env=clean())
+        return [read_file(path) for path in sorted((made / "out").glob("*.safetensors"))]
+
+
+# --- Processes
+
+
+def clean(**more: str) -> dict[str, str]:
+    """The environment without what Penstock or a launcher would read in it, but for the folder of compiled modules."""
+    foreign = re.compile("PENSTOCK_|RANK$|WORLD_SIZE$|SLURM_")
+    return {name: value for name, value in os.environ.items() if not foreign.match(name)} | {"PENSTOCK_CACHE_DIR": _CACHE} | more
+
+
+# Threads that a process has as long as it lives, NumPy's among them, and those that a pipeline has as long as it is there.
+_LASTING = ("python", "penstock-io", "sandbox-ticker", "timer")
+
+
+def run_threads() -> list[str]:
+    """Names of the threads that work for runs."""
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        if task.name == str(os.getpid()):
+            continue
+        try:
+            found.append((task / "comm").read_text().strip())
+        except OSError:
+            continue
+    return sorted(name for name in found if name not in _LASTING)
+
+
+def resident() -> int:
+    """Bytes of this process's memory that are in the machine's."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def until(is_so: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+    """Waits until something is so."""
+    end = time.monotonic() + patience
+    while not is_so():
+        assert time.monotonic() < end, f"{what}: not within {patience} s"
+        time.sleep(0.01)
+
+
+def program(text: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Starts a Python program that may import what lies beside this file."""
+    environment = clean(PYTHONPATH=str(Path(__file__).parent), **options.pop("variables", {}))
+    return subprocess.Popen(
+        [sys.executable, "-c", text, *arguments],
+        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+    )  # fmt: skip
+
+
+def finished(child: subprocess.Popen[str], patience: float = PATIENCE) -> tuple[int, str, str]:
+    """Its exit code and what it wrote, once it has ended."""
+    try:
+        output, errors = child.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        output, errors = child.communicate()
+        raise AssertionError(f"the program did not end within {patience} s: {output}{errors}") from None
+    return child.returncode, output, errors
+
+
+class Server:
+    """`penstock serve` over a folder of its own."""
+
+    def __init__(self, *arguments: str, token: str | None = None, program: Path | None = None) -> None:
+        self._data = tempfile.mkdtemp(prefix="penstock-python-serve-")
+        self.token = token
+        self._child = subprocess.Popen(
+            [program or wanted("PENSTOCK"), "serve", "--listen=127.0.0.1:0", f"--data-dir={self._data}/data", *arguments],
+            env=clean(**({} if token is None else {"PENSTOCK_TOKEN": token})), stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        found = re.search(r"http://[\d.:]+", line)
+        assert found is not None, f"the server said `{line}` and not where it listens"
+        self.url = found.group()
+
+    def push(self, wasm: bytes) -> None:
+        """Uploads a module."""
+        headers = {"content-type": "application/wasm"}
+        if self.token is not None:
+            headers["authorization"] = f"Bearer {self.token}"
+        request = urllib.request.Request(f"{self.url}/api/v1/modules", wasm, headers)
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            assert answer.status in (200, 201), answer.status
+
+    def kill(self) -> None:
+        """Ends it as a machine that fails does."""
+        self._child.kill()
+        self._child.wait()
+
+    def close(self) -> None:
+        self._child.send_signal(signal.SIGINT)
+        try:
+            self._child.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        assert self._child.stdout is not None
+        self._child.stdout.close()
+        shutil.rmtree(self._data, ignore_errors=True)

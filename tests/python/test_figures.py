@@ -1,0 +1,101 @@
+"""What a pipeline tells of itself: figures, the verdict, what there is to gain."""
+
+import time
+import unittest
+
+import penstock
+from kit import planes, slow
+
+
+class Figures(unittest.TestCase):
+    def test_there_are_none_before_the_first_iteration(self) -> None:
+        with self.assertRaisesRegex(penstock.PenstockError, "iterate"):
+            planes(8).stats()
+
+    def test_they_are_there_during_a_run_and_after_it(self) -> None:
+        pipeline = planes(40, step_ms=2)
+        batches = iter(pipeline)
+        next(batches)
+        stats = pipeline.stats()
+        self.assertEqual((stats["name"], stats["state"], stats["expected"]), ("planes", "running", 40))
+        self.assertEqual(sum(1 for _ in batches), 9)
+        stats = pipeline.stats()
+        self.assertEqual((stats["state"], stats["error"]), ("completed", None))
+        self.assertEqual([stage["name"] for stage in stats["stages"]], ["sleep", "plane", "aggregate", "collate"])
+        self.assertEqual((stats["ledger"]["total"]["made"], stats["ledger"]["total"]["delivered"]), (40, 40))
+        self.assertEqual(stats["queues"][-1]["num_items"], 10)
+
+    def test_the_sink_queue_tells_what_the_loop_waited(self) -> None:
+        pipeline = planes(40, step_ms=5)
+        waited, begin = 0.0, time.monotonic()
+        batches = iter(pipeline)
+        while next(batches, None) is not None:
+            waited += time.monotonic() - begin
+            time.sleep(0.002)
+            begin = time.monotonic()
+        sink = pipeline.stats()["queues"][-1]
+        self.assertAlmostEqual(sink["num_items"] * sink["ave_get_time_s"], waited, delta=0.1 * waited)
+
+    def test_the_verdict_names_a_slow_loader(self) -> None:
+        pipeline = planes(160, step_ms=4)
+        for _ in pipeline:
+            pass
+        self.assertIn("Data loading is the bottleneck: stage `1:sleep`", pipeline.verdict())
+
+    def test_the_verdict_names_a_slow_loop(self) -> None:
+        pipeline = planes(200)
+        for _ in pipeline:
+            time.sleep(0.02)
+        self.assertIn("data loading is not", pipeline.verdict())
+
+
+class Headspace(unittest.TestCase):
+    def test_a_loader_that_keeps_up_is_enough(self) -> None:
+        pipeline = planes(40_000, batch=1, epoch=3)
+        # What is enough is a difference of 2 %, which a busy machine makes by itself: then it measures again.
+        for _ in range(3):
+            found = penstock.headspace(pipeline, lambda batch: time.sleep(0.05), seconds=1.2)
+            self.assertLess(found.to_gain, 0.1)
+            self.assertGreater(found.feeds, 2)
+            self.assertAlmostEqual(found.real_rate, 20, delta=3)
+            self.assertEqual(str(found), found.sentence)
+            self.assertEqual(pipeline.epoch, 3, "it was a measurement, no training")
+            if found.is_enough:
+                return
+        self.fail(str(found))
+
+    def test_a_loader_that_does_not_keep_up_is_not(self) -> None:
+        # 10 ms for a batch, of which the loop needs 1 ms.
+        found = penstock.headspace(planes(40_000, step_ms=2.5), lambda batch: time.sleep(0.001), seconds=1.5)
+        self.assertFalse(found.is_enough, found)
+        self.assertAlmostEqual(found.loader_rate, 100, delta=25)
+        self.assertGreater(found.to_gain, 3)
+        self.assertLess(found.feeds, 0.3)
+
+    def test_a_loop_that_may_hold_two_batches_cannot_be_measured(self) -> None:
+        with self.assertRaisesRegex(penstock.PenstockError, "`max_held` is 2; .* 3 or more"):
+            penstock.headspace(planes(8, max_held=2), print)
+
+    def test_it_measures_longer_than_one_pass(self) -> None:
+        pipeline = planes(8)
+        found = penstock.headspace(pipeline, lambda batch: time.sleep(0.005), seconds=0.4)
+        self.assertAlmostEqual(found.real_rate, 200, delta=60)
+        self.assertEqual(pipeline.epoch, 0)
+
+    def test_it_holds_no_more_batches_than_may_be(self) -> None:
+        found = penstock.headspace(planes(40_000, max_held=3), lambda batch: time.sleep(0.002), seconds=0.3)
+        self.assertGreater(found.consumer_rate, 0)
+
+    def test_a_loader_that_gives_nothing_in_time_is_told(self) -> None:
+        with self.assertRaisesRegex(penstock.PenstockError, "gave no batches"):
+            penstock.headspace(planes(0), print, seconds=0.1)
+
+    def test_what_the_step_raises_comes_through(self) -> None:
+        pipeline = slow(step_ms=1)
+        with self.assertRaises(ZeroDivisionError):
+            penstock.headspace(pipeline, lambda batch: 1 / 0, seconds=0.2)
+        self.assertEqual(pipeline.stats()["state"], "stopped")
+
+
+if __name__ == "__main__":
+    unittest.main()

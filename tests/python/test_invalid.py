@@ -1,0 +1,134 @@
+"""What cannot run is told at once, all of it, with where it stands and what would do."""
+
+import os
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import penstock
+from kit import folder, module, photo_document, photos, plane_document, plane_stage, planes
+from stage import Elements, constant_stage
+
+
+def without(key: str) -> dict:
+    document = plane_document(8)
+    del document[key]
+    return document
+
+
+class Invalid(unittest.TestCase):
+    def refused(self, *fragments: str, document: object = None, **options: object) -> str:
+        options.setdefault("modules", {"plane": plane_stage()})
+        with self.assertRaises(penstock.InvalidPipeline) as raised:
+            penstock.Pipeline(plane_document(8) if document is None else document, **options)
+        self.assertIsInstance(raised.exception, penstock.PenstockError)
+        for fragment in fragments:
+            self.assertIn(fragment, str(raised.exception))
+        return str(raised.exception)
+
+    def test_documents_that_cannot_be_read(self) -> None:
+        with folder() as here:
+            self.refused("cannot read", "missing.json", "No such file", document=here / "missing.json")
+            self.refused("cannot read", "directory", document=here)
+            (here / "broken.json").write_text('{"name": "x", ')
+            self.refused("1 fault", "JSON", document=str(here / "broken.json"))
+            (here / "array.json").write_text("[]")
+            self.refused("object", document=here / "array.json")
+            (here / "latin.json").write_bytes('{"name": "grün"}'.encode("latin-1"))
+            self.refused("not JSON", document=here / "latin.json")
+
+    def test_dicts_that_are_no_json(self) -> None:
+        self.refused("the document cannot be written as JSON", "Path", document={**plane_document(8), "name": Path("x")})
+        self.refused("the setting `/name` cannot be written as JSON", settings={"/name": {1, 2}})
+
+    def test_all_faults_come_at_once_with_their_places(self) -> None:
+        document = plane_document(8)
+        document["colour"] = "red"
+        document["threads"] = 0
+        document["stages"][1] = {"aggregate": {"size": 0}}
+        document["stages"].append({"blend": {}})
+        told = self.refused("/colour", "/threads", "/stages/1/aggregate/size", "/stages/3/blend", document=document)
+        self.assertIn("4 faults", told)
+
+    def test_members_that_are_missing(self) -> None:
+        self.refused("the field `source` is missing", document=without("source"))
+
+    def test_pipelines_that_give_no_arrays(self) -> None:
+        document = plane_document(8)
+        del document["stages"][1:]
+        self.refused("`aggregate`", "`collate`", document=document)
+        self.refused("collate", document={**document, "stages": [{"collate": {}}]})
+
+    def test_modules_that_are_missing_or_cannot_be_read(self) -> None:
+        self.refused("/stages/0/wasm/module", "`plane`", modules={})
+        self.refused("the module `plane` cannot be read", "No such file", modules={"plane": "missing.wasm"})
+
+    def test_modules_that_are_no_stages(self) -> None:
+        for wasm, why in (
+            (b"", "module `plane`"),
+            (b"\0asm\x01\0\0\0", "without WIT types"),
+            (module("decode-resize").read_bytes()[:5000], "module `plane`"),
+            (Path("/proc/self/exe").read_bytes()[:5000], "module `plane`"),
+        ):
+            with self.subTest(wasm[:10]):
+                self.refused("plane", why, modules={"plane": wasm})
+
+    def test_a_module_is_compiled_by_a_child_that_tells_what_is_wrong(self) -> None:
+        good = constant_stage("plane", {"plane": Elements("uint8", (1,), b"\0")})
+        # A number of 8 bytes that is aligned to 32: only who reads the code finds out.
+        broken = good.replace(b"\x37\x03\x10", b"\x37\x05\x10", 1)
+        self.assertNotEqual(good, broken)
+        told = self.refused("the module `plane`", modules={"plane": broken}, cache_dir=None)
+        self.assertNotIn("Traceback", told)
+        penstock.Pipeline(plane_document(8), modules={"plane": good}, cache_dir=None)
+
+    def test_params_that_a_module_does_not_take(self) -> None:
+        document = photo_document()
+        document["stages"][1]["wasm"]["params"]["size"] = "large"
+        self.refused(
+            "/stages/1/wasm/params/size",
+            document=document,
+            stores={"photos": photos()},
+            modules={name: module(name) for name in ("decode-resize", "normalize")},
+        )
+
+    def test_stores_that_are_missing_or_wrong(self) -> None:
+        modules = {name: module(name) for name in ("decode-resize", "normalize")}
+        self.refused("/source/list/store", "`photos`", document=photo_document(), modules=modules)
+        for what, why in (("https://example.org", "s3://"), (__file__, "it is no folder"), ("missing.json", "cannot be read")):
+            with self.subTest(what):
+                self.refused("the store `photos`", why, document=photo_document(), modules=modules, stores={"photos": what})
+        self.refused("the store `a b`", "letters", document=photo_document(), modules=modules, stores={"a b": photos()})
+        self.refused("photos", "/no/such/folder", document=photo_document(), modules=modules, stores={"photos": "/no/such/folder"})
+
+    def test_settings_that_lead_nowhere(self) -> None:
+        self.refused("/stages/9", "elements 0 to 2", settings={"/stages/9/aggregate/size": 4})
+        self.refused("/stages/1/aggregate/size", settings={"/stages/1/aggregate/size": "many"})
+        self.assertEqual(len(planes(8, settings={"/stages/1/aggregate/size": 2})), 4)
+
+    def test_numbers_that_are_none(self) -> None:
+        self.refused("/threads", "0", threads=0)
+        self.refused("/threads", "-1", threads=-1)
+        self.refused("`max_held` is 1;", "from 2", max_held=1)
+        self.refused("`epoch` is -1;", epoch=-1)
+        self.refused("`epoch` is 1.5;", epoch=1.5)
+        pipeline = planes(8)
+        pipeline.epoch = 2**40
+        with self.assertRaisesRegex(penstock.InvalidPipeline, "`epoch`"):
+            next(iter(pipeline))
+
+    def test_ranks_that_cannot_be(self) -> None:
+        self.refused("rank 4 is not below world 4", rank=4, world=4)
+        self.refused("`world` is 0;", rank=0, world=0)
+        self.refused("`rank` is -1;", rank=-1, world=2)
+        self.refused("belong together", rank=1)
+        self.refused("belong together", world=1)
+        for found, of in (("one", "2"), ("-1", "2"), ("", "2")):
+            with mock.patch.dict(os.environ, {"RANK": found, "WORLD_SIZE": of}):
+                self.refused(f"RANK={found}", "whole numbers")
+        with mock.patch.dict(os.environ, {"RANK": "2", "WORLD_SIZE": "2"}):
+            self.refused("rank 2 is not below world 2")
+
+
+if __name__ == "__main__":
+    unittest.main()

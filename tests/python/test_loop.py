@@ -1,0 +1,275 @@
+"""Iterating: how it begins, goes on and ends."""
+
+import os
+import threading
+import time
+import unittest
+from unittest import mock
+
+import numpy
+import penstock
+from kit import content, order_of, photo_document, photo_pipeline, planes, run_threads, slow, until
+
+
+class Iterations(unittest.TestCase):
+    def test_every_sample_comes_once(self) -> None:
+        self.assertEqual(sorted(order_of(photo_pipeline())), list(range(48)))
+
+    def test_len_is_how_many_batches_come(self) -> None:
+        for batch, document in ((8, photo_document(batch=8)), (7, photo_document(batch=7)), (7, photo_document(batch=7, limit=20))):
+            for drop_last in (False, True):
+                document["stages"][3] = {"aggregate": {"size": batch, "drop_last": drop_last}}
+                pipeline = photo_pipeline(document)
+                with self.subTest(document["source"], drop_last=drop_last):
+                    self.assertEqual(len(pipeline), sum(1 for _ in pipeline))
+
+    def test_len_counts_passes_and_shares(self) -> None:
+        for source in ({"epochs": 3}, {"shard": {"rank": 1, "world": 5}}, {"shard": {"rank": 1, "world": 5, "uneven": "keep"}}):
+            pipeline = planes(42, source=source)
+            with self.subTest(source):
+                self.assertEqual(len(pipeline), sum(1 for _ in pipeline))
+
+    def test_passes_without_end_have_no_length(self) -> None:
+        endless = planes(8, source={"epochs": None})
+        with self.assertRaisesRegex(TypeError, "no last batch"):
+            len(endless)
+        epochs = [batch.epoch for _, batch in zip(range(6), endless)]
+        self.assertEqual(epochs, [0, 0, 1, 1, 2, 2])
+
+    def test_each_iteration_is_the_next_pass_in_another_order(self) -> None:
+        pipeline = photo_pipeline()
+        orders = []
+        for epoch in range(3):
+            self.assertEqual(pipeline.epoch, epoch)
+            orders.append([])
+            for batch in pipeline:
+                self.assertEqual(batch.epoch, epoch)
+                orders[-1] += batch.indexes
+        self.assertEqual([sorted(order) for order in orders], [list(range(48))] * 3)
+        self.assertEqual(len(set(map(tuple, orders))), 3)
+        self.assertEqual(order_of(photo_pipeline(epoch=2)), orders[2], "a training that goes on later sees what it would have seen")
+        pipeline.epoch = 1
+        self.assertEqual(order_of(pipeline), orders[1])
+
+    def test_a_run_of_several_passes_counts_as_many(self) -> None:
+        pipeline = planes(8, source={"epochs": 3, "shuffle": True}, epoch=4)
+        self.assertEqual([batch.epoch for batch in pipeline], [4, 4, 5, 5, 6, 6])
+        self.assertEqual([batch.epoch for batch in pipeline], [7, 7, 8, 8, 9, 9])
+
+    def test_passes_without_end_go_on_with_the_next_one(self) -> None:
+        endless = planes(8, source={"epochs": None})
+        for epoch in (0, 1, 2):
+            with self.subTest(epoch):
+                self.assertEqual([batch.epoch for _, batch in zip(range(2), endless)], [epoch, epoch])
+
+    def test_two_pipelines_at_once(self) -> None:
+        alone = [content(batch) for batch in photo_pipeline()]
+        first, other = iter(photo_pipeline()), iter(photo_pipeline())
+        pairs = [(content(one), content(two)) for one, two in zip(first, other, strict=True)]
+        self.assertEqual(pairs, [(batch, batch) for batch in alone])
+
+    def test_a_second_loop_at_the_same_time_is_told_what_would_do(self) -> None:
+        pipeline = planes(40)
+        batches = iter(pipeline)
+        self.assertEqual(next(batches).indexes, [0, 1, 2, 3])
+        with self.assertRaisesRegex(penstock.PenstockError, "goes on already.*second `Pipeline`"):
+            next(iter(pipeline))
+        self.assertEqual((next(batches).indexes, pipeline.epoch), ([4, 5, 6, 7], 1), "nothing happened to the first one")
+        batches.close()
+        self.assertEqual([batch.epoch for batch in pipeline], [1] * 10)
+
+    def test_two_threads_share_the_batches_of_a_run(self) -> None:
+        run = photo_pipeline()._start()
+        seen: list[list[int]] = [[], []]
+
+        def take(mine: list[int]) -> None:
+            while (batch := run.next()) is not None:
+                mine += batch.indexes
+
+        takers = [threading.Thread(target=take, args=(mine,)) for mine in seen]
+        for taker in takers:
+            taker.start()
+        for taker in takers:
+            taker.join(30)
+        self.assertEqual(sorted(seen[0] + seen[1]), list(range(48)))
+
+    def test_two_threads_iterate_each_over_a_pipeline_of_its_own(self) -> None:
+        orders: list[list[int]] = []
+        takers = [threading.Thread(target=lambda: orders.append(order_of(photo_pipeline()))) for _ in range(2)]
+        for taker in takers:
+            taker.start()
+        for taker in takers:
+            taker.join(30)
+        self.assertEqual([sorted(one) for one in orders], [list(range(48))] * 2)
+
+
+class Ends(unittest.TestCase):
+    def ends(self) -> None:
+        try:
+            until(lambda: run_threads() == [], "the threads of the run end", 5)
+        except AssertionError:
+            self.fail(f"these are still there: {run_threads()}")
+
+    def is_over(self, pipeline: penstock.Pipeline, state: str) -> None:
+        self.assertEqual(pipeline.stats()["state"], state)
+        self.assertTrue(pipeline.stats()["ledger"]["balanced"])
+        self.ends()
+
+    def test_the_end_of_the_data(self) -> None:
+        pipeline = planes(8)
+        self.assertEqual(len(list(pipeline)), 2)
+        self.is_over(pipeline, "completed")
+
+    def test_an_early_break(self) -> None:
+        pipeline = planes(1000)
+        for batch in pipeline:
+            plane = numpy.from_dlpack(batch["plane"])
+            break
+        self.is_over(pipeline, "stopped")
+        self.assertEqual(plane[0, 0, 5], 5)
+        self.assertEqual(len([batch for _, batch in zip(range(3), pipeline)]), 3, "another iteration is another run")
+
+    def test_an_exception_in_the_loop(self) -> None:
+        pipeline = planes(1000)
+        with self.assertRaises(ZeroDivisionError):
+            for _ in pipeline:
+                1 / 0
+        self.is_over(pipeline, "stopped")
+
+    def test_close_ends_the_iteration(self) -> None:
+        pipeline = planes(1000)
+        batches = iter(pipeline)
+        next(batches)
+        pipeline.close()
+        self.is_over(pipeline, "stopped")
+        self.assertEqual(list(batches), [])
+        pipeline.close()
+
+    def test_close_from_another_thread_ends_a_wait(self) -> None:
+        pipeline = slow()
+        threading.Timer(0.3, pipeline.close).start()
+        begin = time.monotonic()
+        self.assertEqual(list(pipeline), [])
+        self.assertLess(time.monotonic() - begin, 3)
+        self.is_over(pipeline, "stopped")
+
+    def test_a_context_manager_closes(self) -> None:
+        with planes(1000) as pipeline:
+            batches = iter(pipeline)
+            next(batches)
+        self.is_over(pipeline, "stopped")
+
+    def test_close_before_any_iteration_does_nothing(self) -> None:
+        planes(8).close()
+
+    def test_a_run_that_nobody_has_any_more_ends(self) -> None:
+        batches = iter(planes(1000))
+        next(batches)
+        self.assertNotEqual(run_threads(), [])
+        del batches
+        self.ends()
+
+    def test_a_failing_run_says_why_after_what_it_made(self) -> None:
+        document = {
+            "name": "failing",
+            "source": {"range": {"count": 100}},
+            "stages": [{"sleep": {"mean_ms": 0.1, "fail_rate": 1, "on_error": "fail"}}, {"aggregate": {"size": 1}}, {"collate": {}}],
+        }
+        pipeline = penstock.Pipeline(document)
+        with self.assertRaisesRegex(penstock.RunFailed, "1:sleep"):
+            list(pipeline)
+        self.is_over(pipeline, "failed")
+
+    def test_too_many_failures_come_after_the_batches_that_could_be_made(self) -> None:
+        document = photo_document(batch=1)
+        document["stages"].insert(1, {"sleep": {"mean_ms": 0.1, "fail_rate": 0.5, "order": "input"}})
+        document["max_failures"] = {"count": 5}
+        pipeline = photo_pipeline(document)
+        taken = 0
+        with self.assertRaisesRegex(penstock.RunFailed, "5"):
+            for _ in pipeline:
+                taken += 1
+        self.assertGreater(taken, 0)
+        self.is_over(pipeline, "failed")
+
+
+class Held(unittest.TestCase):
+    def test_keeping_too_many_is_told_with_their_number(self) -> None:
+        begin = time.monotonic()
+        with self.assertRaisesRegex(penstock.BatchesHeld, "^3 batches .*`max_held`.*copy"):
+            list(planes(100, max_held=3))
+        self.assertLess(time.monotonic() - begin, 10)
+
+    def test_the_batch_that_came_while_too_many_were_held_is_given_by_the_next_call(self) -> None:
+        run = planes(20, max_held=2)._start()
+        kept = [run.next(), run.next()]
+        with self.assertRaises(penstock.BatchesHeld):
+            run.next()
+        kept.clear()
+        rest = []
+        while (batch := run.next()) is not None:
+            rest += batch.indexes
+            del batch
+        self.assertEqual(rest, list(range(8, 20)))
+
+    def test_as_many_as_may_be_held_can_be_kept(self) -> None:
+        self.assertEqual(len(list(planes(12, max_held=3))), 3, "there is no other batch that would need memory")
+
+    def test_a_batch_that_another_thread_drops_in_time_lets_it_go_on(self) -> None:
+        kept = []
+        batches = iter(planes(100, max_held=3))
+        kept += [numpy.from_dlpack(next(batches)["plane"]) for _ in range(3)]
+        threading.Timer(0.5, kept.clear).start()
+        begin = time.monotonic()
+        self.assertEqual(next(batches).size, 4)
+        self.assertGreater(time.monotonic() - begin, 0.4)
+
+    def test_arrays_count_as_their_batch(self) -> None:
+        batches = iter(planes(100, max_held=2))
+        for _ in range(20):
+            batch = next(batches)
+            several = [batch["plane"], numpy.from_dlpack(batch["plane"]), batch["plane"].__dlpack__()]
+            del batch, several
+
+    def test_two_are_enough_for_a_loop(self) -> None:
+        self.assertEqual(sum(batch.size for batch in planes(100, max_held=2)), 100)
+
+
+class Ranks(unittest.TestCase):
+    ENVIRONMENT = (("PENSTOCK_SHARD", "PENSTOCK_SHARDS"), ("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
+
+    def setUp(self) -> None:
+        clean = {name: value for name, value in os.environ.items() if all(name not in pair for pair in self.ENVIRONMENT)}
+        patch = mock.patch.dict(os.environ, clean, clear=True)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_ranks_share_the_source(self) -> None:
+        whole = order_of(planes(24, source={"shuffle": True}))
+        shares = [order_of(planes(24, source={"shuffle": True}, rank=rank, world=3)) for rank in range(3)]
+        self.assertEqual([list(together) for together in zip(*shares, strict=True)], [whole[at : at + 3] for at in range(0, 24, 3)])
+
+    def test_each_launcher_is_understood(self) -> None:
+        for rank, world in self.ENVIRONMENT:
+            with self.subTest(rank), mock.patch.dict(os.environ, {rank: "1", world: "3"}):
+                self.assertEqual(order_of(planes(9)), [1, 4, 7])
+
+    def test_the_first_pair_that_is_whole_counts(self) -> None:
+        with mock.patch.dict(os.environ, {"PENSTOCK_SHARD": "2", "RANK": "1", "WORLD_SIZE": "3", "SLURM_PROCID": "0", "SLURM_NTASKS": "3"}):
+            self.assertEqual(order_of(planes(9)), [1, 4, 7])
+
+    def test_an_argument_wins_over_everything(self) -> None:
+        with mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "3"}):
+            self.assertEqual(order_of(planes(9, rank=0, world=2, source={"shard": {"rank": 1, "world": 2}})), [0, 2, 4, 6])
+
+    def test_the_documents_own_shard_wins_over_the_environment(self) -> None:
+        with mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "3"}):
+            self.assertEqual(order_of(planes(9, source={"shard": {"rank": 0, "world": 2}})), [0, 2, 4, 6])
+
+    def test_an_argument_keeps_what_the_document_says_of_the_last_round(self) -> None:
+        shard = {"rank": 0, "world": 2, "uneven": "keep"}
+        self.assertEqual(order_of(planes(9, rank=0, world=2, source={"shard": shard})), [0, 2, 4, 6, 8])
+
+
+if __name__ == "__main__":
+    unittest.main()
