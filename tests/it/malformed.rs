@@ -265,7 +265,6 @@ fn what_does_not_fit_together_is_told_with_what_would() {
         {"source":{"range":{"count":1}},"stages":[{"wasm":{"module":"batch"}}]}
         {"source":{"range":{"count":1}},"stages":[{"aggregate":{"size":2}},{"wasm":{"module":"stateful"}}]}
         {"source":{"range":{"count":1}},"stages":[{"wasm":{"module":"stateful","concurrency":4}}]}
-        {"source":{"range":{"count":1}},"stages":[{"transfer":{"device":"cuda:7"}}]}
         {"source":{"range":{"count":1,"shard":{"rank":2,"world":2}}}}
         {"source":{"range":{"count":1,"shard":{"rank":0,"world":0}}}}
         "#,

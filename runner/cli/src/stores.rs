@@ -10,9 +10,13 @@ use penstock_runner::{StoreFault, Stores, WrittenFault};
 use penstock_types::config::{Config, StoreConfig};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::spec::Name;
+use penstock_types::text::printable;
 
 use crate::args::StoreArgs;
 use crate::input::{bad, bytes, once, pair, unusable};
+
+/// Most characters of a flag that a message repeats.
+const MAX_SHOWN: usize = 1024;
 
 /// The operator's configuration, an empty one where none is named.
 pub(crate) fn config(args: &StoreArgs) -> Result<Config> {
@@ -44,7 +48,7 @@ pub(crate) fn open(args: &StoreArgs, config: &Config) -> Result<Stores> {
         return Err(unusable(&origin(path), &faults));
     }
     for (flag, name, what) in given {
-        let shown = if what.contains("://") { format!("{name}=...") } else { flag.clone() };
+        let shown = if what.contains("://") { format!("{name}=...") } else { printable(flag, MAX_SHOWN) };
         stores.add_written(name, what).map_err(|fault| match fault {
             WrittenFault::Dataset { file, faults } => unusable(&format!("`{file}`"), &faults),
             wrong => bad(format!("`--store {shown}`: {wrong}")),
