@@ -172,54 +172,49 @@ impl Shared {
         }
     }
 
-    /// The next item for the consumer; `None` when the run is over.
+    /// The next item for the consumer; `None` when the run is over, or the consumer has to end it.
     pub(crate) fn take_blocking(self: &Arc<Self>) -> Option<Item> {
-        let mut now = self.clock.now();
-        let mut state = self.lock();
-        loop {
-            let delivery = state.schedule.deliver(now);
-            if let Delivery::Wait = delivery {
-                state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
-                now = self.clock.now();
-                continue;
-            }
-            let calls = self.calls(&mut state);
-            drop(state);
-            self.make(calls);
-            return match delivery {
-                Delivery::Item(item) => Some(item),
-                Delivery::Wait | Delivery::Ended | Delivery::Over => None,
-            };
+        match self.deliver(None) {
+            Delivery::Item(item) => Some(item),
+            Delivery::Wait | Delivery::Ended | Delivery::Over => None,
         }
     }
 
     /// The next item for a thread that drains the run without a consumer, if one comes within `most`.
     pub(crate) fn take_within(self: &Arc<Self>, most: Duration) -> Taken {
+        match self.deliver(Some(self.clock.now().after(most))) {
+            Delivery::Item(item) => Taken::Item(item),
+            Delivery::Wait => Taken::NotYet,
+            Delivery::Ended => {
+                self.consumer_done(Ok(()), 0);
+                Taken::Over
+            }
+            Delivery::Over => Taken::Over,
+        }
+    }
+
+    /// What comes out of the sink queue next; [`Delivery::Wait`] when nothing does before `until`.
+    fn deliver(self: &Arc<Self>, until: Option<Tick>) -> Delivery {
         let mut now = self.clock.now();
-        let until = now.after(most);
         let mut state = self.lock();
         loop {
             let delivery = state.schedule.deliver(now);
             if let Delivery::Wait = delivery {
-                if now >= until {
-                    return Taken::NotYet;
-                }
-                let left = Duration::from_nanos(until - now);
-                state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                state = match until {
+                    None => self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
+                    Some(until) if now >= until => return delivery,
+                    Some(until) => {
+                        let left = Duration::from_nanos(until - now);
+                        self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                    }
+                };
                 now = self.clock.now();
                 continue;
             }
             let calls = self.calls(&mut state);
             drop(state);
             self.make(calls);
-            return match delivery {
-                Delivery::Item(item) => Taken::Item(item),
-                Delivery::Ended => {
-                    self.consumer_done(Ok(()), 0);
-                    Taken::Over
-                }
-                Delivery::Over | Delivery::Wait => Taken::Over,
-            };
+            return delivery;
         }
     }
 

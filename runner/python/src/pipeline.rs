@@ -311,6 +311,8 @@ impl Running {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.home.check()?;
         self.is_closed.store(true, Ordering::Release);
+        // Nobody asks for it any more, and it would count as held.
+        drop(locked(&self.waiting).take());
         py.detach(|| {
             self.handle.stop(StopReason::Asked);
             self.join(STOP);
