@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use self::experiment::{Figures, Run};
 use self::oracle::Oracle;
-use crate::alone;
+use crate::{AGAIN, alone};
 
 /// All experiments, and their windows of a second: those of seed 002 as long as SPDL's.
 const EXPERIMENTS: [(&str, usize); 12] = [
@@ -55,9 +55,6 @@ impl Faults {
         }
     }
 }
-
-/// How often what disappoints is done once more: a machine may be busy for a while, a defect stays.
-const AGAIN: usize = 3;
 
 /// Checks runs, all of which were made at once; and where they fail, with new ones.
 #[track_caller]

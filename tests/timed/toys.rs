@@ -3,7 +3,7 @@
 use penstock_tests::{Call, repository, without_figures};
 use penstock_types::run::RunSnapshot;
 
-use crate::alone;
+use crate::timed;
 
 /// Fewer items than the seed's hundred: means do not depend on their number.
 const ITEMS: u64 = 20;
@@ -33,37 +33,41 @@ fn task_time(lines: &str) -> f64 {
 
 #[test]
 fn without_a_bottleneck_neither_wait_can_be_felt() {
-    let _alone = alone();
-    let (lines, upstream, downstream) = toy("toy-baseline");
-    assert!(upstream < 10.0 && downstream < 10.0, "{upstream} {downstream}");
-    let (sink, answer) = lines.split_once('\n').unwrap();
-    without_figures().bind(|| insta::assert_snapshot!(sink));
-    // A machine that is busy with something else may make the sink wait a little; the loader is never the limit for long.
-    assert!(answer.starts_with("Is data loading the bottleneck? "), "{answer}");
-    if upstream.max(downstream) < 0.5 {
-        assert_eq!(
-            answer.trim_end(),
-            "Is data loading the bottleneck? no: nothing waits long enough to be felt."
-        );
-    }
+    timed(|| {
+        let (lines, upstream, downstream) = toy("toy-baseline");
+        assert!(upstream < 10.0 && downstream < 10.0, "{upstream} {downstream}");
+        let (sink, answer) = lines.split_once('\n').unwrap();
+        without_figures()
+            .bind(|| insta::assert_snapshot!("without_a_bottleneck_neither_wait_can_be_felt", sink));
+        // A machine that is busy with something else may make the sink wait a little; the loader is never the limit for long.
+        assert!(answer.starts_with("Is data loading the bottleneck? "), "{answer}");
+        if upstream.max(downstream) < 0.5 {
+            assert_eq!(
+                answer.trim_end(),
+                "Is data loading the bottleneck? no: nothing waits long enough to be felt."
+            );
+        }
+    });
 }
 
 #[test]
 fn a_slow_training_loop_is_seen_downstream() {
-    let _alone = alone();
-    let (lines, upstream, downstream) = toy("toy-slow-training");
-    assert!(upstream < downstream, "{upstream} {downstream}");
-    // The first items find room; every other one waits for a step of 100 ms.
-    assert!(upstream < 20.0 && (70.0..150.0).contains(&downstream), "{upstream} {downstream}");
-    without_figures().bind(|| insta::assert_snapshot!(lines));
+    timed(|| {
+        let (lines, upstream, downstream) = toy("toy-slow-training");
+        assert!(upstream < downstream, "{upstream} {downstream}");
+        // The first items find room; every other one waits for a step of 100 ms.
+        assert!(upstream < 20.0 && (70.0..150.0).contains(&downstream), "{upstream} {downstream}");
+        without_figures().bind(|| insta::assert_snapshot!("a_slow_training_loop_is_seen_downstream", lines));
+    });
 }
 
 #[test]
 fn slow_loading_is_seen_upstream() {
-    let _alone = alone();
-    let (lines, upstream, downstream) = toy("toy-slow-loading");
-    assert!(upstream > downstream, "{upstream} {downstream}");
-    assert!(downstream < 20.0 && (90.0..150.0).contains(&upstream), "{upstream} {downstream}");
-    assert!((100.0..150.0).contains(&task_time(&lines)), "{lines}");
-    without_figures().bind(|| insta::assert_snapshot!(lines));
+    timed(|| {
+        let (lines, upstream, downstream) = toy("toy-slow-loading");
+        assert!(upstream > downstream, "{upstream} {downstream}");
+        assert!(downstream < 20.0 && (90.0..150.0).contains(&upstream), "{upstream} {downstream}");
+        assert!((100.0..150.0).contains(&task_time(&lines)), "{lines}");
+        without_figures().bind(|| insta::assert_snapshot!("slow_loading_is_seen_upstream", lines));
+    });
 }

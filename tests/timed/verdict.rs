@@ -9,7 +9,7 @@ use penstock_types::spec::{read_value, set};
 use penstock_types::verdict::{Answer, Verdict, VerdictKind};
 use serde_json::{Value, json};
 
-use crate::alone;
+use crate::timed;
 
 /// A run of `items` through these stages in front of a consumer; gives its last snapshot.
 fn run(items: u64, stages: Value, consumer: Value) -> RunSnapshot {
@@ -45,99 +45,109 @@ fn found(snapshot: &RunSnapshot) -> (VerdictKind, Option<&str>, Answer) {
 
 #[test]
 fn a_consumer_that_is_slower_than_loading_is_the_limit() {
-    let _alone = alone();
-    let snapshot = run(60, json!([sleep("load", 5, 4)]), step(25));
-    assert_eq!(found(&snapshot), (VerdictKind::Consumer, None, Answer::No));
-    let last = snapshot.verdicts.last().unwrap();
-    assert_eq!(last.kind, VerdictKind::Consumer);
-    assert!((last.to_s - snapshot.elapsed_s).abs() < 0.001, "{last:?}");
-    // Five milliseconds of work for every 25: one slot of the four.
-    let least = serde_json::to_value(&verdict(&snapshot).advice[1].set).unwrap();
-    assert_eq!(least, json!([{ "pointer": "/stages/0/sleep/concurrency", "value": 1 }]));
+    timed(|| {
+        let snapshot = run(60, json!([sleep("load", 5, 4)]), step(25));
+        assert_eq!(found(&snapshot), (VerdictKind::Consumer, None, Answer::No));
+        let last = snapshot.verdicts.last().unwrap();
+        assert_eq!(last.kind, VerdictKind::Consumer);
+        assert!((last.to_s - snapshot.elapsed_s).abs() < 0.001, "{last:?}");
+        // Five milliseconds of work for every 25: one slot of the four.
+        let least = serde_json::to_value(&verdict(&snapshot).advice[1].set).unwrap();
+        assert_eq!(least, json!([{ "pointer": "/stages/0/sleep/concurrency", "value": 1 }]));
+    });
 }
 
 #[test]
 fn the_slowest_stage_is_named_wherever_it_stands_and_the_advice_removes_it() {
-    let _alone = alone();
-    let (fast, slow) = (sleep("fast", 2, 1), sleep("slow", 50, 1));
-    for (stages, id) in [(json!([fast, slow]), "2:slow"), (json!([slow, fast]), "1:slow")] {
-        let mut document = document(40, stages, step(20));
-        let snapshot = of(&document);
-        assert_eq!(found(&snapshot), (VerdictKind::Stage, Some(id), Answer::Yes));
-        for setting in &verdict(&snapshot).advice[0].set {
-            set(&mut document, setting.pointer.as_str(), setting.value.clone()).unwrap();
+    timed(|| {
+        let (fast, slow) = (sleep("fast", 2, 1), sleep("slow", 50, 1));
+        for (stages, id) in [(json!([fast, slow]), "2:slow"), (json!([slow, fast]), "1:slow")] {
+            let mut document = document(40, stages, step(20));
+            let snapshot = of(&document);
+            assert_eq!(found(&snapshot), (VerdictKind::Stage, Some(id), Answer::Yes));
+            for setting in &verdict(&snapshot).advice[0].set {
+                set(&mut document, setting.pointer.as_str(), setting.value.clone()).unwrap();
+            }
+            read_value::<penstock_types::spec::Spec>(document.clone()).expect("advice fits the document");
+            assert_eq!(found(&of(&document)), (VerdictKind::Consumer, None, Answer::No), "{document}");
         }
-        read_value::<penstock_types::spec::Spec>(document.clone()).expect("advice fits the document");
-        assert_eq!(found(&of(&document)), (VerdictKind::Consumer, None, Answer::No), "{document}");
-    }
+    });
 }
 
 #[test]
 fn an_aggregate_is_not_blamed_for_the_bursts_in_which_it_collects() {
-    let _alone = alone();
-    // The aggregate waits for a part of the time in both; in the first run it is always done before it is asked.
-    let stages = |mean_ms| json!([sleep("load", mean_ms, 1), { "aggregate": { "size": 4 } }]);
-    let snapshot = run(160, stages(5), step(50));
-    let starved = snapshot.queues[1].figures.starved.unwrap();
-    assert!(starved > 0.05, "it collects in bursts: {starved}");
-    assert_eq!(found(&snapshot), (VerdictKind::Consumer, None, Answer::No));
-    assert_eq!(found(&run(80, stages(20), step(30))), (VerdictKind::Stage, Some("1:load"), Answer::Yes));
+    timed(|| {
+        // The aggregate waits for a part of the time in both; in the first run it is always done before it is asked.
+        let stages = |mean_ms| json!([sleep("load", mean_ms, 1), { "aggregate": { "size": 4 } }]);
+        let snapshot = run(160, stages(5), step(50));
+        let starved = snapshot.queues[1].figures.starved.unwrap();
+        assert!(starved > 0.05, "it collects in bursts: {starved}");
+        assert_eq!(found(&snapshot), (VerdictKind::Consumer, None, Answer::No));
+        assert_eq!(found(&run(80, stages(20), step(30))), (VerdictKind::Stage, Some("1:load"), Answer::Yes));
+    });
 }
 
 #[test]
 fn tasks_that_wait_for_a_thread_are_told_from_tasks_that_work() {
-    let _alone = alone();
-    let stage = json!({ "sleep": { "name": "decode", "mean_ms": 30, "concurrency": 8, "on": "thread" } });
-    let snapshot = run(100, json!([stage]), step(5));
-    assert_eq!(found(&snapshot), (VerdictKind::Threads, Some("1:decode"), Answer::Yes));
-    let set = &verdict(&snapshot).advice[0].set;
-    assert_eq!(set[0].pointer.as_str(), "/threads");
-    assert!(set[0].value.as_u64() > Some(2), "{set:?}");
+    timed(|| {
+        let stage = json!({ "sleep": { "name": "decode", "mean_ms": 30, "concurrency": 8, "on": "thread" } });
+        let snapshot = run(100, json!([stage]), step(5));
+        assert_eq!(found(&snapshot), (VerdictKind::Threads, Some("1:decode"), Answer::Yes));
+        let set = &verdict(&snapshot).advice[0].set;
+        assert_eq!(set[0].pointer.as_str(), "/threads");
+        assert!(set[0].value.as_u64() > Some(2), "{set:?}");
+    });
 }
 
 #[test]
 fn bursts_that_short_queues_do_not_hold_are_told_from_a_slow_stage() {
-    let _alone = alone();
-    // Each stage could give 83 items/s of the 59 that the consumer takes, but one after another they keep each other waiting.
-    let bursty = |number: u32| json!({ "sleep": { "name": format!("s{number}"), "mean_ms": 12, "shape": "exponential", "queue": 1 } });
-    let mut document = document(250, (0..5).map(bursty).collect(), step(17));
-    document["sink"] = json!({ "queue": 1 });
-    let snapshot = of(&document);
-    let verdict = verdict(&snapshot);
-    assert_eq!((verdict.kind, verdict.answer), (VerdictKind::Variance, Answer::No), "{verdict:?}");
-    let set = &verdict.advice[0].set;
-    assert!(set.iter().any(|setting| setting.pointer.as_str() == "/sink/queue"), "{set:?}");
+    timed(|| {
+        // Each stage could give 83 items/s of the 59 that the consumer takes, but one after another they keep each other waiting.
+        let bursty = |number: u32| json!({ "sleep": { "name": format!("s{number}"), "mean_ms": 12, "shape": "exponential", "queue": 1 } });
+        let mut document = document(250, (0..5).map(bursty).collect(), step(17));
+        document["sink"] = json!({ "queue": 1 });
+        let snapshot = of(&document);
+        let verdict = verdict(&snapshot);
+        assert_eq!((verdict.kind, verdict.answer), (VerdictKind::Variance, Answer::No), "{verdict:?}");
+        let set = &verdict.advice[0].set;
+        assert!(set.iter().any(|setting| setting.pointer.as_str() == "/sink/queue"), "{set:?}");
+    });
 }
 
 #[test]
 fn samples_that_fail_are_told_from_slow_loading() {
-    let _alone = alone();
-    let stage = json!({ "sleep": { "name": "decode", "mean_ms": 10, "fail_rate": 0.7 } });
-    let snapshot = run(150, json!([stage]), step(15));
-    assert_eq!(found(&snapshot), (VerdictKind::Failures, Some("1:decode"), Answer::Yes));
-    let stage = json!({ "sleep": { "name": "decode", "mean_ms": 10, "fail_rate": 1.0 } });
-    let snapshot = run(50, json!([stage]), step(15));
-    assert_eq!(found(&snapshot), (VerdictKind::Failures, Some("1:decode"), Answer::Yes));
-    assert_eq!(snapshot.ledger.total.delivered, 0);
+    timed(|| {
+        let stage = json!({ "sleep": { "name": "decode", "mean_ms": 10, "fail_rate": 0.7 } });
+        let snapshot = run(150, json!([stage]), step(15));
+        assert_eq!(found(&snapshot), (VerdictKind::Failures, Some("1:decode"), Answer::Yes));
+        let stage = json!({ "sleep": { "name": "decode", "mean_ms": 10, "fail_rate": 1.0 } });
+        let snapshot = run(50, json!([stage]), step(15));
+        assert_eq!(found(&snapshot), (VerdictKind::Failures, Some("1:decode"), Answer::Yes));
+        assert_eq!(snapshot.ledger.total.delivered, 0);
+    });
 }
 
 #[test]
 fn without_a_consumer_that_works_the_rate_of_loading_is_told() {
-    let _alone = alone();
-    let snapshot = run(60, json!([sleep("fast", 5, 2), sleep("slow", 30, 1)]), json!({ "discard": {} }));
-    assert_eq!(found(&snapshot), (VerdictKind::Stage, Some("2:slow"), Answer::Yes));
-    assert!(
-        verdict(&snapshot).sentence.starts_with("Data loading is all that is measured: stage `2:slow` lets ")
-    );
+    timed(|| {
+        let snapshot = run(60, json!([sleep("fast", 5, 2), sleep("slow", 30, 1)]), json!({ "discard": {} }));
+        assert_eq!(found(&snapshot), (VerdictKind::Stage, Some("2:slow"), Answer::Yes));
+        assert!(
+            verdict(&snapshot)
+                .sentence
+                .starts_with("Data loading is all that is measured: stage `2:slow` lets ")
+        );
+    });
 }
 
 #[test]
 fn a_run_of_a_few_items_says_that_they_are_too_few() {
-    let _alone = alone();
-    let snapshot = run(3, json!([sleep("load", 5, 1)]), step(5));
-    assert_eq!(found(&snapshot), (VerdictKind::TooLittle, None, Answer::Unknown));
-    assert_eq!(verdict(&snapshot).sentence, "Too little to tell: samples delivered in all: 3.");
-    assert_eq!(verdict(&run(0, json!([]), step(5))).sentence, "Nothing was delivered.");
+    timed(|| {
+        let snapshot = run(3, json!([sleep("load", 5, 1)]), step(5));
+        assert_eq!(found(&snapshot), (VerdictKind::TooLittle, None, Answer::Unknown));
+        assert_eq!(verdict(&snapshot).sentence, "Too little to tell: samples delivered in all: 3.");
+        assert_eq!(verdict(&run(0, json!([]), step(5))).sentence, "Nothing was delivered.");
+    });
 }
 
 /// Objects that take 40 ms each, as from a bucket far away.
@@ -157,56 +167,62 @@ fn far_away(keys: u32) -> (Server, Value) {
 
 #[test]
 fn objects_that_come_slowly_are_told_as_storage_and_more_reads_at_a_time_remove_it() {
-    let _alone = alone();
-    let (_server, dataset) = far_away(60);
-    let folder = Folder::new();
-    let file = folder.write("dataset.json", dataset.to_string());
-    let read = |concurrency: u64| {
-        let document = json!({
-            "source": { "list": { "store": "far" } },
-            "stages": [{ "fetch": { "concurrency": concurrency } }, sleep("load", 2, 1)],
-            "consumer": step(20),
-        });
-        Call::run(&folder.document(&document)).store("far", &file).json().finish().exits(0).snapshot()
-    };
-    let snapshot = read(1);
-    assert_eq!(found(&snapshot), (VerdictKind::Storage, Some("1:fetch"), Answer::Yes));
-    let setting = &verdict(&snapshot).advice[0].set[0];
-    assert_eq!(setting.pointer.as_str(), "/stages/0/fetch/concurrency");
-    assert_eq!(found(&read(setting.value.as_u64().unwrap() + 1)), (VerdictKind::Consumer, None, Answer::No));
+    timed(|| {
+        let (_server, dataset) = far_away(60);
+        let folder = Folder::new();
+        let file = folder.write("dataset.json", dataset.to_string());
+        let read = |concurrency: u64| {
+            let document = json!({
+                "source": { "list": { "store": "far" } },
+                "stages": [{ "fetch": { "concurrency": concurrency } }, sleep("load", 2, 1)],
+                "consumer": step(20),
+            });
+            Call::run(&folder.document(&document)).store("far", &file).json().finish().exits(0).snapshot()
+        };
+        let snapshot = read(1);
+        assert_eq!(found(&snapshot), (VerdictKind::Storage, Some("1:fetch"), Answer::Yes));
+        let setting = &verdict(&snapshot).advice[0].set[0];
+        assert_eq!(setting.pointer.as_str(), "/stages/0/fetch/concurrency");
+        assert_eq!(
+            found(&read(setting.value.as_u64().unwrap() + 1)),
+            (VerdictKind::Consumer, None, Answer::No)
+        );
+    });
 }
 
 #[test]
 fn the_report_begins_with_the_sentence_and_ends_with_the_answer() {
-    let _alone = alone();
-    let folder = Folder::new();
-    let document = document(40, json!([sleep("load", 40, 1)]), step(20));
-    let call = Call::run(&folder.document(&document)).out(&folder.join("out"));
-    let finished = call.finish().exits(0);
-    let snapshot = finished.snapshot();
-    let sentence = &verdict(&snapshot).sentence;
-    assert!(finished.stdout.starts_with(&format!("{sentence}\n")), "{}", finished.stdout);
-    assert!(
-        finished
-            .stdout
-            .trim_end()
-            .ends_with("Is data loading the bottleneck? yes: the consumer waits for data.")
-    );
-    assert!(finished.stdout.contains(" --set /stages/0/sleep/concurrency="), "{}", finished.stdout);
+    timed(|| {
+        let folder = Folder::new();
+        let document = document(40, json!([sleep("load", 40, 1)]), step(20));
+        let call = Call::run(&folder.document(&document)).out(&folder.join("out"));
+        let finished = call.finish().exits(0);
+        let snapshot = finished.snapshot();
+        let sentence = &verdict(&snapshot).sentence;
+        assert!(finished.stdout.starts_with(&format!("{sentence}\n")), "{}", finished.stdout);
+        assert!(
+            finished
+                .stdout
+                .trim_end()
+                .ends_with("Is data loading the bottleneck? yes: the consumer waits for data.")
+        );
+        assert!(finished.stdout.contains(" --set /stages/0/sleep/concurrency="), "{}", finished.stdout);
+    });
 }
 
 #[test]
 fn the_api_tells_the_same_verdict_as_the_run_goes_on_and_of_its_whole() {
-    let _alone = alone();
-    let served = Serving::default().start();
-    let id = served.submit(&document(200, json!([sleep("load", 20, 1)]), step(5)));
-    let detail = served.until(&id, |detail| detail["snapshot"]["verdicts"][1]["kind"] == "stage");
-    assert_eq!(detail["snapshot"]["verdicts"][0]["kind"], "too_little");
-    let snapshot = &served.over(&id)["snapshot"];
-    assert_eq!(
-        (&snapshot["verdict"]["stage"], &snapshot["verdict"]["answer"]),
-        (&json!("1:load"), &json!("yes"))
-    );
-    let last = snapshot["verdicts"].as_array().unwrap().last().unwrap();
-    assert_eq!((&last["kind"], &last["stage"]), (&json!("stage"), &json!("1:load")));
+    timed(|| {
+        let served = Serving::default().start();
+        let id = served.submit(&document(200, json!([sleep("load", 20, 1)]), step(5)));
+        let detail = served.until(&id, |detail| detail["snapshot"]["verdicts"][1]["kind"] == "stage");
+        assert_eq!(detail["snapshot"]["verdicts"][0]["kind"], "too_little");
+        let snapshot = &served.over(&id)["snapshot"];
+        assert_eq!(
+            (&snapshot["verdict"]["stage"], &snapshot["verdict"]["answer"]),
+            (&json!("1:load"), &json!("yes"))
+        );
+        let last = snapshot["verdicts"].as_array().unwrap().last().unwrap();
+        assert_eq!((&last["kind"], &last["stage"]), (&json!("stage"), &json!("1:load")));
+    });
 }

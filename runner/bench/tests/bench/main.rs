@@ -6,8 +6,9 @@ mod golden;
 mod planted;
 mod stores;
 
+use std::fmt::Debug;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use penstock_bench::{BenchSpec, Benchmark, Cancel, MemorySource, Report, Step, StoreKind, Subject};
@@ -49,8 +50,33 @@ async fn numbered(store: Arc<dyn Store>, kind: StoreKind, count: u32) -> Subject
         .with_keys(|number| format!("{number:06}.bin").into())
 }
 
+/// Held by every run: by many of them at a time, or by those whose times are held to figures.
+static RUNNING: RwLock<()> = RwLock::new(());
+
 /// Runs a document on a subject.
 fn ran(document: Value, subject: impl Future<Output = Subject>) -> Report {
+    let _beside = RUNNING.read().unwrap_or_else(PoisonError::into_inner);
+    run(document, subject)
+}
+
+/// Holds what depends on times, while no other test runs anything. It says what was wrong, and has four attempts: a machine
+/// may stand still for a moment, a defect stays.
+#[track_caller]
+fn timed(attempt: impl Fn() -> Result<(), String>) {
+    let _alone = RUNNING.write().unwrap_or_else(PoisonError::into_inner);
+    let mut wrong = Vec::new();
+    while let Err(told) = attempt() {
+        wrong.push(told);
+        assert!(wrong.len() < 4, "every time: {wrong:#?}");
+    }
+}
+
+/// What is wrong unless it holds.
+fn unless(holds: bool, told: &dyn Debug) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(format!("{told:?}")) }
+}
+
+fn run(document: Value, subject: impl Future<Output = Subject>) -> Report {
     let runtime = runtime();
     let spec = BenchSpec::from_value(document).unwrap();
     let subject = runtime.block_on(subject);

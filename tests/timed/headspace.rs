@@ -3,6 +3,8 @@
 use penstock_tests::{Call, Folder, repository};
 use serde_json::{Value, json};
 
+use crate::timed;
+
 fn headspace(folder: &Folder, document: &Value) -> Call {
     Call::new(&["headspace", "--for=2s"]).argument(folder.write("pipeline.json", document.to_string()))
 }
@@ -16,23 +18,25 @@ fn document(load_ms: u32, consumer: Value) -> Value {
 
 #[test]
 fn slow_loading_leaves_something_to_gain_and_fast_loading_does_not() {
-    let folder = Folder::new();
-    let measured = |load_ms| -> Value {
-        let call = headspace(&folder, &document(load_ms, json!({ "simulate": { "step_ms": 30 } })))
-            .argument("--json");
-        let finished = call.finish().exits(0);
-        assert_eq!(finished.stderr.lines().count(), 3, "{}", finished.stderr);
-        serde_json::from_str(&finished.stdout).unwrap()
-    };
-    let number = |report: &Value, name: &str| report[name].as_f64().unwrap();
-    let slow = measured(60);
-    // 33.3/s instead of 16.7/s; a busy machine is late with both.
-    assert!((0.6..1.2).contains(&number(&slow, "to_gain")), "{slow:#}");
-    assert!((0.4..0.6).contains(&number(&slow, "feeds")), "{slow:#}");
-    assert_eq!(slow["is_enough"], false);
-    let fast = measured(10);
-    assert!(number(&fast, "to_gain") < 0.1 && number(&fast, "feeds") > 1.8, "{fast:#}");
-    assert!(number(&fast, "consumer_rate") > 25.0, "{fast:#}");
+    timed(|| {
+        let folder = Folder::new();
+        let measured = |load_ms| -> Value {
+            let call = headspace(&folder, &document(load_ms, json!({ "simulate": { "step_ms": 30 } })))
+                .argument("--json");
+            let finished = call.finish().exits(0);
+            assert_eq!(finished.stderr.lines().count(), 3, "{}", finished.stderr);
+            serde_json::from_str(&finished.stdout).unwrap()
+        };
+        let number = |report: &Value, name: &str| report[name].as_f64().unwrap();
+        let slow = measured(60);
+        // 33.3/s instead of 16.7/s; a busy machine is late with both.
+        assert!((0.6..1.2).contains(&number(&slow, "to_gain")), "{slow:#}");
+        assert!((0.4..0.6).contains(&number(&slow, "feeds")), "{slow:#}");
+        assert_eq!(slow["is_enough"], false);
+        let fast = measured(10);
+        assert!(number(&fast, "to_gain") < 0.1 && number(&fast, "feeds") > 1.8, "{fast:#}");
+        assert!(number(&fast, "consumer_rate") > 25.0, "{fast:#}");
+    });
 }
 
 #[test]

@@ -1,0 +1,97 @@
+//! Runs against each other.
+
+use std::path::PathBuf;
+use std::thread;
+
+use penstock_tests::{Call, Folder};
+use serde_json::{Value, json};
+
+use crate::timed;
+
+fn document() -> Value {
+    json!({
+        "name": "compared", "threads": 1, "source": { "range": { "count": 100_000 } },
+        "stages": [
+            { "sleep": { "name": "load", "mean_ms": 10 } },
+            { "sleep": { "name": "decode", "mean_ms": 60 } }
+        ],
+        "consumer": { "simulate": { "step_ms": 25 } }
+    })
+}
+
+/// Runs documents at once, two seconds each; gives where they are written down.
+fn ran<const N: usize>(folder: &Folder, documents: [Value; N]) -> [PathBuf; N] {
+    thread::scope(|scope| {
+        std::array::from_fn::<_, N, _>(|number| {
+            let document = folder.write(&format!("{number}.json"), documents[number].to_string());
+            let out = folder.join(&format!("out-{number}"));
+            let call = Call::run(&document).argument("--for=3s").argument("-q").out(&out);
+            scope.spawn(move || call.finish().exits(0));
+            out
+        })
+    })
+}
+
+fn compared(runs: &[PathBuf]) -> Call {
+    runs.iter().fold(Call::new(&["compare"]), |call, run| call.argument(run))
+}
+
+#[test]
+fn a_gain_is_told_with_its_reason_and_the_new_limit() {
+    timed(|| {
+        let folder = Folder::new();
+        let mut faster = document();
+        faster["stages"][1]["sleep"]["concurrency"] = json!(4);
+        let runs = ran(&folder, [document(), faster]);
+        let report: Value = serde_json::from_str(&compared(&runs).json().finish().exits(0).stdout).unwrap();
+        assert_eq!(report["limits"], json!(["2:decode", "consumer"]), "{report:#}");
+        let changes = json!([{ "pointer": "/stages/1/sleep/concurrency", "from": "1", "to": "4" }]);
+        assert_eq!(report["changes"], changes);
+        let sentence = report["sentence"].as_str().unwrap();
+        assert!(sentence.contains(" % faster: "), "{sentence}");
+        assert!(sentence.contains(", because `2:decode` has 4 tasks at a time instead of 1"), "{sentence}");
+        assert!(
+            sentence.ends_with("; the limit was stage `2:decode` and is the consumer now."),
+            "{sentence}"
+        );
+        let words = compared(&runs).finish().exits(0).stdout;
+        assert!(words.contains("/stages/1/sleep/concurrency") && words.contains("[2:decode] ave"), "{words}");
+
+        // The other way round it is a loss, and the limit now explains it.
+        let back = compared(&[runs[1].clone(), runs[0].clone()]).finish().exits(0).stdout;
+        assert!(back.contains(" % slower: ") && back.contains("has 1 task at a time instead of 4"), "{back}");
+        let same = compared(&[runs[0].clone(), runs[0].clone()]).finish().exits(0).stdout;
+        assert!(
+            same.starts_with("No difference: ") && same.contains("The documents are the same."),
+            "{same}"
+        );
+    });
+}
+
+#[test]
+fn of_several_ranks_the_straggler_is_named_with_what_is_slower_on_it() {
+    timed(|| {
+        let folder = Folder::new();
+        let rank = |rank: u32| {
+            let mut document = document();
+            document["source"]["range"]["shard"] = json!({ "rank": rank, "world": 3 });
+            document["stages"][0]["sleep"]["mean_ms"] = json!(if rank == 1 { 120 } else { 10 });
+            document
+        };
+        let runs = ran(&folder, [rank(0), rank(1), rank(2)]);
+        let told = compared(&runs).finish().exits(0).stdout;
+        assert!(told.starts_with("Rank 1 is the straggler: "), "{told}");
+        assert!(told.contains("an op of `1:load` takes 12"), "{told}");
+    });
+}
+
+#[test]
+fn what_cannot_be_compared_is_said() {
+    let folder = Folder::new();
+    let runs = ran(&folder, [document(), document(), document()]);
+    let told = compared(&runs).finish().exits(2).stderr;
+    assert!(told.contains("3 runs are compared only if each is of another rank"), "{told}");
+    let told = compared(&[runs[0].clone(), folder.join("none")]).finish().exits(2).stderr;
+    assert!(told.contains("holds no run that is over"), "{told}");
+    compared(&runs[..1]).finish().exits(2);
+}
