@@ -302,6 +302,24 @@ test('a run that has no room says what it waits for, and starts when there is', 
   await server.ask('POST', `/runs/${second.id}/stop`)
 })
 
+test('a run that a program drains tells how', async () => {
+  writeFileSync(join(store, 'records.ndjson'), Array.from({ length: 8 }, (_, number) => `{"key":"${number}","x":${number}}\n`).join(''))
+  const run = await submit({
+    name: 'drained',
+    threads: 1,
+    source: { records: { store: 'texts', key: 'records.ndjson' } },
+    stages: [{ aggregate: { size: 4 } }, { collate: {} }],
+    consumer: { stream: {} },
+  })
+  await open(`/runs/${run.id}`)
+  const code = page.getByText(`penstock.connect("${server.url}").stream("${run.id}")`)
+  await code.waitFor()
+  await shot(page, 'run-stream')
+  assert.deepEqual(await violations(page), [])
+  await server.ask('POST', `/runs/${run.id}/stop`)
+  await code.waitFor({ state: 'detached' })
+})
+
 test('a file larger than the limit is refused before it is sent', async () => {
   await open('/modules')
   const uploads = page.getByRole('region', { name: 'Uploads' })

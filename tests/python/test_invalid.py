@@ -73,6 +73,10 @@ class Invalid(unittest.TestCase):
             with self.subTest(wasm[:10]):
                 self.refused("plane", why, modules={"plane": wasm})
 
+    def test_modules_need_an_interpreter_to_compile_them(self) -> None:
+        with mock.patch("sys.executable", None), self.assertRaisesRegex(penstock.PenstockError, "`sys.executable`"):
+            penstock.Pipeline(plane_document(8), modules={"plane": plane_stage()})
+
     def test_a_module_is_compiled_by_a_child_that_tells_what_is_wrong(self) -> None:
         good = constant_stage("plane", {"plane": Elements("uint8", (1,), b"\0")})
         # A number of 8 bytes that is aligned to 32: only who reads the code finds out.

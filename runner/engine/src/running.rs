@@ -300,3 +300,101 @@ fn run_consumer(shared: &Arc<Shared>, mut consumer: Box<dyn Consumer>) {
 fn cannot_go_on(fault: &Fault) -> String {
     format!("the consumer cannot go on: {}", fault.message)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::thread;
+
+    use futures::FutureExt;
+    use futures::future::{BoxFuture, pending};
+    use penstock_types::policy::Capacity;
+    use penstock_types::traversal::{Traversal, TraversalSettings};
+    use tokio::runtime::Runtime;
+
+    use super::*;
+    use crate::clock::MonotonicClock;
+    use crate::graph::Node;
+    use crate::ports::{Produced, Source, SourceFault};
+    use crate::range::RangeSource;
+
+    /// Longer than any wait of a test that works.
+    const LONG: Duration = Duration::from_secs(60);
+
+    struct Unobserved;
+
+    impl Observer for Unobserved {
+        fn on_failure(&self, _failure: &Failure) {}
+        fn on_window(&self, _window: &Window) {}
+    }
+
+    struct Silent;
+
+    impl Source for Silent {
+        fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
+            pending().boxed()
+        }
+    }
+
+    fn node(name: &str) -> Node {
+        Node {
+            id: name.to_owned(),
+            name: name.to_owned(),
+            label: name.to_owned(),
+            queue_id: format!("{name}_queue"),
+            queue_label: format!("{name}_queue"),
+            capacity: Capacity::new(2).unwrap(),
+        }
+    }
+
+    /// Starts a pipeline that nobody consumes but who takes from it.
+    fn drained_by_hand(runtime: &Runtime, source: impl Source + 'static) -> Running {
+        let graph = Graph {
+            name: "test".to_owned(),
+            source: Box::new(source),
+            source_node: node("source"),
+            stages: Vec::new(),
+            sink_node: node("sink"),
+            consumer: None,
+            threads: 1,
+            stack_bytes: 1 << 20,
+            buffer_bytes: u64::MAX,
+            max_failures: None,
+            interval: Duration::from_secs(1),
+            measured: true,
+        };
+        graph
+            .start(runtime.handle().clone(), Arc::new(MonotonicClock::start()), Arc::new(Unobserved))
+            .unwrap()
+    }
+
+    #[test]
+    fn who_takes_everything_ends_the_run() {
+        let runtime = Runtime::new().unwrap();
+        let settings = TraversalSettings { epochs: NonZeroU32::new(1), ..TraversalSettings::IN_ORDER };
+        let running = drained_by_hand(&runtime, RangeSource::new(Traversal::new(5, settings).unwrap()));
+        let handle = running.handle();
+        for _ in 0..5 {
+            assert!(matches!(handle.take(LONG), Taken::Item(_)));
+        }
+        assert!(matches!(handle.take(LONG), Taken::Over));
+        let view = running.wait();
+        assert_eq!((view.state, view.ledger.total.delivered), (RunState::Completed, 5));
+        assert!(matches!(handle.take(LONG), Taken::Over));
+    }
+
+    #[test]
+    fn who_waits_for_an_item_hears_that_none_came_and_that_the_run_was_stopped() {
+        let runtime = Runtime::new().unwrap();
+        let running = drained_by_hand(&runtime, Silent);
+        let handle = running.handle();
+        assert!(matches!(handle.take(Duration::from_millis(1)), Taken::NotYet));
+        let taken = thread::scope(|scope| {
+            let waits = scope.spawn(|| handle.take(LONG));
+            handle.stop(StopReason::Asked);
+            waits.join().unwrap()
+        });
+        assert!(matches!(taken, Taken::Over));
+        assert_eq!(running.wait().state, RunState::Stopped);
+    }
+}

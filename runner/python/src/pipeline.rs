@@ -88,7 +88,7 @@ impl Loader {
         launched: Option<(u32, u32)>,
         max_held: usize,
         cache_dir: Option<PathBuf>,
-        interpreter: Option<PathBuf>,
+        interpreter: PathBuf,
         library: PathBuf,
     ) -> PyResult<Self> {
         let runtime = io()?;
@@ -112,13 +112,10 @@ impl Loader {
                 .map_err(|fault| InvalidPipeline::new_err(format!("the store `{name}`: {fault}")))?;
         }
         py.detach(|| {
-            let compiler = match interpreter {
-                Some(interpreter) => Compiler::Child(CompilerProcess::new(
-                    interpreter,
-                    ["-I".into(), "-c".into(), COMPILE.into(), library.into_os_string()],
-                )),
-                None => Compiler::InProcess,
-            };
+            let compiler = Compiler::Child(CompilerProcess::new(
+                interpreter,
+                ["-I".into(), "-c".into(), COMPILE.into(), library.into_os_string()],
+            ));
             let sandbox = Sandbox::new(SandboxSettings {
                 cache_dir,
                 instances: Runner::instances(&spec).max(1),

@@ -136,7 +136,7 @@ class Loader:
         launched: tuple[int, int] | None,
         max_held: int,
         cache_dir: str | None,
-        interpreter: str | None,
+        interpreter: str,
         library: str,
     ) -> Loader: ...
     @property

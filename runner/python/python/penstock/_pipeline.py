@@ -56,6 +56,10 @@ class Pipeline:
         if (rank is None) != (world is None):
             raise InvalidPipeline("`rank` and `world` belong together: give both, or none")
         shard = None if rank is None or world is None else (whole_number("rank", rank, 0), whole_number("world", world, 1))
+        if modules and not sys.executable:
+            raise PenstockError(
+                "modules are compiled by a Python interpreter of their own, and `sys.executable` does not say which: set it to one's path"
+            )
         changes = dict(settings or {})
         if threads is not None:
             changes["/threads"] = threads
@@ -69,7 +73,7 @@ class Pipeline:
             launched=_launched() if shard is None else None,
             max_held=self._max_held,
             cache_dir=_cache(cache_dir),
-            interpreter=sys.executable or None,
+            interpreter=sys.executable or "",
             library=_penstock.__file__,
         )
         #: The pass over the source that the next iteration begins with.

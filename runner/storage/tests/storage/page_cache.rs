@@ -20,10 +20,17 @@ async fn a_file_that_was_read_is_cached_until_it_is_forgotten() {
         return;
     };
     assert_eq!(share, 1.0);
-    // It was just written, so that this has to write it to the disk first.
-    assert!(store.forget(key.clone()).await.unwrap());
-    assert_eq!(store.cached_share(key.clone()).await.unwrap(), Some(0.0));
-    // Asking again shows what looking has loaded: a few pages at the most.
+    // It was just written, so that this has to write it to the disk first. A page that the system is using at that moment
+    // stays, so that asking again may be needed; and what looking has loaded goes as well.
+    let mut left = None;
+    for _ in 0..20 {
+        assert!(store.forget(key.clone()).await.unwrap());
+        left = store.cached_share(key.clone()).await.unwrap();
+        if left == Some(0.0) {
+            break;
+        }
+    }
+    assert_eq!(left, Some(0.0));
     store.forget(key.clone()).await.unwrap();
     assert_eq!(store.get(key.clone()).await.0.unwrap(), BYTES);
     assert_eq!(store.cached_share(key).await.unwrap(), Some(1.0));
