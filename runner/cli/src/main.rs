@@ -3,6 +3,7 @@
 mod args;
 mod client;
 mod commands;
+mod files;
 mod heaps;
 mod input;
 mod interrupt;
@@ -36,6 +37,7 @@ const STOPPED: u8 = 130;
 
 fn main() -> ExitCode {
     heaps::bound();
+    files::allow_many();
     let args = Args::read();
     let _logs = start_logs(args.log_json, &args.command);
     let outcome = match &args.command {

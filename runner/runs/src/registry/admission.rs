@@ -47,16 +47,20 @@ pub(crate) struct Line<T> {
 impl Budget {
     /// This machine's cores, and three quarters of its memory.
     pub fn of_this_machine() -> Self {
-        let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-            let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-            line.trim().trim_end_matches(" kB").parse::<u64>().ok()
-        });
         Self {
             threads: crate::runner::cores(),
-            memory_mib: memory.map_or(4096, |kib| kib / 1024 * 3 / 4).max(1),
+            memory_mib: machine_memory().map_or(4096, |bytes| (bytes >> 20) * 3 / 4).max(1),
             instances: 256,
         }
     }
+}
+
+/// Bytes of memory that this machine has, if it tells.
+pub(crate) fn machine_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+    kib.checked_mul(1024)
 }
 
 impl Cost {

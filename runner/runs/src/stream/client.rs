@@ -1,6 +1,6 @@
 //! The other side of a stream: takes the batches of a run of a server on the same machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::Shutdown;
@@ -16,12 +16,14 @@ use penstock_engine::item::{Collated, Column, Dtype, Origin, Stacked, Tensor};
 use penstock_types::stats::Tick;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::door::is_ours;
 use super::frame::{Garbled, Incoming, Outgoing, Read};
 use super::mapping;
 use super::protocol::{
     BatchHead, Contents, End, FieldHead, FromConsumer, MAX_BODY_BYTES, MAX_REGIONS, PROTOCOL, Refused, Spot,
     ToConsumer, ValuesHead, Welcome,
 };
+use crate::registry::in_words;
 
 /// A consumer of a run. When it is dropped, the batches that it has not acknowledged go to the next one; arrays that are still
 /// there stay as they are. A process that was forked off shares the connection: as long as it lives, the server does not see that
@@ -73,6 +75,9 @@ pub enum StreamError {
         /// Why not.
         source: io::Error,
     },
+    /// Another user's process is there.
+    #[error("the socket `{}` is not of a process of this user", .0.display())]
+    Stranger(PathBuf),
     /// The server does not want this consumer.
     #[error("the server refuses: {}", .0.why)]
     Refused(Refused),
@@ -94,6 +99,10 @@ pub enum StreamError {
     /// The server does not answer.
     #[error("the server did not answer within {} s", .0.as_secs_f64())]
     Late(Duration),
+    /// It failed before in a way after which nothing that comes can be trusted: the consumer has left, and what it has not
+    /// acknowledged goes to the next one.
+    #[error("this consumer has left after it failed: {0}")]
+    Left(String),
 }
 
 /// How long a server may take to let somebody in, and to listen.
@@ -104,7 +113,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct Line {
     socket: UnixStream,
     /// The frame that was not sent to its end, and those behind it.
-    unsent: Mutex<Vec<Outgoing>>,
+    unsent: Mutex<VecDeque<Outgoing>>,
     /// The process that it is of: what a forked child drops is still its parent's.
     process: u32,
 }
@@ -113,8 +122,17 @@ struct Line {
 #[derive(Debug)]
 struct Coming {
     incoming: Incoming,
-    /// The last message, after which there is nothing to wait for.
-    last: Option<Result<End, Refused>>,
+    /// How it ended, after which there is nothing to wait for.
+    last: Option<Last>,
+}
+
+/// How a stream ended for a consumer.
+#[derive(Clone, Debug)]
+enum Last {
+    End(End),
+    Refused(Refused),
+    Closed,
+    Failed(String),
 }
 
 /// A region that is read; the server is told when it is not any more.
@@ -131,13 +149,22 @@ impl Client {
         let connected = UnixStream::connect(socket);
         let stream =
             connected.map_err(|source| StreamError::Connect { socket: socket.to_owned(), source })?;
+        if !is_ours(&stream) {
+            return Err(StreamError::Stranger(socket.to_owned()));
+        }
         let line = Arc::new(Line { socket: stream, unsent: Mutex::default(), process: std::process::id() });
         let clock = MonotonicClock::start();
         let hello = FromConsumer::Hello { protocol: PROTOCOL, secret: secret.to_owned() };
         line.say_in_time(&clock, &hello)?;
         let mut incoming = Incoming::new(MAX_BODY_BYTES);
         let until = clock.now().after(PATIENCE);
-        let welcome = match line.hear(&clock, &mut incoming, until)? {
+        let heard = loop {
+            match line.hear(&clock, &mut incoming, until)? {
+                None if clock.now() < until => {}
+                heard => break heard,
+            }
+        };
+        let welcome = match heard {
             Some((ToConsumer::Welcome(welcome), _)) => welcome,
             Some((ToConsumer::Refused(refused), _)) => return Err(StreamError::Refused(refused)),
             Some((ToConsumer::End(_) | ToConsumer::Batch(_), _)) => {
@@ -164,12 +191,32 @@ impl Client {
         self.welcome.ahead
     }
 
-    /// The next batch, which is waited for no longer than `most`. One thread at a time; others wait for it.
+    /// The next batch, which is waited for no longer than `most`, and not beyond a signal. One thread at a time; others wait for
+    /// it. An error is the end: what was not acknowledged goes to the next consumer, and each further call fails.
     pub fn next(&self, most: Duration) -> Result<Received, StreamError> {
         let mut coming = locked(&self.coming);
-        if let Some(last) = &coming.last {
-            return last.clone().map(Received::End).map_err(StreamError::Refused);
+        match coming.last.clone() {
+            None => {}
+            Some(Last::End(end)) => return Ok(Received::End(end)),
+            Some(Last::Refused(refused)) => return Err(StreamError::Refused(refused)),
+            Some(Last::Closed) => return Err(StreamError::Closed),
+            Some(Last::Failed(why)) => return Err(StreamError::Left(why)),
         }
+        let received = self.receive(&mut coming, most);
+        coming.last = match &received {
+            Ok(Received::Batch(_) | Received::Nothing) => None,
+            Ok(Received::End(end)) => Some(Last::End(end.clone())),
+            Err(StreamError::Refused(refused)) => Some(Last::Refused(refused.clone())),
+            Err(StreamError::Closed) => Some(Last::Closed),
+            Err(error) => {
+                self.line.leave();
+                Some(Last::Failed(in_words(error)))
+            }
+        };
+        received
+    }
+
+    fn receive(&self, coming: &mut Coming, most: Duration) -> Result<Received, StreamError> {
         // Where that is in vain, what comes in tells why.
         self.line.flush().ok();
         let until = self.clock.now().after(most);
@@ -182,14 +229,8 @@ impl Client {
                 locked(&self.out).insert(head.seq);
                 Ok(Received::Batch(Batch { seq: head.seq, redelivered: head.redelivered, contents }))
             }
-            ToConsumer::End(end) => {
-                coming.last = Some(Ok(end.clone()));
-                Ok(Received::End(end))
-            }
-            ToConsumer::Refused(refused) => {
-                coming.last = Some(Err(refused.clone()));
-                Err(StreamError::Refused(refused))
-            }
+            ToConsumer::End(end) => Ok(Received::End(end)),
+            ToConsumer::Refused(refused) => Err(StreamError::Refused(refused)),
             ToConsumer::Welcome(_) => Err(StreamError::Garbled("it says welcome twice".to_owned())),
         }
     }
@@ -255,8 +296,12 @@ impl Data<'_> {
         let values = match values {
             ValuesHead::Tensor { dtype, shape, data } => {
                 let (dtype, data) = (Dtype::named(&dtype)?, self.at(data)?);
-                let elements = shape.iter().try_fold(1_usize, |all, size| all.checked_mul(*size as usize))?;
-                let fits = elements.checked_mul(dtype.size())? == data.len();
+                let is_stacked = shape.first().is_some_and(|first| *first as usize == samples);
+                // As if there were one of each size: whoever counts elements of an array without any may multiply all the same.
+                let sizes = shape.iter().map(|size| (*size as usize).max(1));
+                sizes.clone().try_fold(dtype.size(), usize::checked_mul).filter(|_| is_stacked)?;
+                let elements: usize = shape.iter().map(|size| *size as usize).product();
+                let fits = elements * dtype.size() == data.len();
                 fits.then_some(Stacked::Tensor(Tensor { dtype, shape, data }))?
             }
             ValuesHead::Texts { data, offsets } => {
@@ -305,9 +350,9 @@ impl Line {
     /// Sends what has not been sent yet, as far as the server takes it now. Says whether all of it is gone.
     fn flush(&self) -> Result<bool, StreamError> {
         let mut unsent = locked(&self.unsent);
-        while let Some(frame) = unsent.first_mut() {
+        while let Some(frame) = unsent.front_mut() {
             match frame.send(&self.socket) {
-                Ok(true) => drop(unsent.remove(0)),
+                Ok(true) => drop(unsent.pop_front()),
                 Ok(false) => return Ok(false),
                 Err(error) => {
                     unsent.clear();
@@ -320,17 +365,23 @@ impl Line {
 
     /// Says something, and waits until it is sent.
     fn say_in_time(&self, clock: &MonotonicClock, message: &FromConsumer) -> Result<(), StreamError> {
-        locked(&self.unsent).push(Outgoing::new(message));
+        locked(&self.unsent).push_back(Outgoing::new(message));
         let until = clock.now().after(PATIENCE);
         while !self.flush()? {
-            if !self.wait(PollFlags::OUT, until, clock.now())? {
+            if !self.wait(PollFlags::OUT, until, clock.now())? && clock.now() >= until {
                 return Err(StreamError::Late(PATIENCE));
             }
         }
         Ok(())
     }
 
-    /// The next message, if one comes in time.
+    /// Takes nothing more, and says nothing more. The server hears it at once; arrays that are here stay as they are.
+    fn leave(&self) {
+        // The server may be gone.
+        self.socket.shutdown(Shutdown::Write).ok();
+    }
+
+    /// The next message, if one comes in time, and before a signal.
     fn hear(
         &self,
         clock: &MonotonicClock,
@@ -350,16 +401,15 @@ impl Line {
         }
     }
 
-    /// Waits until the socket is ready; not when the time is up.
+    /// Waits until the socket is ready; says whether it is, and not that the time is up or that a signal came.
     fn wait(&self, ready: PollFlags, until: Tick, now: Tick) -> Result<bool, StreamError> {
         let left = Duration::from_nanos(until - now);
         let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
         let timeout = Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() };
         let mut polled = [PollFd::new(&self.socket, ready)];
-        // A signal ends the wait: whoever waits again knows how much time is left.
         match poll(&mut polled, Some(&timeout)) {
             Ok(found) => Ok(found > 0),
-            Err(rustix::io::Errno::INTR) => Ok(until > now),
+            Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(StreamError::Socket(error.into())),
         }
     }
@@ -388,8 +438,7 @@ impl Drop for Client {
         if !self.line.is_ours() {
             return;
         }
-        // The server may be gone.
-        self.line.socket.shutdown(Shutdown::Write).ok();
+        self.line.leave();
     }
 }
 
@@ -405,7 +454,7 @@ impl Drop for Borrowed {
         if !self.line.is_ours() {
             return;
         }
-        locked(&self.line.unsent).push(Outgoing::new(&FromConsumer::Release { region: self.id }));
+        locked(&self.line.unsent).push_back(Outgoing::new(&FromConsumer::Release { region: self.id }));
         // With the server gone nobody has to know; what does not fit now goes with what is said next.
         self.line.flush().ok();
     }

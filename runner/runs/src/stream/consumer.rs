@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::OpenStreamError;
 use super::door::Door;
-use super::outbox::Outbox;
+use super::outbox::{Kept, Outbox};
 use super::parcel::Parcel;
 use super::protocol::End;
 use super::region::{SharedMemory, WhileItGoesOn};
@@ -158,9 +158,9 @@ impl Drop for StreamConsumer {
 }
 
 impl Shared {
-    pub(super) fn new(ahead: usize) -> io::Result<Self> {
+    pub(super) fn new(ahead: usize, most_kept: Kept) -> io::Result<Self> {
         Ok(Self {
-            outbox: Mutex::new(Outbox::new(ahead)),
+            outbox: Mutex::new(Outbox::new(ahead, most_kept)),
             changed: Condvar::new(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             clock: MonotonicClock::start(),

@@ -2,6 +2,7 @@
 //! none of them longer than a second.
 
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -15,16 +16,19 @@ use rustix::process::geteuid;
 use super::Secret;
 use super::consumer::Shared;
 use super::frame::{Garbled, Incoming, Outgoing, Read};
-use super::outbox::{NotGiven, Reading};
+use super::outbox::{KeepsTooMuch, Kept, NotGiven, Reading};
 use super::place::Place;
 use super::protocol::{FromConsumer, PROTOCOL, Refusal, Refused, ToConsumer, Welcome};
+use crate::registry::machine_memory;
 
 /// How long somebody may take to say who they are.
 const ARRIVAL: Duration = Duration::from_secs(1);
-/// Those that have not said it yet, at most; others wait before the door.
+/// Those that have not said it yet, at most; who comes then takes the place of the first of them.
 const MAX_ARRIVING: usize = 8;
 /// Those that have left and still read arrays, at most.
 const MAX_LEAVING: usize = 16;
+/// Regions that a consumer may keep of batches that it has acknowledged: each is an open file of this process.
+const MAX_KEPT: usize = 1024;
 /// How long a consumer may take to hear that the stream ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long nobody is let in after that did not work.
@@ -92,6 +96,8 @@ enum Broken {
     NotGiven(#[from] NotGiven),
     #[error("the consumer said hello twice")]
     HelloAgain,
+    #[error("the consumer gets no more batches: {0}")]
+    KeepsTooMuch(#[from] KeepsTooMuch),
 }
 
 impl From<io::Error> for Broken {
@@ -120,7 +126,7 @@ impl Door {
     ) -> io::Result<Self> {
         Ok(Self {
             listener,
-            shared: Arc::new(Shared::new(welcome.ahead)?),
+            shared: Arc::new(Shared::new(welcome.ahead, most_kept())?),
             secret,
             welcome,
             arriving: Vec::new(),
@@ -174,14 +180,14 @@ impl Door {
 
     fn wait(&self) -> io::Result<Ready> {
         let now = self.shared.now();
-        let has_room = self.arriving.len() < MAX_ARRIVING && now >= self.opens_at;
+        let is_open = now >= self.opens_at;
         let present = |present: &Present| match present.outgoing {
             Some(_) => PollFlags::IN | PollFlags::OUT,
             None => PollFlags::IN,
         };
         let mut polled = vec![
             PollFd::new(self.shared.bell(), PollFlags::IN),
-            PollFd::new(&self.listener, if has_room { PollFlags::IN } else { PollFlags::empty() }),
+            PollFd::new(&self.listener, if is_open { PollFlags::IN } else { PollFlags::empty() }),
         ];
         polled.extend(self.present.iter().map(|found| PollFd::new(&found.socket, present(found))));
         polled.extend(self.arriving.iter().map(|found| PollFd::new(&found.socket, PollFlags::IN)));
@@ -216,6 +222,10 @@ impl Door {
             Ok((socket, _)) => {
                 let until = self.shared.now().after(ARRIVAL);
                 if is_ours(&socket) {
+                    if self.arriving.len() >= MAX_ARRIVING {
+                        let first = self.arriving.remove(0);
+                        refuse(&first.socket, Refusal::Garbled, "others came, and it did not say who it is");
+                    }
                     self.arriving.push(Arriving { socket, incoming: Incoming::new(0), until });
                 } else {
                     refuse(
@@ -291,10 +301,14 @@ impl Door {
     fn talk(&mut self) {
         let Some(present) = &mut self.present else { return };
         if let Err(error) = present.talk(&self.shared) {
-            // It may have said something before it went.
-            let broken = match present.hear(&self.shared) {
-                Err(Broken::Left) | Ok(()) => error.into(),
-                Err(broken) => broken,
+            // It may have said something before it went; from now on it cannot.
+            present.socket.shutdown(Shutdown::Read).ok();
+            let broken = loop {
+                match present.hear(&self.shared) {
+                    Ok(true) => {}
+                    Err(Broken::Left) | Ok(false) => break error,
+                    Err(broken) => break broken,
+                }
             };
             self.part(&broken);
             self.shared.on_change();
@@ -310,6 +324,7 @@ impl Door {
             Broken::Left => None,
             Broken::Socket(_) => Some(Refusal::Trouble),
             Broken::Garbled(_) | Broken::NotGiven(_) | Broken::HelloAgain => Some(Refusal::Garbled),
+            Broken::KeepsTooMuch(_) => Some(Refusal::Memory),
         };
         if let Some(reason) = reason {
             tracing::warn!(run = self.welcome.run, error = %broken, "a consumer is sent away");
@@ -320,6 +335,7 @@ impl Door {
         }
         // However it went: it may be there, and read what it was shown.
         if !reading.is_empty() {
+            silence(&present.socket);
             self.leaving.push(Leaving { socket: present.socket, _reading: reading });
         }
     }
@@ -341,32 +357,38 @@ impl Arriving {
 }
 
 impl Present {
-    /// Takes down all that it has said.
-    fn hear(&mut self, shared: &Shared) -> Result<(), Broken> {
+    /// Takes down what it has said, and says whether there may be more.
+    fn hear(&mut self, shared: &Shared) -> Result<bool, Broken> {
+        // What came with its first words is there without a read.
+        self.take_down(shared)?;
         for _ in 0..READS {
-            // What came with its first words is there without a read.
-            while let Some((message, _)) = self.incoming.take()? {
-                let mut outbox = shared.outbox();
-                match message {
-                    FromConsumer::Ack { seq } => outbox.acknowledge(seq)?,
-                    FromConsumer::Release { region } => outbox.release(region)?,
-                    FromConsumer::Hello { .. } => return Err(Broken::HelloAgain),
-                }
-            }
             match self.incoming.read(&self.socket)? {
-                Read::Something => {}
-                Read::Nothing => return Ok(()),
+                Read::Something => self.take_down(shared)?,
+                Read::Nothing => return Ok(false),
                 Read::End => return Err(Broken::Left),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes down what came in.
+    fn take_down(&mut self, shared: &Shared) -> Result<(), Broken> {
+        while let Some((message, _)) = self.incoming.take()? {
+            let mut outbox = shared.outbox();
+            match message {
+                FromConsumer::Ack { seq } => outbox.acknowledge(seq)?,
+                FromConsumer::Release { region } => outbox.release(region)?,
+                FromConsumer::Hello { .. } => return Err(Broken::HelloAgain),
             }
         }
         Ok(())
     }
 
     /// Sends as much as it takes.
-    fn talk(&mut self, shared: &Shared) -> io::Result<()> {
+    fn talk(&mut self, shared: &Shared) -> Result<(), Broken> {
         loop {
             if self.outgoing.is_none() {
-                self.outgoing = self.next(shared);
+                self.outgoing = self.next(shared)?;
             }
             let Some(outgoing) = &mut self.outgoing else { return Ok(()) };
             if !outgoing.send(&self.socket)? {
@@ -376,17 +398,17 @@ impl Present {
         }
     }
 
-    fn next(&mut self, shared: &Shared) -> Option<Outgoing> {
+    fn next(&mut self, shared: &Shared) -> Result<Option<Outgoing>, KeepsTooMuch> {
         let mut outbox = shared.outbox();
-        if let Some(delivery) = outbox.give() {
+        if let Some(delivery) = outbox.give()? {
             let parcel = &delivery.parcel;
             let head = ToConsumer::Batch(parcel.head(delivery.seq, delivery.redelivered));
             let regions = parcel.regions.iter().map(|shown| shown.region.clone()).collect();
-            return Some(Outgoing::with_body(&head, parcel.body.clone(), regions));
+            return Ok(Some(Outgoing::with_body(&head, parcel.body.clone(), regions)));
         }
-        let end = outbox.end().filter(|_| !self.is_told_the_end).cloned()?;
-        self.is_told_the_end = true;
-        Some(Outgoing::new(&ToConsumer::End(end)))
+        let end = outbox.end().filter(|_| !self.is_told_the_end).cloned();
+        self.is_told_the_end |= end.is_some();
+        Ok(end.map(|end| Outgoing::new(&ToConsumer::End(end))))
     }
 }
 
@@ -397,8 +419,23 @@ fn still(leaving: Vec<Leaving>, ready: &[PollFlags]) -> Vec<Leaving> {
     leaving.into_iter().zip(are_gone).filter(|(_, is_gone)| !is_gone).map(|(leaving, _)| leaving).collect()
 }
 
-/// Whether it comes from a process of the same user.
-fn is_ours(socket: &UnixStream) -> bool {
+/// Up to a quarter of the machine's memory.
+fn most_kept() -> Kept {
+    Kept { regions: MAX_KEPT, bytes: machine_memory().unwrap_or(4 << 30) / 4 }
+}
+
+/// Nothing more comes in, and what did is thrown away: a file that nobody takes could be the other end of this socket, which would
+/// keep it open for ever.
+fn silence(socket: &UnixStream) {
+    socket.shutdown(Shutdown::Read).ok();
+    let mut unheard = Incoming::new(0);
+    while let Ok(Read::Something) = unheard.read(socket) {
+        unheard = Incoming::new(0);
+    }
+}
+
+/// Whether a process of the same user is on the other side.
+pub(super) fn is_ours(socket: &UnixStream) -> bool {
     socket_peercred(socket).is_ok_and(|peer| peer.uid == geteuid())
 }
 
@@ -408,5 +445,54 @@ fn refuse(socket: impl AsFd, reason: Refusal, why: &str) {
     let socket: BorrowedFd<'_> = socket.as_fd();
     if let Err(error) = Outgoing::new(&message).send(socket) {
         tracing::debug!(%error, "somebody who was refused does not know why");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+    use super::super::parcel::tests::plain;
+    use super::*;
+
+    /// Sends something that is read by itself: a read ends where a file comes with what follows.
+    fn send_alone(socket: &UnixStream, bytes: &[u8]) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files = [socket.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+        sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
+    }
+
+    #[test]
+    fn what_the_last_read_of_a_turn_brings_is_heard_in_it() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let shared = Shared::new(4, most_kept()).unwrap();
+        shared.outbox().put(plain(1), Tick::ZERO);
+        shared.outbox().on_consumer();
+        shared.outbox().give().unwrap().unwrap();
+        let mut present =
+            Present { socket: there, incoming: Incoming::new(0), outgoing: None, is_told_the_end: false };
+        let head = format!("{:<1$}", r#"{"ack":{"seq":0}}"#, READS - 8);
+        let lengths = [u32::try_from(head.len()).unwrap(), 0].map(u32::to_le_bytes).concat();
+        let frame = [lengths.as_slice(), head.as_bytes()].concat();
+        assert_eq!(frame.len(), READS);
+        frame.iter().for_each(|byte| send_alone(&here, &[*byte]));
+        assert!(present.hear(&shared).unwrap(), "as many reads as it has in a turn");
+        assert!(shared.outbox().is_empty(), "it is acknowledged");
+    }
+
+    #[test]
+    fn who_sends_the_end_of_his_own_socket_does_not_keep_it_open() {
+        let (here, there) = UnixStream::pair().unwrap();
+        send_alone(&here, b"nonsense");
+        drop(here);
+        silence(&there);
+        let mut polled = [PollFd::new(&there, PollFlags::empty())];
+        poll(&mut polled, Some(&Timespec { tv_sec: 5, tv_nsec: 0 })).unwrap();
+        assert!(polled[0].revents().contains(PollFlags::HUP));
     }
 }

@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,7 +24,6 @@ const LENGTHS: usize = 8;
 const READ_BYTES: usize = 16 << 10;
 
 /// A frame on its way out.
-#[derive(Debug)]
 pub(super) struct Outgoing {
     /// Lengths and head.
     head: Vec<u8>,
@@ -63,6 +63,13 @@ pub(super) enum Garbled {
     Head(#[source] serde_json::Error),
     #[error("a batch with {wanted} regions and {found} files")]
     Files { wanted: usize, found: usize },
+}
+
+/// Without what it says, which may be a secret.
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outgoing").field("sent", &self.sent).finish_non_exhaustive()
+    }
 }
 
 impl Outgoing {
@@ -129,6 +136,12 @@ impl Incoming {
             if let RecvAncillaryMessage::ScmRights(files) = message {
                 self.files.extend(files);
             }
+        }
+        // Those that follow would be taken for others.
+        if self.most > 0 && received.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(io::Error::other(
+                "not all files of a batch came: this process may have too many files open (`ulimit -n`)",
+            ));
         }
         if received.bytes == 0 {
             return Ok(Read::End);

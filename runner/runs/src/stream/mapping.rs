@@ -8,7 +8,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use memmap2::{MmapMut, MmapOptions};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create,
+};
 
 /// What keeps a file as it is: its size, and that only mappings that are there already write to it.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
@@ -16,7 +18,8 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// Makes a file of `len` bytes that is nowhere but in memory, and its only mapping that can be written to.
 pub(super) fn make(len: usize) -> io::Result<(OwnedFd, MmapMut)> {
     let file = memfd_create("penstock-batch", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&file, len as u64)?;
+    // With its memory, so that there is an error here where there is none, and nothing that kills who writes to it.
+    fallocate(&file, FallocateFlags::empty(), 0, len as u64)?;
     // SAFETY: nobody else has this file yet. Before anybody gets it, it is sealed: it becomes no shorter, and nobody writes to it
     // but through this mapping.
     let mapping = unsafe { MmapOptions::new().len(len).map_mut(&file)? };
@@ -43,6 +46,8 @@ pub(super) fn borrow(file: &OwnedFd, len: usize) -> io::Result<MmapMut> {
 mod tests {
     use std::fs::File;
     use std::io::Write;
+
+    use rustix::fs::ftruncate;
 
     use super::*;
 

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ use super::protocol::End;
 #[derive(Debug)]
 pub(super) struct Outbox {
     ahead: usize,
+    /// What a consumer may read of batches that it has acknowledged, the next batch included.
+    most_kept: Kept,
     /// Number of the next batch.
     next: u64,
     waiting: BTreeMap<u64, Waiting>,
@@ -43,6 +45,26 @@ pub(super) struct Delivery {
     pub(super) redelivered: bool,
 }
 
+/// What a consumer reads of batches that it has acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// Each is an open file of this process.
+    pub(super) regions: usize,
+    pub(super) bytes: u64,
+}
+
+/// Who keeps all that he is given leaves no memory for what comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "with the next batch it would read {} arrays of {} bytes of batches that it has acknowledged, and {} of {} are the most: let go \
+     of arrays, or copy what is to stay",
+    .with_next.regions, .with_next.bytes, .most.regions, .most.bytes
+)]
+pub(super) struct KeepsTooMuch {
+    with_next: Kept,
+    most: Kept,
+}
+
 /// What a consumer said of something that it was not given, or gave back before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotGiven {
@@ -53,8 +75,9 @@ pub(super) enum NotGiven {
 }
 
 impl Outbox {
-    pub(super) fn new(ahead: usize) -> Self {
-        Self { ahead, next: 0, waiting: BTreeMap::new(), consumer: None, alone_since: None, end: None }
+    pub(super) fn new(ahead: usize, most_kept: Kept) -> Self {
+        let waiting = BTreeMap::new();
+        Self { ahead, most_kept, next: 0, waiting, consumer: None, alone_since: None, end: None }
     }
 
     /// A batch more.
@@ -101,15 +124,38 @@ impl Outbox {
         self.alone_since = None;
     }
 
-    /// The first batch that the consumer has not been given.
-    pub(super) fn give(&mut self) -> Option<Delivery> {
-        let reading = self.consumer.as_mut().filter(|_| self.end.is_none())?;
-        let (seq, waiting) = self.waiting.iter_mut().find(|(_, waiting)| !waiting.is_out)?;
+    /// The first batch that the consumer has not been given; none to one that keeps too much of those before.
+    pub(super) fn give(&mut self) -> Result<Option<Delivery>, KeepsTooMuch> {
+        let kept = self.kept();
+        let Some(reading) = self.consumer.as_mut().filter(|_| self.end.is_none()) else { return Ok(None) };
+        let Some((seq, waiting)) = self.waiting.iter_mut().find(|(_, waiting)| !waiting.is_out) else {
+            return Ok(None);
+        };
+        let with_next = Kept {
+            regions: kept.regions + waiting.parcel.regions.len(),
+            bytes: kept.bytes + waiting.parcel.region_bytes(),
+        };
+        let most = self.most_kept;
+        let is_too_much = with_next.regions > most.regions || with_next.bytes > most.bytes;
+        if kept.regions > 0 && is_too_much {
+            return Err(KeepsTooMuch { with_next, most });
+        }
         let redelivered = waiting.was_out;
         (waiting.is_out, waiting.was_out) = (true, true);
         let shown = waiting.parcel.regions.iter().map(|shown| (shown.region.id, shown.kept.clone()));
         reading.0.extend(shown);
-        Some(Delivery { seq: *seq, parcel: waiting.parcel.clone(), redelivered })
+        Ok(Some(Delivery { seq: *seq, parcel: waiting.parcel.clone(), redelivered }))
+    }
+
+    fn kept(&self) -> Kept {
+        let read = self.consumer.iter().flat_map(|reading| reading.0.iter());
+        let out = self.waiting.values().filter(|waiting| waiting.is_out);
+        let out: BTreeSet<u64> =
+            out.flat_map(|waiting| waiting.parcel.regions.iter().map(|shown| shown.region.id)).collect();
+        read.filter(|(id, _)| !out.contains(id)).fold(Kept::default(), |kept, (_, bytes)| Kept {
+            regions: kept.regions + 1,
+            bytes: kept.bytes + bytes.len() as u64,
+        })
     }
 
     /// The consumer is done with a batch.
@@ -157,21 +203,25 @@ impl Reading {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
+    use penstock_engine::memory::Pool;
     use proptest::prelude::*;
 
-    use super::super::parcel::tests::plain;
+    use super::super::parcel::tests::{large, plain};
+    use super::super::region::SharedMemory;
     use super::*;
 
+    const ENDLESS: Kept = Kept { regions: usize::MAX, bytes: u64::MAX };
+
     fn outbox(ahead: usize, batches: u64) -> Outbox {
-        let mut outbox = Outbox::new(ahead);
+        let mut outbox = Outbox::new(ahead, ENDLESS);
         (0..batches).for_each(|_| outbox.put(plain(2), Tick::ZERO));
         outbox
     }
 
     fn given(outbox: &mut Outbox) -> Vec<(u64, bool)> {
-        std::iter::from_fn(|| outbox.give()).map(|delivery| (delivery.seq, delivery.redelivered)).collect()
+        std::iter::from_fn(|| outbox.give().unwrap())
+            .map(|delivery| (delivery.seq, delivery.redelivered))
+            .collect()
     }
 
     fn at(seconds: u64) -> Tick {
@@ -197,12 +247,12 @@ mod tests {
         let mut outbox = outbox(4, 2);
         outbox.on_consumer();
         assert_eq!(outbox.acknowledge(0), Err(NotGiven::Batch(0)), "it was not given yet");
-        outbox.give().unwrap();
+        outbox.give().unwrap().unwrap();
         outbox.acknowledge(0).unwrap();
         assert_eq!(outbox.acknowledge(0), Err(NotGiven::Batch(0)));
         assert_eq!(outbox.acknowledge(1), Err(NotGiven::Batch(1)));
         assert_eq!(outbox.release(0), Err(NotGiven::Region(0)));
-        outbox.give().unwrap();
+        outbox.give().unwrap().unwrap();
         outbox.on_leave(at(0));
         outbox.on_consumer();
         assert_eq!(outbox.acknowledge(1), Err(NotGiven::Batch(1)), "it was given to another one");
@@ -222,7 +272,7 @@ mod tests {
 
     #[test]
     fn time_alone_counts_while_a_batch_waits_and_nobody_is_there() {
-        let mut outbox = Outbox::new(4);
+        let mut outbox = Outbox::new(4, ENDLESS);
         assert_eq!(outbox.alone_for(at(9)), Duration::ZERO, "no batch waits");
         outbox.put(plain(1), at(10));
         outbox.put(plain(1), at(12));
@@ -239,12 +289,33 @@ mod tests {
     }
 
     #[test]
+    fn who_keeps_all_that_he_acknowledged_is_given_no_more() {
+        for most in [Kept { bytes: 150_000, ..ENDLESS }, Kept { regions: 2, ..ENDLESS }] {
+            let mut outbox = Outbox::new(8, most);
+            let memory = Pool::new(SharedMemory::default());
+            (0..5).for_each(|_| outbox.put(large(&memory, 60_000), Tick::ZERO));
+            outbox.on_consumer();
+            for seq in [0, 1] {
+                outbox.give().unwrap().unwrap();
+                outbox.acknowledge(seq).unwrap();
+            }
+            let told = outbox.give().unwrap_err();
+            assert_eq!((told.with_next, told.most), (Kept { regions: 3, bytes: 180_000 }, most));
+            outbox.release(0).unwrap();
+            outbox.give().unwrap().unwrap();
+            outbox.on_leave(Tick::ZERO);
+            outbox.on_consumer();
+            assert_eq!(given(&mut outbox), [(2, true), (3, false), (4, false)], "those out do not count");
+        }
+    }
+
+    #[test]
     fn nothing_is_given_after_the_end() {
         let mut outbox = outbox(4, 2);
         outbox.on_consumer();
-        outbox.give().unwrap();
+        outbox.give().unwrap().unwrap();
         outbox.close(End { whole: false, error: None });
-        assert!(outbox.give().is_none());
+        assert!(outbox.give().unwrap().is_none());
         outbox.acknowledge(0).unwrap();
         assert_eq!(outbox.samples(), 2);
     }
@@ -270,7 +341,7 @@ mod tests {
     proptest! {
         #[test]
         fn each_batch_is_given_until_it_is_acknowledged_and_never_after(steps in prop::collection::vec(step(), 1..200)) {
-            let mut outbox = Outbox::new(64);
+            let mut outbox = Outbox::new(64, ENDLESS);
             let (mut made, mut acknowledged) = (0_u64, BTreeSet::new());
             let (mut out, mut seen) = (Vec::new(), BTreeSet::new());
             outbox.on_consumer();
@@ -282,7 +353,7 @@ mod tests {
                     }
                     Step::Give => {
                         let first = (0..made).find(|seq| !acknowledged.contains(seq) && !out.contains(seq));
-                        let given = outbox.give().map(|delivery| (delivery.seq, delivery.redelivered));
+                        let given = outbox.give().unwrap().map(|delivery| (delivery.seq, delivery.redelivered));
                         prop_assert_eq!(given, first.map(|seq| (seq, seen.contains(&seq))));
                         out.extend(first);
                         seen.extend(first);

@@ -72,6 +72,11 @@ impl Parcel {
         })
     }
 
+    /// Bytes that a consumer keeps from being used again as long as it reads all of it.
+    pub(super) fn region_bytes(&self) -> u64 {
+        self.regions.iter().map(|shown| shown.kept.len() as u64).sum()
+    }
+
     pub(super) fn head(&self, seq: u64, redelivered: bool) -> BatchHead {
         BatchHead { seq, redelivered, contents_bytes: self.contents_bytes }
     }
@@ -221,6 +226,11 @@ pub(super) mod tests {
     /// A batch of so many samples without fields.
     pub(in super::super) fn plain(samples: u64) -> Parcel {
         Parcel::of(batch(samples, Vec::new()), &Pool::new(SharedMemory::default())).unwrap()
+    }
+
+    /// A batch of one sample with so many bytes in a region.
+    pub(in super::super) fn large(memory: &Pool<SharedMemory>, bytes: usize) -> Parcel {
+        Parcel::of(batch(1, vec![("image", tensor(shared(memory, bytes)))]), memory).unwrap()
     }
 
     fn batch(samples: u64, fields: Vec<(&str, Stacked)>) -> Collated {

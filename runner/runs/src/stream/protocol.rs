@@ -12,6 +12,7 @@
 //! A consumer that shuts down its side of the socket for writing leaves: the batches that it did not acknowledge go to the
 //! next one, while the regions that it still reads stay as they are until it closes the socket.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -43,7 +44,7 @@ pub enum ToConsumer {
 }
 
 /// What a consumer says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum FromConsumer {
     /// Who comes.
@@ -63,6 +64,19 @@ pub enum FromConsumer {
         /// The region's number.
         region: u64,
     },
+}
+
+/// Without the secret.
+impl fmt::Debug for FromConsumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hello { protocol, .. } => {
+                f.debug_struct("Hello").field("protocol", protocol).finish_non_exhaustive()
+            }
+            Self::Ack { seq } => f.debug_struct("Ack").field("seq", seq).finish(),
+            Self::Release { region } => f.debug_struct("Release").field("region", region).finish(),
+        }
+    }
 }
 
 /// To whom a consumer has come.
@@ -211,6 +225,8 @@ pub enum Refusal {
     Garbled,
     /// The server's system does not let it send the batch.
     Trouble,
+    /// It keeps too much of what it has acknowledged.
+    Memory,
 }
 
 #[cfg(test)]

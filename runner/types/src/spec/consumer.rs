@@ -55,7 +55,8 @@ pub struct Stream {
     /// Batches that may be handed out and not acknowledged yet.
     #[serde(default = "default_ahead")]
     pub ahead: Ahead,
-    /// Longest that a batch waits while nobody is connected to take it, in seconds; then the run fails.
+    /// Longest that a batch waits while nobody is connected to take it, in seconds; then the run fails. Whoever is connected may
+    /// take as long as it wants.
     #[serde(default = "default_wait")]
     pub wait_s: WaitS,
 }

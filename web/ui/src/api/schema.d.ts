@@ -3976,7 +3976,7 @@ export interface components {
              * @description Most of them that were all fed; 0 when not even one was.
              */
             supported: number;
-            /** @description The trials, in the order in which they were made. */
+            /** @description The trials, in the order in which they were made. A number that was not fed was tried twice. */
             trials: components["schemas"]["AcceleratorTrial"][];
             /** @description What the known workloads need, by bytes alone. */
             presets: components["schemas"]["PresetNeed"][];
