@@ -96,6 +96,7 @@ $(MATURIN):
 
 .PHONY: wheel
 wheel: $(MATURIN) ## Build the Python package, optimised, as a wheel (needs python3 with venv, 3.11 or newer)
+	rm -rf $(WHEELS)/release
 	$(MATURIN) build --locked --release --manifest-path runner/python/Cargo.toml --out $(WHEELS)/release
 
 .PHONY: test-python

@@ -31,6 +31,8 @@ PATIENCE = 30.0
 # The package keeps what it compiles here, so that every module is compiled once in a run of the tests.
 _CACHE = tempfile.mkdtemp(prefix="penstock-python-cache-")
 atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
+# A child that ends before its parent leaves it there.
+os.register_at_fork(after_in_child=lambda: atexit.unregister(shutil.rmtree))
 os.environ["PENSTOCK_CACHE_DIR"] = _CACHE
 
 
@@ -274,9 +276,19 @@ def files(document: Mapping[str, Any], stores: Mapping[str, Path], modules: Mapp
 # --- Processes
 
 
+@functools.cache
+def fake_driver() -> Path:
+    """A folder with a CUDA driver that shows devices where there are none, made once."""
+    made = Path(_CACHE) / "driver"
+    made.mkdir()
+    source = Path(__file__).parents[2] / "runner/device/tests/fake/libcuda.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-pthread", source, "-o", made / "libcuda.so.1"], check=True)
+    return made
+
+
 def clean(**more: str) -> dict[str, str]:
     """The environment without what Penstock or a launcher would read in it, but for the folder of compiled modules."""
-    foreign = re.compile("PENSTOCK_|RANK$|WORLD_SIZE$|SLURM_")
+    foreign = re.compile("PENSTOCK_|RANK$|LOCAL_RANK$|WORLD_SIZE$|SLURM_")
     return {name: value for name, value in os.environ.items() if not foreign.match(name)} | {"PENSTOCK_CACHE_DIR": _CACHE} | more
 
 

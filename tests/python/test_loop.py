@@ -8,7 +8,22 @@ from unittest import mock
 
 import numpy
 import penstock
-from kit import content, order_of, photo_document, photo_pipeline, planes, run_threads, slow, until
+from kit import (
+    clean, content, fake_driver, finished, order_of, photo_document, photo_pipeline, plane_document, plane_stage, planes, program, run_threads, slow,
+    until,
+)  # fmt: skip
+
+# Where the batches of a pipeline arrive that is given these arguments.
+ARRIVES = """
+import sys
+import penstock
+from kit import plane_document, plane_stage
+
+document = plane_document(8)
+document["stages"].append({"transfer": {}})
+device = sys.argv[1] if len(sys.argv) > 1 else None
+print({batch["plane"].device for batch in penstock.Pipeline(document, modules={"plane": plane_stage()}, device=device)})
+"""
 
 
 class Iterations(unittest.TestCase):
@@ -73,25 +88,40 @@ class Iterations(unittest.TestCase):
         batches = iter(pipeline)
         self.assertEqual(next(batches).indexes, [0, 1, 2, 3])
         with self.assertRaisesRegex(penstock.PenstockError, "goes on already.*second `Pipeline`"):
-            next(iter(pipeline))
+            iter(pipeline)
         self.assertEqual((next(batches).indexes, pipeline.epoch), ([4, 5, 6, 7], 1), "nothing happened to the first one")
         batches.close()
         self.assertEqual([batch.epoch for batch in pipeline], [1] * 10)
 
-    def test_two_threads_share_the_batches_of_a_run(self) -> None:
-        run = photo_pipeline()._start()
-        seen: list[list[int]] = [[], []]
+    def test_a_run_begins_with_the_iteration_and_ends_with_it_though_no_batch_was_asked_for(self) -> None:
+        pipeline = planes(40)
+        batches = iter(pipeline)
+        self.assertEqual((pipeline.epoch, pipeline.stats()["state"]), (1, "running"))
+        del batches
+        self.assertEqual(pipeline.stats()["state"], "stopped")
+        self.assertEqual(len(list(pipeline)), 10)
 
-        def take(mine: list[int]) -> None:
-            while (batch := run.next()) is not None:
-                mine += batch.indexes
+    def test_a_pipeline_is_there_without_a_batch_and_without_a_length(self) -> None:
+        self.assertTrue(planes(0))
+        self.assertTrue(planes(8, source={"epochs": None}))
 
-        takers = [threading.Thread(target=take, args=(mine,)) for mine in seen]
-        for taker in takers:
-            taker.start()
-        for taker in takers:
-            taker.join(30)
-        self.assertEqual(sorted(seen[0] + seen[1]), list(range(48)))
+    def test_threads_share_the_batches_of_a_run(self) -> None:
+        for count, max_held in ((2, 16), (5, 2)):
+            run = planes(200, batch=2, max_held=max_held)._start()
+            seen: list[int] = []
+
+            def take() -> None:
+                while (batch := run.next()) is not None:
+                    seen.extend(batch.indexes)
+                    del batch
+
+            takers = [threading.Thread(target=take) for _ in range(count)]
+            for taker in takers:
+                taker.start()
+            for taker in takers:
+                taker.join(30)
+            with self.subTest(threads=count, max_held=max_held):
+                self.assertEqual(sorted(seen), list(range(200)))
 
     def test_two_threads_iterate_each_over_a_pipeline_of_its_own(self) -> None:
         orders: list[list[int]] = []
@@ -169,6 +199,14 @@ class Ends(unittest.TestCase):
         del batches
         self.ends()
 
+    def test_a_run_that_is_dropped_lets_go_of_the_pipeline(self) -> None:
+        loader = planes(1000)._loader
+        run = loader.start(0)
+        run.next()
+        del run
+        self.ends()
+        loader.start(1).close()
+
     def test_a_failing_run_says_why_after_what_it_made(self) -> None:
         document = {
             "name": "failing",
@@ -212,6 +250,30 @@ class Held(unittest.TestCase):
             del batch
         self.assertEqual(rest, list(range(8, 20)))
 
+    def test_batches_that_came_to_several_threads_while_too_many_were_held_are_all_given(self) -> None:
+        run = planes(40, max_held=2)._start()
+        kept = [run.next(), run.next()]
+        told: list[Exception] = []
+
+        def ask() -> None:
+            try:
+                run.next()
+            except penstock.BatchesHeld as error:
+                told.append(error)
+
+        askers = [threading.Thread(target=ask) for _ in range(3)]
+        for asker in askers:
+            asker.start()
+        for asker in askers:
+            asker.join(30)
+        self.assertEqual(len(told), 3)
+        kept.clear()
+        rest = []
+        while (batch := run.next()) is not None:
+            rest += batch.indexes
+            del batch
+        self.assertEqual(sorted(rest), list(range(8, 40)))
+
     def test_as_many_as_may_be_held_can_be_kept(self) -> None:
         self.assertEqual(len(list(planes(12, max_held=3))), 3, "there is no other batch that would need memory")
 
@@ -239,8 +301,7 @@ class Ranks(unittest.TestCase):
     ENVIRONMENT = (("PENSTOCK_SHARD", "PENSTOCK_SHARDS"), ("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 
     def setUp(self) -> None:
-        clean = {name: value for name, value in os.environ.items() if all(name not in pair for pair in self.ENVIRONMENT)}
-        patch = mock.patch.dict(os.environ, clean, clear=True)
+        patch = mock.patch.dict(os.environ, clean(), clear=True)
         patch.start()
         self.addCleanup(patch.stop)
 
@@ -251,8 +312,20 @@ class Ranks(unittest.TestCase):
 
     def test_each_launcher_is_understood(self) -> None:
         for rank, world in self.ENVIRONMENT:
-            with self.subTest(rank), mock.patch.dict(os.environ, {rank: "1", world: "3"}):
+            with self.subTest(rank), mock.patch.dict(os.environ, {rank: "1", world: "3", "SLURM_STEP_ID": "0"}):
                 self.assertEqual(order_of(planes(9)), [1, 4, 7])
+
+    def test_a_batch_script_of_slurm_is_no_task(self) -> None:
+        with mock.patch.dict(os.environ, {"SLURM_PROCID": "0", "SLURM_NTASKS": "3", "SLURM_LOCALID": "0"}):
+            self.assertEqual(order_of(planes(3)), [0, 1, 2])
+
+    def test_a_pipeline_tells_its_rank(self) -> None:
+        alone, one = planes(9), planes(9, rank=1, world=3)
+        self.assertEqual([(pipeline.rank, pipeline.world) for pipeline in (alone, one)], [(0, 1), (1, 3)])
+        self.assertEqual(repr(one), "<penstock.Pipeline 'planes', rank 1 of 3>")
+        with mock.patch.dict(os.environ, {"RANK": "2", "WORLD_SIZE": "4"}):
+            launched = planes(9)
+        self.assertEqual((launched.rank, launched.world), (2, 4))
 
     def test_the_first_pair_that_is_whole_counts(self) -> None:
         with mock.patch.dict(os.environ, {"PENSTOCK_SHARD": "2", "RANK": "1", "WORLD_SIZE": "3", "SLURM_PROCID": "0", "SLURM_NTASKS": "3"}):
@@ -269,6 +342,30 @@ class Ranks(unittest.TestCase):
     def test_an_argument_keeps_what_the_document_says_of_the_last_round(self) -> None:
         shard = {"rank": 0, "world": 2, "uneven": "keep"}
         self.assertEqual(order_of(planes(9, rank=0, world=2, source={"shard": shard})), [0, 2, 4, 6, 8])
+
+
+class Devices(unittest.TestCase):
+    def arrives(self, *arguments: str, **variables: str) -> str:
+        code, output, errors = finished(program(ARRIVES, *arguments, variables=variables))
+        self.assertEqual(code, 0, errors)
+        return output.strip()
+
+    def test_an_argument_wins_over_the_document(self) -> None:
+        document = plane_document(8)
+        document["stages"].append({"transfer": {"device": "cuda:999"}})
+        pipeline = penstock.Pipeline(document, modules={"plane": plane_stage()}, device="host")
+        self.assertEqual({batch["plane"].device for batch in pipeline}, {"cpu"})
+
+    def test_without_a_gpu_the_rank_on_a_machine_changes_nothing(self) -> None:
+        self.assertEqual(self.arrives(LOCAL_RANK="1", CUDA_VISIBLE_DEVICES=""), "{'cpu'}")
+
+    def test_each_rank_of_a_machine_takes_a_gpu_of_its_own_where_there_are_as_many(self) -> None:
+        driver = {"LD_LIBRARY_PATH": str(fake_driver()), "FAKE_CUDA_DEVICES": "2"}
+        self.assertEqual(self.arrives(**driver), "{'cuda:0'}")
+        self.assertEqual(self.arrives(LOCAL_RANK="1", **driver), "{'cuda:1'}")
+        self.assertEqual(self.arrives(SLURM_LOCALID="1", SLURM_STEP_ID="0", **driver), "{'cuda:1'}")
+        self.assertEqual(self.arrives(LOCAL_RANK="2", **driver), "{'cuda:0'}", "the launcher shows each a GPU of its own")
+        self.assertEqual(self.arrives("cuda:0", LOCAL_RANK="1", **driver), "{'cuda:0'}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,17 @@
 """Runs of a server, drained from here."""
 
+import http.server
+import json
 import random
 import signal
+import socket
+import threading
 import time
+import types
 import unittest
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
 
 import numpy
 import penstock
@@ -141,6 +149,32 @@ class Streams(unittest.TestCase):
             self.assertEqual((next(other).indexes, other.number, other.redelivered), ([4, 5, 6, 7], 1, True))
             self.assertEqual([other.number for _ in other], list(range(2, 10)))
 
+    def test_threads_that_share_a_stream_take_every_batch_once(self) -> None:
+        run = self.submit(plane_document(400), ahead=2)
+        stream = self.connected.stream(run)
+        seen: list[int] = []
+        takers = [threading.Thread(target=lambda: seen.extend(index for batch in stream for index in batch.indexes)) for _ in range(4)]
+        for taker in takers:
+            taker.start()
+        for taker in takers:
+            taker.join(60)
+        self.assertEqual(sorted(seen), list(range(400)))
+        until(lambda: self.state(run) == "completed", "the run completes")
+
+    def test_a_document_may_lie_in_a_file(self) -> None:
+        with folder() as here:
+            (here / "planes.json").write_text(json.dumps(streamed(plane_document(8))))
+            run = self.connected.submit(here / "planes.json")
+            with self.assertRaisesRegex(penstock.InvalidPipeline, "cannot read.*missing.json"):
+                self.connected.submit(str(here / "missing.json"))
+            (here / "broken.json").write_text("{")
+            with self.assertRaisesRegex(penstock.PenstockError, "JSON"):
+                self.connected.submit(here / "broken.json")
+        self.assertEqual(len(list(self.connected.stream(run))), 2)
+        for document in (5, {**plane_document(8), "seed": float("nan")}):
+            with self.subTest(document), self.assertRaises(penstock.InvalidPipeline):
+                self.connected.submit(document)
+
     def test_a_loop_that_was_left_goes_on_where_it_was(self) -> None:
         run = self.submit(plane_document(40), ahead=1)
         stream = self.connected.stream(run)
@@ -260,12 +294,96 @@ class Tokens(unittest.TestCase):
         self.assertEqual(len(list(penstock.connect(server.url, token=server.token).stream(run))), 2)
 
 
+@contextmanager
+def answering(status: int, body: bytes, **headers: str) -> Iterator[tuple[str, list[str | None]]]:
+    """The address of a server that answers everything so, and the tokens that it was sent."""
+    tokens: list[str | None] = []
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            tokens.append(self.headers["Authorization"])
+            self.rfile.read(int(self.headers["Content-Length"] or 0))
+            self.send_response(status)
+            for name, value in ({"Length": str(len(body))} | headers).items():
+                self.send_header("Content-Length" if name == "Length" else name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Answer)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", tokens
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class Foreign(unittest.TestCase):
+    def told(self, url: str, *fragments: str) -> None:
+        connected = penstock.connect(url, token="a-token")
+        for ask in (lambda: connected.submit(plane_document(8)), lambda: connected.run("x"), lambda: connected.stream("x")):
+            with self.assertRaises(penstock.PenstockError) as raised:
+                ask()
+            for fragment in fragments:
+                self.assertIn(fragment, str(raised.exception))
+
+    def test_what_is_no_penstock_server_is_told_with_what_it_sent(self) -> None:
+        for body in (b"<html>\n<p>Hello", b"[1, 2]", b'{"status": "fine"}', b'{"id": 5, "state": 5}', b"\xff\xfe", b"null", b""):
+            with self.subTest(body), answering(200, body) as (url, _):
+                self.told(url, "is no Penstock server: it sent", " ".join(body.decode(errors="replace").split()))
+
+    def test_refusals_that_no_penstock_server_would_send_are_told(self) -> None:
+        for status, body, fragment in (
+            (500, b"[]", "answered 500 and `[]`"),
+            (502, b"<h1>Bad Gateway</h1>", "answered 502 and `<h1>Bad Gateway</h1>`"),
+            (422, b'{"detail": 5, "errors": [5, {"detail": "wrong"}]}', "  the document: wrong"),
+            (403, b'{"errors": {}}', "answered 403"),
+        ):
+            with self.subTest(body), answering(status, body) as (url, _):
+                self.told(url, fragment)
+
+    def test_answers_that_break_off_are_told(self) -> None:
+        for status, fragment in ((200, "breaks off"), (500, "answered 500")):
+            with self.subTest(status), answering(status, b"{", Length="10") as (url, _):
+                self.told(url, fragment)
+
+    def test_a_server_that_says_nothing_is_told(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as nobody, mock.patch("penstock._client._PATIENCE", 0.2):
+            self.told(f"http://127.0.0.1:{nobody.getsockname()[1]}", "does not answer", "timed out")
+
+    def test_a_token_is_not_sent_after_a_redirect(self) -> None:
+        with answering(200, b'{"id": "x", "state": "running"}') as (other, tokens):
+            for status in (301, 302, 303, 307, 308):
+                with self.subTest(status), answering(status, b"", Location=f"{other}/elsewhere") as (url, _):
+                    self.told(url, f"{other}/elsewhere")
+            self.assertEqual(tokens, [])
+
+    def test_a_token_that_cannot_be_one_is_told_and_not_shown(self) -> None:
+        with self.assertRaisesRegex(penstock.PenstockError, "line break") as raised:
+            penstock.connect("http://127.0.0.1:9", token="secret\n")
+        self.assertNotIn("secret", str(raised.exception))
+
+    def test_a_run_that_outlives_its_stream_is_told(self) -> None:
+        ended = types.SimpleNamespace(next=lambda: None, is_whole=False)
+        server = types.SimpleNamespace(run=lambda run: {"state": "draining"})
+        with mock.patch("penstock._client._PATIENCE", 0.2), self.assertRaisesRegex(penstock.PenstockError, "still draining"):
+            next(penstock.Stream(ended, server, "x"))
+
+
 class Servers(unittest.TestCase):
     def test_a_server_that_is_not_there_is_told(self) -> None:
         with self.assertRaisesRegex(penstock.PenstockError, "http://127.0.0.1:9 does not answer.*refused"):
             penstock.connect("http://127.0.0.1:9").run("x")
-        with self.assertRaisesRegex(penstock.PenstockError, "no address"):
-            penstock.connect("127.0.0.1:7700").run("x")
+        for url in ("127.0.0.1:7700", "http://127.0.0.1:x", "http://[::1", "http://a b"):
+            with self.subTest(url), self.assertRaisesRegex(penstock.PenstockError, "is no address"):
+                penstock.connect(url).run("x")
 
     def test_a_server_that_dies_is_told(self) -> None:
         server = Server()

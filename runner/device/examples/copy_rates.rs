@@ -17,7 +17,7 @@ use cudarc::driver::sys::{self, CUresult};
 use futures::StreamExt;
 use futures::executor::block_on_stream;
 use futures::stream::iter;
-use penstock_device::{CudaTransfer, Gpu, MOST_SLOTS, PinnedMemory, pinned_share};
+use penstock_device::{CudaTransfer, Gpu, PinnedMemory, pinned_share, slots_for};
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Dtype, Item, Origin, Sample, Tensor, Value};
 use penstock_engine::memory::Pool;
@@ -74,7 +74,7 @@ fn rates(gpu: &Gpu, megabytes: usize, most: usize) -> Result<Json, Error> {
     drop(bare);
 
     let memory = Pool::new(PinnedMemory::new(gpu, pinned_share()));
-    let transfer = CudaTransfer::start(gpu, &memory, MOST_SLOTS)?;
+    let transfer = CudaTransfer::start(gpu, &memory, slots_for(AT_A_TIME))?;
     let batch = batch(&memory, len)?;
     let send = |count: usize| {
         let sent = iter((0..count).map(|_| transfer.start(batch.clone()))).buffered(AT_A_TIME);

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use penstock_types::run::TransferRecord;
@@ -7,13 +7,20 @@ use penstock_types::run::TransferRecord;
 #[derive(Debug)]
 pub struct TransferFigures {
     device: String,
-    batches: AtomicU64,
-    bytes: AtomicU64,
-    staged_bytes: AtomicU64,
-    copy_nanos: AtomicU64,
-    slot_wait_nanos: AtomicU64,
-    device_wait_nanos: AtomicU64,
-    slots: AtomicU32,
+    sums: Mutex<Sums>,
+}
+
+/// What all batches add up to, at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    batches: u64,
+    bytes: u64,
+    staged_bytes: u64,
+    copying: Duration,
+    slot_wait: Duration,
+    device_wait: Duration,
+    /// Those of the ring at that moment.
+    slots: u32,
 }
 
 /// One batch that was copied.
@@ -32,53 +39,44 @@ pub(crate) struct CopiedBatch {
 
 impl TransferFigures {
     pub(crate) fn of(device: String) -> Self {
-        Self {
-            device,
-            batches: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            staged_bytes: AtomicU64::new(0),
-            copy_nanos: AtomicU64::new(0),
-            slot_wait_nanos: AtomicU64::new(0),
-            device_wait_nanos: AtomicU64::new(0),
-            slots: AtomicU32::new(0),
-        }
+        Self { device, sums: Mutex::default() }
     }
 
     pub(crate) fn count(&self, batch: CopiedBatch) {
-        let add = |sum: &AtomicU64, time: Duration| {
-            sum.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        };
-        self.bytes.fetch_add(batch.bytes as u64, Ordering::Relaxed);
-        self.staged_bytes.fetch_add(batch.staged_bytes as u64, Ordering::Relaxed);
-        add(&self.copy_nanos, batch.copying);
-        add(&self.slot_wait_nanos, batch.slot_wait);
-        add(&self.device_wait_nanos, batch.under_way.saturating_sub(batch.copying));
-        self.batches.fetch_add(1, Ordering::Relaxed);
+        let mut sums = self.sums();
+        sums.batches += 1;
+        sums.bytes += batch.bytes as u64;
+        sums.staged_bytes += batch.staged_bytes as u64;
+        sums.copying += batch.copying;
+        sums.slot_wait += batch.slot_wait;
+        sums.device_wait += batch.under_way.saturating_sub(batch.copying);
     }
 
     pub(crate) fn set_slots(&self, slots: usize) {
-        self.slots.store(u32::try_from(slots).unwrap_or(u32::MAX), Ordering::Relaxed);
+        self.sums().slots = u32::try_from(slots).unwrap_or(u32::MAX);
     }
 
     /// What it did so far.
     pub fn record(&self) -> TransferRecord {
-        let seconds = |sum: &AtomicU64| Duration::from_nanos(sum.load(Ordering::Relaxed)).as_secs_f64();
-        let batches = self.batches.load(Ordering::Relaxed);
-        let bytes = self.bytes.load(Ordering::Relaxed);
-        let copy_s = seconds(&self.copy_nanos);
-        let mean = |sum: &AtomicU64| (batches > 0).then(|| seconds(sum) / batches as f64);
+        let sums = *self.sums();
+        let copy_s = sums.copying.as_secs_f64();
+        let mean = |sum: Duration| (sums.batches > 0).then(|| sum.as_secs_f64() / sums.batches as f64);
         TransferRecord {
             device: self.device.clone(),
-            batches,
-            bytes,
-            staged_bytes: self.staged_bytes.load(Ordering::Relaxed),
+            batches: sums.batches,
+            bytes: sums.bytes,
+            staged_bytes: sums.staged_bytes,
             copy_s,
-            bytes_per_s: (copy_s > 0.0).then(|| bytes as f64 / copy_s),
-            ave_slot_wait_s: mean(&self.slot_wait_nanos),
-            ave_device_wait_s: mean(&self.device_wait_nanos),
-            slots: self.slots.load(Ordering::Relaxed),
+            bytes_per_s: (copy_s > 0.0).then(|| sums.bytes as f64 / copy_s),
+            ave_slot_wait_s: mean(sums.slot_wait),
+            ave_device_wait_s: mean(sums.device_wait),
+            slots: sums.slots,
             gpu: None,
         }
+    }
+
+    fn sums(&self) -> MutexGuard<'_, Sums> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -112,5 +110,26 @@ mod tests {
         assert_eq!((record.batches, record.bytes, record.staged_bytes), (2, 2000, 8));
         assert_eq!((record.copy_s, record.bytes_per_s), (0.5, Some(4000.0)));
         assert_eq!((record.ave_slot_wait_s, record.ave_device_wait_s), (Some(0.25), Some(0.5)));
+    }
+    #[test]
+    fn figures_are_those_of_one_moment() {
+        let figures = TransferFigures::of("cuda:0".to_owned());
+        let batch = CopiedBatch {
+            bytes: 1000,
+            staged_bytes: 8,
+            slot_wait: Duration::from_millis(500),
+            under_way: Duration::from_millis(750),
+            copying: Duration::from_millis(250),
+        };
+        figures.count(batch);
+        std::thread::scope(|threads| {
+            let counting = threads.spawn(|| (0..100_000).for_each(|_| figures.count(batch)));
+            while !counting.is_finished() {
+                let record = figures.record();
+                assert_eq!(record.bytes, 1000 * record.batches);
+                assert_eq!(record.bytes_per_s, Some(4000.0));
+                assert_eq!((record.ave_slot_wait_s, record.ave_device_wait_s), (Some(0.5), Some(0.5)));
+            }
+        });
     }
 }

@@ -30,7 +30,7 @@ pub enum GpuError {
         count: u32,
     },
     /// The driver refuses.
-    #[error("the CUDA driver here cannot be used: {0}")]
+    #[error("the CUDA driver here cannot be used")]
     Driver(#[from] DriverError),
     /// The machine gives no thread.
     #[error("cannot start the thread that copies to the device: {0}")]
@@ -39,7 +39,7 @@ pub enum GpuError {
 
 impl Gpu {
     /// How many there are; never 0.
-    pub fn count() -> Result<u32, GpuError> {
+    fn count() -> Result<u32, GpuError> {
         match Driver::get()?.devices()? {
             0 => Err(GpuError::NoDevice),
             count => Ok(count),

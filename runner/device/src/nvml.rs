@@ -1,6 +1,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
 use nvml_wrapper::error::NvmlError;
 use penstock_engine::clock::{Clock, MonotonicClock};
@@ -9,35 +10,50 @@ use penstock_types::stats::Tick;
 
 use crate::gpu::Gpu;
 
-/// What watches over the GPUs of this machine.
-#[derive(Debug)]
-pub struct Nvml(nvml_wrapper::Nvml);
-
-/// Watches one GPU, and no more often than it has something new to tell.
+/// Watches one GPU, for who looks at it from time to time and tells what he saw whenever he is asked.
 #[derive(Debug)]
 pub struct Watch {
     nvml: Nvml,
-    gpu: Gpu,
+    /// The GPU's name, and not the GPU: that would stay open as long as somebody may ask.
+    uuid: String,
     clock: MonotonicClock,
-    last: Mutex<Option<(Tick, Option<GpuRecord>)>>,
+    last: Last,
 }
 
-/// How long figures are told again.
+/// What was seen at the last look, and when that was.
+#[derive(Debug, Default)]
+struct Last(Mutex<Option<(Tick, Option<GpuRecord>)>>);
+
+/// How long there is nothing new to see.
 const FRESH: Duration = Duration::from_millis(500);
 
 /// NVML counts the bus in these.
 const KILOBYTE: u64 = 1000;
 
-impl Nvml {
-    /// Loads it; `None` where there is none.
-    pub fn load() -> Option<Self> {
-        let loaded = nvml_wrapper::Nvml::init();
-        loaded.inspect_err(|error| tracing::debug!(%error, "no figures of GPUs")).ok().map(Self)
+impl Watch {
+    /// Begins to watch a GPU; `None` where there is no NVML.
+    pub fn of(gpu: &Gpu) -> Option<Self> {
+        let nvml = Nvml::init().inspect_err(|error| tracing::debug!(%error, "no figures of GPUs")).ok()?;
+        Some(Self { nvml, uuid: gpu.uuid(), clock: MonotonicClock::start(), last: Last::default() })
     }
 
-    /// What this GPU does; `None` for one that NVML does not know. Takes up to 40 ms, over which it watches the bus.
-    pub fn figures(&self, gpu: &Gpu) -> Option<GpuRecord> {
-        let device = self.0.device_by_uuid(gpu.uuid()).ok()?;
+    /// Looks at it, unless the last look was less than half a second ago. Takes up to 40 ms, so this is not for who is to answer
+    /// at once.
+    pub fn look(&self) {
+        if self.last.is_due(self.clock.now()) {
+            let seen = self.figures();
+            self.last.set(self.clock.now(), seen);
+        }
+    }
+
+    /// What was seen at the last look; `None` before the first one, and for a GPU that NVML does not know. Does not wait.
+    pub fn record(&self) -> Option<GpuRecord> {
+        self.last.seen()
+    }
+
+    /// What it does now; `None` if NVML does not know it. Takes its time on the bus, which is watched for 20 ms each way.
+    fn figures(&self) -> Option<GpuRecord> {
+        let device = self.nvml.device_by_uuid(self.uuid.as_str()).ok()?;
         let bus = |counter| -> Result<u64, NvmlError> {
             Ok(u64::from(device.pcie_throughput(counter)?) * KILOBYTE)
         };
@@ -52,24 +68,48 @@ impl Nvml {
     }
 }
 
-impl Watch {
-    /// Begins to watch a GPU; `None` where there is no NVML.
-    pub fn of(gpu: &Gpu) -> Option<Self> {
-        let nvml = Nvml::load()?;
-        Some(Self { nvml, gpu: gpu.clone(), clock: MonotonicClock::start(), last: Mutex::default() })
+impl Last {
+    /// Whether there may be something new to see.
+    fn is_due(&self, now: Tick) -> bool {
+        self.get().is_none_or(|(at, _)| now >= at.after(FRESH))
     }
 
-    /// What it does now, or did half a second ago.
-    pub fn record(&self) -> Option<GpuRecord> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.clock.now();
-        match *last {
-            Some((at, record)) if now < at.after(FRESH) => record,
-            _ => {
-                let record = self.nvml.figures(&self.gpu);
-                *last = Some((self.clock.now(), record));
-                record
-            }
-        }
+    fn set(&self, at: Tick, seen: Option<GpuRecord>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, seen));
+    }
+
+    fn seen(&self) -> Option<GpuRecord> {
+        self.get().and_then(|(_, seen)| seen)
+    }
+
+    fn get(&self) -> Option<(Tick, Option<GpuRecord>)> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::ZERO.after(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn what_was_seen_is_told_until_the_next_look_which_is_not_at_once() {
+        let last = Last::default();
+        assert!(last.is_due(Tick::ZERO));
+        assert_eq!(last.seen(), None);
+        let record = GpuRecord { utilisation: Some(0.5), ..GpuRecord::default() };
+        last.set(at(100), Some(record));
+        assert_eq!((last.is_due(at(599)), last.is_due(at(600))), (false, true));
+        assert_eq!(last.seen(), Some(record), "also when a look is due");
+    }
+
+    #[test]
+    fn a_device_that_is_not_known_is_not_asked_for_all_the_time() {
+        let last = Last::default();
+        last.set(at(100), None);
+        assert_eq!((last.is_due(at(599)), last.seen()), (false, None));
     }
 }

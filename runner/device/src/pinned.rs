@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use penstock_engine::memory::Maker;
@@ -10,14 +11,16 @@ use procfs::{Current, Meminfo};
 use crate::driver::{Context, HostRegion};
 use crate::gpu::Gpu;
 
-/// Memory of this process that the GPU reads by itself, while nobody waits. The system cannot put it aside, so there is never
-/// more of it than a cap. Clones share both.
+/// Memory of this process that the GPU reads by itself, while nobody waits. The system cannot put it aside, so there is a cap,
+/// which all that the process pins here counts towards. Clones are the same memory.
 #[derive(Clone, Debug)]
 pub struct PinnedMemory(Arc<Shared>);
 
 /// Pinned memory.
 pub struct PinnedRegion {
+    // Dropped in this order: what the driver has not let go of counts.
     region: HostRegion,
+    _counted: Counted,
     of: PinnedMemory,
 }
 
@@ -25,16 +28,15 @@ pub struct PinnedRegion {
 struct Shared {
     context: Arc<Context>,
     cap_bytes: usize,
-    regions: Mutex<Regions>,
+    /// Begins and lengths of what there is.
+    places: Mutex<BTreeMap<usize, usize>>,
 }
 
-/// What there is.
-#[derive(Debug, Default)]
-struct Regions {
-    bytes: usize,
-    /// Begins and lengths.
-    places: BTreeMap<usize, usize>,
-}
+/// Bytes that count as pinned until this is dropped.
+struct Counted(usize);
+
+/// Bytes that the process has pinned, or is about to: the machine's memory is one, however many runs and GPUs share it.
+static PINNED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Pinned memory comes in pages.
 const PAGE: usize = 4096;
@@ -43,36 +45,35 @@ const PAGE: usize = 4096;
 const SHARE: u64 = 4;
 
 impl PinnedMemory {
-    /// Memory that this GPU reads, at most `cap_bytes` of it.
+    /// Memory that this GPU reads. There is no more of it once the process has pinned `cap_bytes`.
     pub fn new(gpu: &Gpu, cap_bytes: usize) -> Self {
-        Self(Arc::new(Shared { context: gpu.context().clone(), cap_bytes, regions: Mutex::default() }))
-    }
-
-    /// Bytes of it that there are now.
-    pub fn held_bytes(&self) -> usize {
-        self.regions().bytes
+        Self(Arc::new(Shared { context: gpu.context().clone(), cap_bytes, places: Mutex::default() }))
     }
 
     /// Whether all these bytes lie in it.
     pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
         let begin = bytes.as_ptr() as usize;
-        let regions = self.regions();
-        let before = regions.places.range(..=begin).next_back();
+        let places = self.places();
+        let before = places.range(..=begin).next_back();
         before.is_some_and(|(place, len)| begin + bytes.len() <= place + len)
     }
 
-    fn regions(&self) -> MutexGuard<'_, Regions> {
-        self.0.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn places(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
+        self.0.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Counts bytes that are about to be taken; `false` when they would be too many.
-    fn reserve(&self, len: usize) -> bool {
-        let mut regions = self.regions();
-        let has_room = len <= self.0.cap_bytes.saturating_sub(regions.bytes);
-        if has_room {
-            regions.bytes += len;
-        }
-        has_room
+impl Counted {
+    /// Counts bytes that are about to be pinned; `None` when the process would then have more than `cap_bytes`.
+    fn within(cap_bytes: usize, len: usize) -> Option<Self> {
+        let more = |bytes: usize| bytes.checked_add(len).filter(|bytes| *bytes <= cap_bytes);
+        PINNED_BYTES.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok().map(|_| Self(len))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        PINNED_BYTES.fetch_sub(self.0, Ordering::Release);
     }
 }
 
@@ -81,20 +82,12 @@ impl Maker for PinnedMemory {
 
     fn make(&self, len: usize) -> Option<PinnedRegion> {
         let len = len.max(1).checked_next_multiple_of(PAGE)?;
-        if !self.reserve(len) {
-            return None;
-        }
-        match HostRegion::new(&self.0.context, len) {
-            Ok(region) => {
-                self.regions().places.insert(region.as_ref().as_ptr() as usize, len);
-                Some(PinnedRegion { region, of: self.clone() })
-            }
-            Err(error) => {
-                self.regions().bytes -= len;
-                tracing::debug!(len, %error, "no pinned memory for a batch");
-                None
-            }
-        }
+        let counted = Counted::within(self.0.cap_bytes, len)?;
+        let region = HostRegion::new(&self.0.context, len)
+            .inspect_err(|error| tracing::debug!(len, %error, "no pinned memory for a batch"))
+            .ok()?;
+        self.places().insert(region.as_ref().as_ptr() as usize, len);
+        Some(PinnedRegion { region, _counted: counted, of: self.clone() })
     }
 }
 
@@ -111,15 +104,14 @@ impl AsMut<[u8]> for PinnedRegion {
 }
 
 impl Drop for PinnedRegion {
+    /// Before the driver lets go of it: another region may begin there as soon as it has.
     fn drop(&mut self) {
-        let mut regions = self.of.regions();
-        let len = regions.places.remove(&(self.region.as_ref().as_ptr() as usize));
-        regions.bytes -= len.unwrap_or(0);
+        self.of.places().remove(&(self.region.as_ref().as_ptr() as usize));
     }
 }
 
 /// How much may be pinned where nobody says: a quarter of the machine's memory, or of what the control group of this process
-/// may use.
+/// may use. Limits of control groups of version 1 are not looked at.
 pub fn pinned_share() -> usize {
     let machine = Meminfo::current().ok().map(|memory| memory.mem_total);
     let least = machine.into_iter().chain(group_limit()).min().unwrap_or(0);

@@ -95,7 +95,8 @@ impl Ring {
         !self.free.is_empty()
     }
 
-    /// A slot with room for so many bytes; `None` as long as all are in use.
+    /// A slot with room for so many bytes; `None` as long as all are in use, or those in use leave the device no memory for one
+    /// more.
     pub(crate) fn take(&mut self, len: usize) -> Result<Option<Slot>, DriverError> {
         if let Some(place) = self.free.iter().position(|slot| slot.region.len() >= len) {
             return Ok(self.free.remove(place));
@@ -192,8 +193,8 @@ impl DeviceBuffer {
         self.len == 0
     }
 
-    /// To be called by who is going to read it on `stream`, before that: the stream goes on when the array is there, and the
-    /// array stays until what is in the stream when the last clone is dropped is done.
+    /// To be called by who is going to read it on `stream`, before that and in the same thread: the stream goes on when the array
+    /// is there, and the array stays until what is in the stream when the last clone is dropped, by any thread, is done.
     pub fn prepare(&self, stream: ConsumerStream) -> Result<(), DriverError> {
         stream.wait_for(&self.lease.slot().copied)?;
         let mut streams = self.lease.streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,11 +202,6 @@ impl DeviceBuffer {
             streams.push(stream);
         }
         Ok(())
-    }
-
-    /// Its bytes, copied to the host.
-    pub fn to_host(&self) -> Result<Vec<u8>, DriverError> {
-        self.lease.slot().region.read(self.at, self.len)
     }
 }
 

@@ -29,8 +29,14 @@ pub struct CudaTransfer {
     figures: Arc<TransferFigures>,
 }
 
-/// How many batches may lie on the device at a time, where nobody says.
-pub const MOST_SLOTS: usize = 16;
+/// How many batches may lie on the device at a time, where nobody holds as many.
+const MOST_SLOTS: usize = 16;
+
+/// How many slots do for who holds up to `most_held` batches at a time: one more batch arrives, with which who holds too many can
+/// be told so, and there is room for the next one.
+pub fn slots_for(most_held: usize) -> usize {
+    MOST_SLOTS.max(most_held.saturating_add(2))
+}
 
 impl CudaTransfer {
     /// A transfer to this GPU, of batches that lie in `memory` where they can. At most `most_slots` batches lie on the device at

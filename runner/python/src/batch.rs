@@ -21,7 +21,7 @@ pub(crate) struct Held(Arc<AtomicUsize>);
 
 /// One of them.
 #[derive(Debug)]
-struct Lease(Held);
+pub(crate) struct Lease(Held);
 
 /// Samples whose fields are stacked: a mapping from field to array, list of texts or list of bytes.
 #[pyclass(frozen, mapping, module = "penstock")]
@@ -50,32 +50,22 @@ enum Elements {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Held {
-    fn count(&self) -> usize {
-        self.0.load(Ordering::Acquire)
-    }
-
-    /// Waits until no more than `most` are held, the one that is about to be handed over among them.
-    pub(crate) fn wait_for_room(&self, py: Python<'_>, most: usize) -> PyResult<()> {
+    /// One more, of `most`. Waits until there is room for it: only what is handed over counts, not what waits for that.
+    pub(crate) fn lease(&self, py: Python<'_>, most: usize) -> PyResult<Lease> {
         let clock = MonotonicClock::start();
-        while self.count() > most {
+        let one_more = |held: usize| (held < most).then_some(held + 1);
+        while let Err(held) = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more) {
             if clock.now() >= Tick::ZERO.after(PATIENCE) {
                 return Err(BatchesHeld::new_err(format!(
-                    "{} batches are still held by the training loop, which are as many as may be (`max_held`): drop them, or the \
-                     arrays made of them, before the next one; copy what you keep (`array.copy()`, `tensor.clone()`)",
-                    self.count() - 1
+                    "{held} batches are still held by the training loop, which are as many as may be (`max_held`), mostly by a list \
+                     of arrays or of losses, which hold the arrays that they were computed from: copy what you keep \
+                     (`numpy.array(array)`, `tensor.clone()`), keep `loss.item()` instead of `loss`, or give a larger `max_held`",
                 )));
             }
             py.detach(|| std::thread::sleep(Duration::from_millis(1)));
             py.check_signals()?;
         }
-        Ok(())
-    }
-}
-
-impl Lease {
-    fn new(held: &Held) -> Self {
-        held.0.fetch_add(1, Ordering::AcqRel);
-        Self(held.clone())
+        Ok(Lease(self.clone()))
     }
 }
 
@@ -86,9 +76,9 @@ impl Drop for Lease {
 }
 
 impl Batch {
-    pub(crate) fn new(batch: Collated, held: &Held) -> Self {
+    pub(crate) fn new(batch: Collated, lease: Lease) -> Self {
         let Collated { keys, origins, fields } = batch;
-        Self { keys, origins, columns: fields, lease: Arc::new(Lease::new(held)) }
+        Self { keys, origins, columns: fields, lease: Arc::new(lease) }
     }
 
     fn value(&self, py: Python<'_>, values: &Stacked) -> PyResult<Py<PyAny>> {
@@ -139,8 +129,9 @@ impl Batch {
         }
     }
 
-    fn __contains__(&self, name: &str) -> bool {
-        self.column(name).is_some()
+    /// What is no text names no field.
+    fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {
+        name.extract::<String>().is_ok_and(|name| self.column(&name).is_some())
     }
 
     /// How many fields there are.
@@ -264,8 +255,8 @@ impl Array {
         }
     }
 
-    /// Hands the memory over. `stream` is the consumer's on a GPU, which then waits for the copy; `max_version` the version of
-    /// DLPack that it takes.
+    /// Hands the memory over. `stream` is the consumer's on a GPU, which then waits for the copy: a stream that is named by its
+    /// handle has to outlive the array. `max_version` is the version of DLPack that the consumer takes.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__(
         &self,

@@ -212,6 +212,7 @@ pub(crate) fn address(bytes: &[u8]) -> *mut c_void {
 
 /// The stream that a consumer names in `__dlpack__(stream=...)`.
 pub(crate) fn consumer_stream(stream: Option<i64>) -> Result<ConsumerStream, StreamFault> {
-    // SAFETY: the format obliges who names a stream by its handle to name one of its own that outlives the array.
+    // SAFETY: our contract with who calls `Array.__dlpack__`, as its documentation says: a stream that is named by its handle
+    // has to outlive the array. The format itself leaves open how long a stream lives.
     unsafe { ConsumerStream::from_dlpack(stream) }
 }

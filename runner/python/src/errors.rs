@@ -1,6 +1,7 @@
 //! What Python code can catch.
 
-use penstock_types::fault::SpecFault;
+use std::fmt::Display;
+
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -32,8 +33,8 @@ create_exception!(
     "The stream of a server's run cannot be read; the message says why."
 );
 
-/// All faults of a document, a line each.
-pub(crate) fn invalid(faults: &[SpecFault]) -> PyErr {
+/// All faults of a pipeline, a line each.
+pub(crate) fn invalid(faults: &[impl Display]) -> PyErr {
     let lines: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
     let count = if faults.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", faults.len()) };
     InvalidPipeline::new_err(format!("the pipeline cannot run as written, {count}:\n{}", lines.join("\n")))

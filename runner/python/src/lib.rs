@@ -2,6 +2,7 @@
 //! takes without a copy. What people call is in `python/penstock`.
 
 mod batch;
+mod checked;
 mod dlpack;
 mod errors;
 mod pipeline;

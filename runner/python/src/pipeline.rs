@@ -1,28 +1,29 @@
 //! A checked pipeline, and a run of it that a training loop drains.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use penstock_device::HostMemory;
-use penstock_engine::item::Item;
+use penstock_engine::item::{Collated, Item};
 use penstock_engine::memory::Pool;
 use penstock_engine::ports::Produced;
 use penstock_engine::running::{RunHandle, StopReason, Taken};
 use penstock_runner::headspace::Headspace;
-use penstock_runner::{Modules, Run, Runner, Stores};
+use penstock_runner::{Run, Runner};
 use penstock_types::config::GateBounds;
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, Plan, StageKind};
 use penstock_types::run::{RunSnapshot, RunState};
-use penstock_types::spec::{self, Spec};
 use penstock_wasm::{Compiler, CompilerProcess, Sandbox, SandboxSettings, compile_on_request};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::batch::{Batch, Held};
-use crate::errors::{InvalidPipeline, PenstockError, RunFailed, invalid, with_causes};
+use crate::checked::{Document, ModuleSource, prefer_gpu, read_share};
+use crate::errors::{PenstockError, RunFailed, with_causes};
 use crate::process::{Home, io};
 
 /// How long a wait goes on without looking for signals: Ctrl-C is to be felt at once.
@@ -59,8 +60,8 @@ pub(crate) struct Running {
     handle: RunHandle,
     held: Held,
     max_held: usize,
-    /// A batch that came when the loop held too many.
-    waiting: Mutex<Option<Batch>>,
+    /// Batches that came when the loop held too many; several when several threads asked.
+    waiting: Mutex<VecDeque<Collated>>,
     /// `None` once it is over.
     run: Mutex<Option<Run>>,
     /// Its figures once it is over.
@@ -73,43 +74,32 @@ pub(crate) struct Running {
 
 #[pymethods]
 impl Loader {
-    /// Checks a document, with what it names. `shard` is a rank and the number of ranks; `launched` is the same for a document
-    /// that does not shard by itself.
+    /// Checks a document, with what it names. `shard` is a rank and the number of ranks; `launched` is the same for a
+    /// document that does not shard by itself. `device` is where all transfers lead; `local_rank` the GPU that is theirs
+    /// when they may choose.
     #[new]
-    #[pyo3(signature = (document, *, settings, stores, modules, shard, launched, max_held, cache_dir, interpreter, library))]
+    #[pyo3(signature = (document, *, settings, stores, modules, shard, launched, device, local_rank, max_held, cache_dir,
+        interpreter, library))]
     #[expect(clippy::too_many_arguments, reason = "the package's own class gives them by name")]
     fn new(
         py: Python<'_>,
         document: &[u8],
         settings: Vec<(String, String)>,
         stores: Vec<(String, String)>,
-        modules: Vec<(String, Vec<u8>)>,
+        modules: Vec<(String, ModuleSource)>,
         shard: Option<(u32, u32)>,
         launched: Option<(u32, u32)>,
+        device: Option<&str>,
+        local_rank: Option<u32>,
         max_held: usize,
         cache_dir: Option<PathBuf>,
         interpreter: PathBuf,
         library: PathBuf,
     ) -> PyResult<Self> {
         let runtime = io()?;
-        let mut document = spec::parse(document).map_err(|faults| invalid(&faults))?;
-        let mut faults = Vec::new();
-        for (pointer, value) in settings {
-            let set = spec::parse_setting(&format!("{pointer}={value}"))
-                .and_then(|(pointer, value)| spec::set(&mut document, &pointer, value));
-            faults.extend(set.err());
-        }
-        if !faults.is_empty() {
-            return Err(invalid(&faults));
-        }
-        let mut spec = Spec::from_value(document).map_err(|faults| invalid(&faults))?;
-        // The training loop is the consumer, whatever the document has in its place.
-        spec.consumer = spec::Consumer::default();
-        let mut known = Stores::default();
-        for (name, what) in stores {
-            known
-                .add_written(&name, &what)
-                .map_err(|fault| InvalidPipeline::new_err(format!("the store `{name}`: {fault}")))?;
+        let mut document = Document::read(document, settings)?;
+        if let Some(device) = device {
+            document.lead_to(device);
         }
         py.detach(|| {
             let compiler = Compiler::Child(CompilerProcess::new(
@@ -118,27 +108,20 @@ impl Loader {
             ));
             let sandbox = Sandbox::new(SandboxSettings {
                 cache_dir,
-                instances: Runner::instances(&spec).max(1),
+                instances: Runner::instances(&document.spec).max(1),
                 compiler,
                 gate: GateBounds::default(),
             })
             .map_err(|error| PenstockError::new_err(with_causes(&error)))?;
-            let mut loaded = Modules::new(sandbox);
-            for (name, bytes) in modules {
-                loaded.add(&name, &bytes).map_err(|error| {
-                    InvalidPipeline::new_err(format!("the module `{name}`: {}", with_causes(&error)))
-                })?;
-            }
-            let runner = Runner::new(runtime.clone(), known, loaded);
-            let mut plan = runner.check(&spec).map_err(|faults| invalid(&faults))?;
-            if !plan.stages.iter().any(|stage| matches!(stage.kind, StageKind::Collate)) {
-                return Err(InvalidPipeline::new_err(
-                    "the pipeline gives single samples, and a training loop takes arrays: end it with an `aggregate` and a `collate`",
-                ));
-            }
+            let (stores, modules) = (document.stores(stores), document.modules(sandbox, modules));
+            let runner = Runner::new(runtime.clone(), stores, modules);
+            let mut plan = document.check(&runner)?;
             let launched = launched.filter(|_| plan.source.traversal.shard.is_none());
             if let Some((rank, world)) = shard.or(launched) {
-                shard_of(&mut plan, rank, world)?;
+                read_share(&mut plan, rank, world)?;
+            }
+            if let Some(number) = local_rank {
+                prefer_gpu(&mut plan, number);
             }
             Ok(Self {
                 home: Home::here(),
@@ -157,6 +140,12 @@ impl Loader {
     #[getter]
     fn name(&self) -> &str {
         &self.plan.name
+    }
+
+    /// The rank whose share of the source it reads, and the number of ranks.
+    #[getter]
+    fn shard(&self) -> (u32, u32) {
+        self.plan.source.traversal.shard.map_or((0, 1), |shard| (shard.rank, shard.world.get()))
     }
 
     /// Passes over the source that one run makes; `None` when they never end.
@@ -183,7 +172,7 @@ impl Loader {
         }
         let run = py.detach(|| {
             let run = if drained {
-                io()?.block_on(self.runner.start_taken(&plan, Arc::new(self.memory.clone())))
+                io()?.block_on(self.runner.start_taken(&plan, Arc::new(self.memory.clone()), self.max_held))
             } else {
                 plan.consumer = ConsumerPlan::Discard;
                 io()?.block_on(self.runner.start(&plan, None))
@@ -261,17 +250,6 @@ impl Loader {
     }
 }
 
-fn shard_of(plan: &mut Plan, rank: u32, world: u32) -> PyResult<()> {
-    use penstock_types::traversal::{Shard, Uneven};
-    let world = std::num::NonZeroU32::new(world)
-        .ok_or_else(|| InvalidPipeline::new_err("found a world of 0 ranks; there is at least one"))?;
-    let uneven = plan.source.traversal.shard.map_or(Uneven::Drop, |shard| shard.uneven);
-    let shard = Shard { rank, world, uneven };
-    shard.check().map_err(|fault| InvalidPipeline::new_err(fault.to_string()))?;
-    plan.source.traversal.shard = Some(shard);
-    Ok(())
-}
-
 #[pymethods]
 impl Running {
     /// The next batch; `None` when there are no more. Waits without Python's lock, and answers Ctrl-C.
@@ -280,7 +258,7 @@ impl Running {
         if self.is_closed.load(Ordering::Acquire) {
             return Ok(None);
         }
-        let waiting = locked(&self.waiting).take();
+        let waiting = locked(&self.waiting).pop_front();
         let batch = match waiting {
             Some(batch) => batch,
             None => match self.take(py)? {
@@ -288,10 +266,10 @@ impl Running {
                 None => return self.end(py).map(|()| None),
             },
         };
-        match self.held.wait_for_room(py, self.max_held) {
-            Ok(()) => Ok(Some(batch)),
+        match self.held.lease(py, self.max_held) {
+            Ok(lease) => Ok(Some(Batch::new(batch, lease))),
             Err(error) => {
-                *locked(&self.waiting) = Some(batch);
+                locked(&self.waiting).push_front(batch);
                 Err(error)
             }
         }
@@ -304,26 +282,26 @@ impl Running {
         serde_json::to_string(&snapshot).map_err(|error| PenstockError::new_err(error.to_string()))
     }
 
-    /// Ends it where it is, and waits until it is over.
+    /// Ends it where it is, and waits until it is over; fails if that takes too long.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.home.check()?;
         self.is_closed.store(true, Ordering::Release);
-        // Nobody asks for it any more, and it would count as held.
-        drop(locked(&self.waiting).take());
-        py.detach(|| {
+        // Nobody asks for them any more.
+        locked(&self.waiting).clear();
+        let is_over = py.detach(|| {
             self.handle.stop(StopReason::Asked);
-            self.join(STOP);
+            self.join(STOP)
         });
-        Ok(())
+        if is_over { Ok(()) } else { Err(PenstockError::new_err(still_running())) }
     }
 }
 
 impl Running {
     /// The next batch from the queue.
-    fn take(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+    fn take(&self, py: Python<'_>) -> PyResult<Option<Collated>> {
         loop {
             match py.detach(|| self.handle.take(SLICE)) {
-                Taken::Item(Item::Collated(batch)) => return Ok(Some(Batch::new(batch, &self.held))),
+                Taken::Item(Item::Collated(batch)) => return Ok(Some(batch)),
                 // Nothing but collated batches comes out of a pipeline that collates.
                 Taken::Item(Item::Sample(_) | Item::Batch(_)) => {}
                 Taken::Over => return Ok(None),
@@ -334,7 +312,9 @@ impl Running {
 
     /// The run is over; fails if it failed.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.join(STOP));
+        if !py.detach(|| self.join(STOP)) {
+            return Err(PenstockError::new_err(still_running()));
+        }
         match self.last.get() {
             Some(snapshot) if snapshot.state == RunState::Failed => {
                 let why =
@@ -345,15 +325,17 @@ impl Running {
         }
     }
 
-    /// Takes the run's last figures, if it is over within `most`.
-    fn join(&self, most: Duration) {
+    /// Takes the run's last figures, if it is over within `most`. Says whether it is over.
+    fn join(&self, most: Duration) -> bool {
         let mut run = locked(&self.run);
-        if run.as_ref().is_some_and(|run| run.wait_for(most))
-            && let Some(run) = run.take()
-        {
+        if run.as_ref().is_some_and(|run| !run.wait_for(most)) {
+            return false;
+        }
+        if let Some(run) = run.take() {
             self.last.get_or_init(|| run.wait().snapshot);
             self.is_running.store(false, Ordering::Release);
         }
+        true
     }
 
     fn figures(&self) -> Option<RunSnapshot> {
@@ -375,9 +357,22 @@ impl Drop for Running {
             return;
         }
         run.stop(StopReason::Asked);
-        Python::attach(|py| py.detach(|| run.wait_for(STOP)));
-        self.is_running.store(false, Ordering::Release);
+        let is_running = &self.is_running;
+        Python::attach(|py| {
+            py.detach(|| {
+                // A run that does not end keeps its place: it still has its instances.
+                if run.wait_for(STOP) {
+                    run.wait();
+                    is_running.store(false, Ordering::Release);
+                }
+            });
+        });
     }
+}
+
+/// Why a run that was to end is not over.
+fn still_running() -> String {
+    format!("the run did not end within {} s: a stage does not come back", STOP.as_secs())
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,10 +1,11 @@
 //! The batches of a server's run, in shared memory.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use penstock_runner::stream::client::{Client, Received, StreamError as ClientError};
+use penstock_runner::stream::client::{Batch as Streamed, Client, Received, StreamError as ClientError};
 use pyo3::prelude::*;
 
 use crate::batch::{Batch, Held};
@@ -21,7 +22,8 @@ pub(crate) struct StreamClient {
     client: Client,
     held: Held,
     max_held: usize,
-    waiting: Mutex<Option<(u64, bool, Batch)>>,
+    /// Batches that came when the loop held too many; several when several threads asked.
+    waiting: Mutex<VecDeque<Streamed>>,
     end: OnceLock<bool>,
 }
 
@@ -45,14 +47,14 @@ impl StreamClient {
     /// without Python's lock, and answers Ctrl-C.
     fn next(&self, py: Python<'_>) -> PyResult<Option<(u64, bool, Batch)>> {
         self.home.check()?;
-        let waiting = self.waiting().take();
+        let waiting = self.waiting().pop_front();
         let Some(taken) = waiting.map_or_else(|| self.take(py), |taken| Ok(Some(taken)))? else {
             return Ok(None);
         };
-        match self.held.wait_for_room(py, self.max_held) {
-            Ok(()) => Ok(Some(taken)),
+        match self.held.lease(py, self.max_held) {
+            Ok(lease) => Ok(Some((taken.seq, taken.redelivered, Batch::new(taken.contents, lease)))),
             Err(error) => {
-                *self.waiting() = Some(taken);
+                self.waiting().push_front(taken);
                 Err(error)
             }
         }
@@ -82,13 +84,10 @@ impl StreamClient {
 }
 
 impl StreamClient {
-    fn take(&self, py: Python<'_>) -> PyResult<Option<(u64, bool, Batch)>> {
+    fn take(&self, py: Python<'_>) -> PyResult<Option<Streamed>> {
         loop {
             match py.detach(|| self.client.next(SLICE)).map_err(|error| failed(&error))? {
-                Received::Batch(batch) => {
-                    let taken = Batch::new(batch.contents, &self.held);
-                    return Ok(Some((batch.seq, batch.redelivered, taken)));
-                }
+                Received::Batch(batch) => return Ok(Some(batch)),
                 Received::Nothing => py.check_signals()?,
                 Received::End(end) => {
                     self.end.get_or_init(|| end.whole);
@@ -101,7 +100,7 @@ impl StreamClient {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Option<(u64, bool, Batch)>> {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Streamed>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -91,6 +91,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) timer: OnceLock<Arc<Timer>>,
     /// What `collate` writes arrays to; the heap if there is none.
     pub(crate) memory: Option<Arc<dyn BatchMemory>>,
+    /// How many batches who takes them may hold at a time.
+    pub(crate) max_held: usize,
 }
 
 impl Parts<'_> {
@@ -101,7 +103,7 @@ impl Parts<'_> {
         source: Box<dyn Source>,
         consumer: Option<Box<dyn Consumer>>,
     ) -> Result<Assembled, AssembleError> {
-        let gpus = Gpus::of(plan)?;
+        let gpus = Gpus::of(plan, self.max_held)?;
         let mut found = Found::default();
         let mut stages = Vec::with_capacity(plan.stages.len());
         for stage in &plan.stages {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use penstock_device::{
-    CudaTransfer, Gpu, GpuError, MOST_SLOTS, PinnedMemory, TransferFigures, Watch, pinned_share,
+    CudaTransfer, Gpu, GpuError, PinnedMemory, TransferFigures, Watch, pinned_share, slots_for,
 };
 use penstock_engine::memory::{BatchMemory, Pool};
 use penstock_engine::ops::HostTransfer;
@@ -14,8 +14,16 @@ use penstock_types::plan::{Device, Plan, StageKind};
 use penstock_types::run::TransferRecord;
 use penstock_types::spec::{Spec, Stage};
 
-/// The GPUs of a run, by number.
-pub(crate) struct Gpus(BTreeMap<u32, Target>);
+use crate::registry::in_words;
+
+/// The GPUs of a run.
+#[derive(Default)]
+pub(crate) struct Gpus {
+    /// By number.
+    targets: BTreeMap<u32, Target>,
+    /// How many batches who takes them may hold at a time.
+    max_held: usize,
+}
 
 /// What stages copied to devices, by stage id, to be looked at while the run goes on.
 #[derive(Clone, Debug, Default)]
@@ -36,8 +44,9 @@ struct Target {
 }
 
 impl Gpus {
-    /// Opens those that a plan names. `auto` is the first one, and none where there is none.
-    pub(crate) fn of(plan: &Plan) -> Result<Self, GpuError> {
+    /// Opens those that a plan names. `auto` is the first one, and none where there is none. `max_held` is how many batches who
+    /// takes them may hold at a time.
+    pub(crate) fn of(plan: &Plan, max_held: usize) -> Result<Self, GpuError> {
         let mut targets = BTreeMap::new();
         for stage in &plan.stages {
             let StageKind::Transfer { device } = stage.kind else { continue };
@@ -51,23 +60,23 @@ impl Gpus {
                     let watch = Watch::of(&gpu).map(Arc::new);
                     targets.insert(number, Target { gpu, memory, watch });
                 }
-                Err(error) if device == Device::Auto => {
+                Err(error) if may_stay(device, &error) => {
                     tracing::info!(stage = %stage.id, %error, "batches stay in the memory of the host");
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self(targets))
+        Ok(Self { targets, max_held })
     }
 
     /// None, for who only wants to know what a stage does.
     pub(crate) fn none() -> Self {
-        Self(BTreeMap::new())
+        Self::default()
     }
 
     /// What batches are best stacked in; `None` when they stay on the host.
     pub(crate) fn memory(&self) -> Option<Arc<dyn BatchMemory>> {
-        let target = self.0.values().next()?;
+        let target = self.targets.values().next()?;
         Some(Arc::new(target.memory.clone()))
     }
 
@@ -78,10 +87,10 @@ impl Gpus {
         device: Device,
         transfers: &mut Transfers,
     ) -> Result<Arc<dyn TaskOp>, GpuError> {
-        let Some(target) = number(device).and_then(|number| self.0.get(&number)) else {
+        let Some(target) = number(device).and_then(|number| self.targets.get(&number)) else {
             return Ok(Arc::new(HostTransfer));
         };
-        let transfer = CudaTransfer::start(&target.gpu, &target.memory, MOST_SLOTS)?;
+        let transfer = CudaTransfer::start(&target.gpu, &target.memory, slots_for(self.max_held))?;
         let seen = Seen { figures: transfer.figures(), gpu: target.watch.clone() };
         transfers.0.insert(stage.to_owned(), seen);
         Ok(Arc::new(transfer))
@@ -89,6 +98,12 @@ impl Gpus {
 }
 
 impl Transfers {
+    /// Looks at the GPUs, if there may be something new to see. Takes up to 40 ms for each of them.
+    pub(crate) fn look(&self) {
+        self.0.values().filter_map(|seen| seen.gpu.as_ref()).for_each(|gpu| gpu.look());
+    }
+
+    /// What was copied so far, and what was seen of the GPUs at the last look.
     pub(crate) fn record(&self) -> BTreeMap<String, TransferRecord> {
         let record = |seen: &Seen| {
             let gpu = seen.gpu.as_ref().and_then(|gpu| gpu.record());
@@ -96,6 +111,11 @@ impl Transfers {
         };
         self.0.iter().map(|(stage, seen)| (stage.clone(), record(seen))).collect()
     }
+}
+
+/// Whether batches stay on the host when the GPU cannot be opened: somebody who has one wants to know what is wrong with it.
+fn may_stay(device: Device, error: &GpuError) -> bool {
+    device == Device::Auto && matches!(error, GpuError::NoDriver | GpuError::NoDevice)
 }
 
 /// The GPU that is meant.
@@ -115,10 +135,52 @@ pub(crate) fn check_devices(spec: &Spec) -> Vec<SpecFault> {
         let error = Gpu::check(number).err()?;
         let place = Pointer::ROOT.key("stages").index(index).key("transfer").key("device");
         let message = format!(
-            "found `{}`, but {error}; `auto` takes a GPU where there is one, and `host` none",
-            transfer.device
+            "found `{}`, but {}; `auto` takes a GPU where there is one, and `host` none",
+            transfer.device,
+            in_words(&error)
         );
         Some(SpecFault::new(place, message))
     };
     spec.stages.iter().enumerate().filter_map(fault).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_device::DriverError;
+
+    use super::*;
+
+    fn refused() -> GpuError {
+        GpuError::Driver(DriverError {
+            call: "cuInit",
+            code: 999,
+            name: "CUDA_ERROR_UNKNOWN".to_owned(),
+            meaning: "unknown error".to_owned(),
+        })
+    }
+
+    #[test]
+    fn only_where_there_is_no_gpu_do_batches_stay_on_the_host() {
+        for absent in [GpuError::NoDriver, GpuError::NoDevice] {
+            assert!(may_stay(Device::Auto, &absent), "{absent}");
+            assert!(!may_stay(Device::Cuda(0), &absent), "{absent}");
+        }
+        let broken = [
+            GpuError::MissingSymbol { name: "cuInit" },
+            GpuError::NoSuchDevice { number: 0, count: 0 },
+            GpuError::Thread("no more threads".to_owned()),
+            refused(),
+        ];
+        for error in broken {
+            assert!(!may_stay(Device::Auto, &error), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_the_driver_answered_is_told_once() {
+        assert_eq!(
+            in_words(&refused()),
+            "the CUDA driver here cannot be used: `cuInit` answered CUDA_ERROR_UNKNOWN (unknown error)"
+        );
+    }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Watcher {
     /// At the end of the last window; for the output.
     machine: Mutex<MachineReading>,
     verdicts: Verdicts,
+    /// Whose devices are looked at from time to time.
+    transfers: Transfers,
     /// Weak, because it reaches the run, which holds this.
     follower: Weak<LiveRun>,
 }
@@ -237,6 +239,7 @@ impl Watcher {
         output: Option<Arc<OutputFolder>>,
         plan: &Plan,
         verdicts: Verdicts,
+        transfers: Transfers,
         follower: Option<&Arc<LiveRun>>,
     ) -> Self {
         let stages = plan.stages.iter().map(|stage| (stage.id.to_string(), LetterStage::of(stage)));
@@ -246,6 +249,7 @@ impl Watcher {
             times: Mutex::new(vec![Histogram::default(); plan.stages.len()]),
             machine: Mutex::new(MachineReading::now()),
             verdicts,
+            transfers,
             follower: follower.map_or_else(Weak::new, Arc::downgrade),
         }
     }
@@ -294,6 +298,10 @@ impl Observer for Watcher {
         self.verdicts.lock().add(at, &stretch.stages, &stretch.queues, is_over);
         if let Some(follower) = self.follower.upgrade() {
             follower.on_sums(stretch);
+        }
+        // Here because it takes longer than who asks for a snapshot is to wait. The end does not wait for it, either.
+        if !is_over {
+            self.transfers.look();
         }
     }
 }

@@ -63,6 +63,8 @@ pub(crate) struct Ends {
     pub(crate) is_taken: bool,
     /// What the arrays of batches are to lie in.
     pub(crate) memory: Option<Arc<dyn BatchMemory>>,
+    /// How many batches who takes them may hold at a time.
+    pub(crate) max_held: usize,
     /// What follows the run; it gives the run its id, too.
     pub(crate) follower: Option<Arc<LiveRun>>,
 }
@@ -148,7 +150,14 @@ impl Runner {
     }
 
     fn parts(&self, threads: usize) -> Parts<'_> {
-        Parts { stores: &self.stores, modules: &self.modules, threads, timer: OnceLock::new(), memory: None }
+        Parts {
+            stores: &self.stores,
+            modules: &self.modules,
+            threads,
+            timer: OnceLock::new(),
+            memory: None,
+            max_held: 0,
+        }
     }
 
     /// Starts a run of a checked pipeline. What it measures is also written to `output`, if there is one.
@@ -168,8 +177,14 @@ impl Runner {
     }
 
     /// Starts a run whose items are taken by [`Run::take`], whatever consumer the document names. Arrays of batches lie in `memory`.
-    pub async fn start_taken(&self, plan: &Plan, memory: Arc<dyn BatchMemory>) -> Result<Run, StartError> {
-        let ends = Ends { is_taken: true, memory: Some(memory), ..Ends::default() };
+    /// Who takes them may hold `max_held` of them at a time, and still gets another one.
+    pub async fn start_taken(
+        &self,
+        plan: &Plan,
+        memory: Arc<dyn BatchMemory>,
+        max_held: usize,
+    ) -> Result<Run, StartError> {
+        let ends = Ends { is_taken: true, memory: Some(memory), max_held, ..Ends::default() };
         self.start_between(plan, None, ends).await
     }
 
@@ -181,7 +196,7 @@ impl Runner {
         ends: Ends,
     ) -> Result<Run, StartError> {
         let threads = plan.threads.unwrap_or_else(cores).max(1);
-        let parts = Parts { memory: ends.memory, ..self.parts(threads as usize) };
+        let parts = Parts { memory: ends.memory, max_held: ends.max_held, ..self.parts(threads as usize) };
         let source = match ends.source {
             Some(source) => source,
             None => parts.source(&plan.source)?,
@@ -208,13 +223,14 @@ impl Runner {
             _ => None,
         });
         let id = ends.follower.as_ref().map(|follower| follower.id().to_owned());
-        let seen = RunParts { guests: assembled.guests, files, transfers: assembled.transfers };
+        let transfers = assembled.transfers;
+        let seen = RunParts { guests: assembled.guests, files, transfers: transfers.clone() };
         let facts = Facts::new(id, &plan.name, threads, modules.collect(), seen, verdicts.clone());
         let clock = Arc::new(MonotonicClock::start());
         if let Some(follower) = &ends.follower {
             follower.begin(clock.clone(), facts.clone());
         }
-        let watcher = Arc::new(Watcher::new(output, plan, verdicts, ends.follower.as_ref()));
+        let watcher = Arc::new(Watcher::new(output, plan, verdicts, transfers, ends.follower.as_ref()));
         let running = assembled
             .graph
             .start(self.runtime.clone(), clock, watcher.clone())

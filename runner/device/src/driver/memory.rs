@@ -48,19 +48,6 @@ impl DeviceRegion {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
-
-    /// Copies a part of it here, and waits for that.
-    ///
-    /// # Panics
-    /// When the part is not within it.
-    pub(crate) fn read(&self, at: usize, len: usize) -> Result<Vec<u8>, DriverError> {
-        assert!(at <= self.len && len <= self.len - at, "a part of {} bytes is wanted", self.len);
-        let mut bytes = vec![0_u8; len];
-        let (to, from) = (bytes.as_mut_ptr().cast::<c_void>(), self.begin + at as u64);
-        // SAFETY: both sides have so many bytes, and the call returns when they are copied.
-        self.context.call(|all| &all.copy_to_host, |copy| unsafe { copy(to, from, len) })?;
-        Ok(bytes)
-    }
 }
 
 impl Drop for DeviceRegion {

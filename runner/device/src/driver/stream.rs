@@ -22,6 +22,9 @@ pub struct StreamFault(pub i64);
 /// The driver's own number for the default stream of a context, and DLPack's.
 const LEGACY: usize = 1;
 
+/// The same for the default stream of whichever thread says it.
+const PER_THREAD: usize = 2;
+
 /// What DLPack says for "the consumer waits by itself".
 const NO_WAITING: i64 = -1;
 
@@ -29,8 +32,8 @@ impl ConsumerStream {
     /// The default stream of the context.
     pub const DEFAULT: Self = Self { handle: LEGACY, waits: true };
 
-    /// The stream that DLPack's `__dlpack__(stream=...)` names: `None` and 1 the default one, 2 the thread's own, -1 none that
-    /// is known, so that it is taken to be the default one and does not wait.
+    /// The stream that DLPack's `__dlpack__(stream=...)` names: `None` and 1 the default one, 2 the calling thread's own, -1
+    /// none that is known, so that it is taken to be the default one and does not wait.
     ///
     /// # Safety
     /// Any other number is the handle of a stream of the buffer's context, which lives until the last clone of the buffer is
@@ -52,9 +55,10 @@ impl ConsumerStream {
         if self.waits { event.before(self.raw()) } else { Ok(()) }
     }
 
-    /// Puts the event behind all that is in it.
+    /// Puts the event behind all that is in it, from any thread.
     pub(crate) fn record(self, event: &Event) -> Result<(), DriverError> {
-        event.behind(self.raw())
+        // Here a thread's own stream would be that of who lets go, not of who reads. The context's waits for those of all threads.
+        if self.handle == PER_THREAD { Self::DEFAULT.record(event) } else { event.behind(self.raw()) }
     }
 
     /// Whether it is the same stream.
@@ -80,7 +84,7 @@ mod tests {
     fn streams_are_named_as_dlpack_says() {
         assert_eq!(named(None), Ok(ConsumerStream::DEFAULT));
         assert_eq!(named(Some(1)), Ok(ConsumerStream::DEFAULT));
-        assert_eq!(named(Some(2)).map(|stream| stream.handle), Ok(2));
+        assert_eq!(named(Some(2)).map(|stream| stream.handle), Ok(PER_THREAD));
         assert_eq!(named(Some(0x7f00_1234)).map(|stream| stream.handle), Ok(0x7f00_1234));
         let silent = named(Some(-1)).unwrap();
         assert!(silent.is(ConsumerStream::DEFAULT) && !silent.waits);

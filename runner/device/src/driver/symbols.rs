@@ -36,7 +36,6 @@ pub(super) struct Symbols {
     pub(super) free_host: Function<unsafe extern "C" fn(*mut c_void) -> Code>,
     pub(super) copy_to_device:
         Function<unsafe extern "C" fn(CUdeviceptr, *const c_void, usize, CUstream) -> Code>,
-    pub(super) copy_to_host: Function<unsafe extern "C" fn(*mut c_void, CUdeviceptr, usize) -> Code>,
     pub(super) stream_create: Function<unsafe extern "C" fn(*mut CUstream, c_uint) -> Code>,
     pub(super) stream_destroy: Function<unsafe extern "C" fn(CUstream) -> Code>,
     pub(super) stream_query: Function<unsafe extern "C" fn(CUstream) -> Code>,
@@ -71,7 +70,6 @@ pub(super) fn load() -> Result<Symbols, GpuError> {
         alloc_host: find("cuMemHostAlloc")?,
         free_host: find("cuMemFreeHost")?,
         copy_to_device: find("cuMemcpyHtoDAsync_v2")?,
-        copy_to_host: find("cuMemcpyDtoH_v2")?,
         stream_create: find("cuStreamCreate")?,
         stream_destroy: find("cuStreamDestroy_v2")?,
         stream_query: find("cuStreamQuery")?,

@@ -11,7 +11,7 @@ fn without_a_driver_it_is_said() {
         Err(error) => {
             assert_eq!(error, GpuError::NoDriver);
             assert_eq!(error.to_string(), "there is no CUDA driver here (no `libcuda.so.1` can be loaded)");
-            assert_eq!(Gpu::count(), Err(GpuError::NoDriver), "asking again changes nothing");
+            assert_eq!(Gpu::check(0), Err(GpuError::NoDriver), "asking again changes nothing");
         }
         Ok(gpu) => eprintln!("SKIPPED: this machine has a driver of its own, and {}", gpu.name()),
     });
@@ -20,7 +20,7 @@ fn without_a_driver_it_is_said() {
 #[test]
 fn a_library_that_is_no_driver_is_told() {
     with(Library::Empty, &[], || {
-        assert_eq!(Gpu::count(), Err(GpuError::MissingSymbol { name: "cuInit" }));
+        assert_eq!(Gpu::check(0), Err(GpuError::MissingSymbol { name: "cuInit" }));
     });
 }
 
@@ -46,7 +46,7 @@ fn a_driver_without_a_device_is_told() {
 #[test]
 fn a_number_that_no_device_has_is_told() {
     with_driver(&[("FAKE_CUDA_DEVICES", "2")], || {
-        assert_eq!((Gpu::count(), Gpu::check(1)), (Ok(2), Ok(())));
+        assert_eq!((Gpu::check(0), Gpu::check(1)), (Ok(()), Ok(())));
         let error = Gpu::open(2).unwrap_err();
         assert_eq!(error, GpuError::NoSuchDevice { number: 2, count: 2 });
         assert_eq!(error.to_string(), "there is no CUDA device 2 here: the driver shows 2, counted from 0");

@@ -6,6 +6,8 @@ use std::env;
 use std::ffi::{c_long, c_uint, c_void};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::ptr::{with_exposed_provenance, without_provenance_mut};
+use std::slice::from_raw_parts;
 use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::Duration;
@@ -36,6 +38,7 @@ pub(crate) struct Counts {
     pub(crate) streams: i64,
     pub(crate) events: i64,
     pub(crate) contexts: i64,
+    pub(crate) host_bytes: i64,
 }
 
 /// A stream of a training loop.
@@ -49,14 +52,14 @@ const MOST: Duration = Duration::from_secs(60);
 
 impl Counts {
     pub(crate) const NOTHING: Self =
-        Self { device_regions: 0, host_regions: 0, streams: 0, events: 0, contexts: 0 };
+        Self { device_regions: 0, host_regions: 0, streams: 0, events: 0, contexts: 0, host_bytes: 0 };
 
     pub(crate) fn now() -> Self {
-        let mut counts = [0 as c_long; 5];
-        // SAFETY: it writes five numbers.
+        let mut counts = [0 as c_long; 6];
+        // SAFETY: it writes six numbers.
         unsafe { function::<unsafe extern "C" fn(*mut c_long)>("fake_cuda_counts")(counts.as_mut_ptr()) };
-        let [device_regions, host_regions, streams, events, contexts] = counts.map(i64::from);
-        Self { device_regions, host_regions, streams, events, contexts }
+        let [device_regions, host_regions, streams, events, contexts, host_bytes] = counts.map(i64::from);
+        Self { device_regions, host_regions, streams, events, contexts, host_bytes }
     }
 }
 
@@ -72,6 +75,11 @@ impl TrainingStream {
         Self(stream)
     }
 
+    /// The default stream of whichever thread uses it.
+    pub(crate) fn of_thread() -> Self {
+        Self(without_provenance_mut(2))
+    }
+
     pub(crate) fn consumer(&self) -> ConsumerStream {
         // SAFETY: it is alive to the end of the process.
         unsafe { ConsumerStream::from_dlpack(Some(self.0.addr() as i64)) }.unwrap()
@@ -79,13 +87,29 @@ impl TrainingStream {
 
     /// Puts a kernel into the stream that reads the buffer after so long, and tells the sum of its bytes.
     pub(crate) fn read_later(&self, buffer: &DeviceBuffer, delay: Duration) -> &'static u64 {
+        self.add_up(buffer.ptr(), buffer.len(), delay)
+    }
+
+    /// Puts a kernel into the stream that takes so long and reads nothing.
+    pub(crate) fn be_busy(&self, time: Duration) {
+        self.add_up(0, 0, time);
+    }
+
+    fn add_up(&self, begin: u64, len: usize, delay: Duration) -> &'static u64 {
         type ReadLater = unsafe extern "C" fn(*mut c_void, u64, usize, c_uint, *mut u64);
         let sum = Box::leak(Box::new(0_u64));
         let read_later: ReadLater = function("fake_cuda_read_later");
         // SAFETY: what it reads and writes is there as long as the process, the fake's memory included.
-        unsafe { read_later(self.0, buffer.ptr(), buffer.len(), delay.as_micros() as c_uint, sum) };
+        unsafe { read_later(self.0, begin, len, delay.as_micros() as c_uint, sum) };
         sum
     }
+}
+
+/// The bytes of an array: the fake device's memory is memory of the process.
+pub(crate) fn bytes(buffer: &DeviceBuffer) -> Vec<u8> {
+    let begin = with_exposed_provenance::<u8>(buffer.ptr() as usize);
+    // SAFETY: so many bytes are there as long as the buffer, and nobody writes to it any more.
+    unsafe { from_raw_parts(begin, buffer.len()) }.to_vec()
 }
 
 /// A way to call functions that want a current context, as frameworks have one.

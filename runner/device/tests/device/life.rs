@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use penstock_device::{ConsumerStream, Gpu};
+use penstock_device::{ConsumerStream, Gpu, PinnedMemory};
 use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_engine::memory::Maker;
 
 use crate::fake::{Counts, OpenContext, TrainingStream, finish, with_driver};
 use crate::work::{Wanted, Work, assert_whole, buffer, until};
 
 const IMAGE: usize = 20_000;
+
+/// Bytes that may be pinned.
+const CAP: usize = 4 * 4096;
 
 #[test]
 fn all_is_given_back_in_the_end() {
@@ -23,6 +27,44 @@ fn all_is_given_back_in_the_end() {
         assert_eq!((held.streams, held.contexts), (1, 1));
         drop((work, gpu));
         assert_eq!(Counts::now(), Counts::NOTHING);
+    });
+}
+
+#[test]
+fn all_of_a_process_share_what_may_be_pinned() {
+    with_driver(&[], || {
+        let gpu = Gpu::open(0).unwrap();
+        let memories = [(); 2].map(|()| PinnedMemory::new(&gpu, CAP));
+        let region = memories[0].make(CAP).unwrap();
+        assert!(memories[1].make(1).is_none(), "the other one has all of it");
+        drop(region);
+        let region = memories[1].make(CAP).unwrap();
+        assert!(memories[0].make(1).is_none());
+        assert_eq!(Counts::now().host_bytes, CAP as i64);
+        drop(region);
+        assert_eq!(Counts::now().host_bytes, 0);
+    });
+}
+
+#[test]
+fn what_the_driver_has_not_let_go_of_counts_as_pinned() {
+    with_driver(&[], || {
+        let gpu = Gpu::open(0).unwrap();
+        let memory = PinnedMemory::new(&gpu, CAP);
+        let region = memory.make(CAP).unwrap();
+        // The driver waits for the device before it lets go of anything.
+        TrainingStream::new(&OpenContext::of_first_device()).be_busy(Duration::from_millis(200));
+        std::thread::scope(|threads| {
+            threads.spawn(move || drop(region));
+            let next = loop {
+                match memory.make(CAP) {
+                    Some(next) => break next,
+                    None => std::thread::sleep(Duration::from_millis(1)),
+                }
+            };
+            assert_eq!(Counts::now().host_bytes, CAP as i64, "more than may be");
+            drop(next);
+        });
     });
 }
 

@@ -1,12 +1,13 @@
 //! Every call of the driver may fail.
 
 use std::env;
+use std::error::Error;
 
 use penstock_device::{ConsumerStream, Gpu, GpuError};
 use penstock_types::run::FailureClass;
 
 use crate::fake::{is_child, with_driver};
-use crate::work::{Wanted, Work, buffer, look};
+use crate::work::{Wanted, Work, assert_whole, buffer};
 
 const IMAGE: usize = 20_000;
 
@@ -19,9 +20,9 @@ fn faults(work: &mut Work) -> Vec<String> {
     for (number, batch) in (0..).zip(work.send(0..12, IMAGE, 2)) {
         match batch {
             Ok(batch) => {
-                let looked = look(&batch, number, IMAGE);
+                assert_whole(&batch, number, IMAGE);
                 let prepared = buffer(&batch, 0).prepare(ConsumerStream::DEFAULT);
-                faults.extend(looked.and(prepared).err().map(|error| error.to_string()));
+                faults.extend(prepared.err().map(|error| error.to_string()));
             }
             Err(fault) => {
                 assert_eq!(fault.class, FailureClass::Bug);
@@ -30,6 +31,13 @@ fn faults(work: &mut Work) -> Vec<String> {
         }
     }
     faults
+}
+
+/// What an error says, and what its cause says.
+fn told(error: &GpuError) -> Vec<String> {
+    let mut told = vec![error.to_string()];
+    told.extend(error.source().map(ToString::to_string));
+    told
 }
 
 /// Calls that stand in the way of opening a device, or of starting a transfer to it.
@@ -51,10 +59,11 @@ fn a_call_that_fails_at_the_start_is_told() {
             let Err(error) = started else { panic!("`{call}` did not fail") };
             assert!(matches!(error, GpuError::Driver(_)), "{error:?}");
             assert_eq!(
-                error.to_string(),
-                format!(
-                    "the CUDA driver here cannot be used: `{call}` answered CUDA_ERROR_INVALID_VALUE (invalid argument)"
-                )
+                told(&error),
+                [
+                    "the CUDA driver here cannot be used".to_owned(),
+                    format!("`{call}` answered CUDA_ERROR_INVALID_VALUE (invalid argument)")
+                ]
             );
         });
         if is_child() {
@@ -127,7 +136,7 @@ fn a_call_that_fails_anywhere_is_told_or_costs_nothing() {
                 let name = call.split(':').next().unwrap();
                 let Ok(gpu) = Gpu::open(0) else { return };
                 match Work::start(&gpu, &Wanted { most_slots: 2, ..Wanted::default() }) {
-                    Err(error) => assert!(error.to_string().contains(name), "{error}"),
+                    Err(error) => assert!(told(&error).concat().contains(name), "{error:?}"),
                     Ok(mut work) => {
                         let faults = faults(&mut work);
                         assert!(

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use futures::FutureExt;
-use penstock_device::Gpu;
+use penstock_device::{Gpu, slots_for};
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Item, Origin, Sample};
 use penstock_engine::ports::{Items, TaskOp};
 
-use crate::fake::{OpenContext, TrainingStream, with_driver};
+use crate::fake::{Counts, OpenContext, TrainingStream, with_driver};
 use crate::work::{MIB, SAMPLES, Wanted, Work, assert_whole, buffer, outcome, sum, until};
 
 const IMAGE: usize = 20_000;
@@ -55,11 +55,11 @@ fn beyond_the_cap_batches_lie_on_the_heap_and_arrive_all_the_same() {
         let cap_bytes = 50_000;
         let mut work = Work::start(&gpu, &Wanted { cap_bytes, ..Wanted::default() }).unwrap();
         let kept: Vec<_> = (100..103).map(|number| work.batch(number, IMAGE)).collect();
-        assert_eq!(work.memory.maker().held_bytes(), 40_960, "one batch fits");
+        assert_eq!(Counts::now().host_bytes, 40_960, "one batch fits");
         for (number, batch) in (0..).zip(work.send(0..20, IMAGE, 3)) {
             assert_whole(&batch.unwrap(), number, IMAGE);
         }
-        assert!(work.memory.maker().held_bytes() <= cap_bytes);
+        assert!(Counts::now().host_bytes <= cap_bytes as i64);
         assert_eq!(kept.len(), 3);
     });
 }
@@ -86,11 +86,10 @@ fn what_is_not_collated_passes() {
     });
 }
 
-/// Sends batches through a tiny ring to a training loop that reads each of them late, on its own stream, and lets it go at
-/// once. Gives how many sums are not those of their batches.
-fn corrupted() -> usize {
+/// Sends batches through a tiny ring to a training loop that reads each of them late, on this stream, and lets it go at once,
+/// by another thread. Gives how many sums are not those of their batches.
+fn corrupted(stream: &TrainingStream) -> usize {
     let gpu = Gpu::open(0).unwrap();
-    let stream = TrainingStream::new(&OpenContext::of_first_device());
     let mut work = Work::start(&gpu, &Wanted { most_slots: 2, ..Wanted::default() }).unwrap();
     let mut sums = Vec::new();
     for batch in work.send(0..30, IMAGE, 2) {
@@ -98,6 +97,9 @@ fn corrupted() -> usize {
         let images = buffer(&batch, 0);
         images.prepare(stream.consumer()).unwrap();
         sums.push(stream.read_later(images, Duration::from_millis(2)));
+        std::thread::scope(|threads| {
+            threads.spawn(move || drop(batch));
+        });
     }
     crate::fake::finish();
     assert_eq!(sums.len(), 30);
@@ -106,14 +108,21 @@ fn corrupted() -> usize {
 
 #[test]
 fn a_place_is_written_to_again_only_when_its_reader_is_done() {
-    with_driver(&[], || assert_eq!(corrupted(), 0));
+    with_driver(&[], || {
+        assert_eq!(corrupted(&TrainingStream::new(&OpenContext::of_first_device())), 0);
+    });
+}
+
+#[test]
+fn a_reader_on_its_threads_own_stream_is_waited_for_whoever_lets_go() {
+    with_driver(&[], || assert_eq!(corrupted(&TrainingStream::of_thread()), 0));
 }
 
 /// The one above could not fail if this one did.
 #[test]
 fn a_stream_that_did_not_wait_for_readers_would_be_seen() {
     with_driver(&[("FAKE_CUDA_SKIP_WAIT", "1")], || {
-        let corrupted = corrupted();
+        let corrupted = corrupted(&TrainingStream::new(&OpenContext::of_first_device()));
         assert!(corrupted > 0, "all 30 sums hold although nobody waited");
     });
 }
@@ -147,6 +156,20 @@ fn a_consumer_that_keeps_all_places_makes_the_next_batch_wait() {
         assert_eq!((record.slots, record.batches), (3, 4));
         let wait = record.ave_slot_wait_s.unwrap() * 4.0 - first.ave_slot_wait_s.unwrap() * 3.0;
         assert!(wait >= 0.06 && wait <= waited, "{wait} of {waited}");
+    });
+}
+
+#[test]
+fn who_holds_as_many_batches_as_he_may_still_gets_another_one() {
+    with_driver(&[], || {
+        assert_eq!([0, 14, 15, 16, usize::MAX].map(slots_for), [16, 16, 17, 18, usize::MAX]);
+        let gpu = Gpu::open(0).unwrap();
+        let mut work = Work::start(&gpu, &Wanted { most_slots: slots_for(16), ..Wanted::default() }).unwrap();
+        let kept: Vec<_> = work.send(0..18, IMAGE, 1).map(Result::unwrap).collect();
+        assert_eq!(work.transfer.figures().record().slots, 18);
+        for (number, batch) in (0..).zip(&kept) {
+            assert_whole(batch, number, IMAGE);
+        }
     });
 }
 

@@ -44,7 +44,7 @@ typedef struct Op {
 
 typedef struct Stream {
     Op *first, *last;
-    int pending;
+    int pending, is_of_thread;
     struct Stream *next;
 } Stream;
 
@@ -63,6 +63,7 @@ static long live_streams, live_events, live_contexts;
 static int lost, default_runs;
 static int contexts[16];
 static _Thread_local int depth;
+static _Thread_local Stream *own_stream;
 
 static long setting(const char *name, long otherwise) {
     const char *text = getenv(name);
@@ -172,9 +173,17 @@ static void start_stream(Stream *stream) {
     pthread_detach(thread);
 }
 
-/* The stream of a handle; 0, 1 and 2 are default streams. The lock is held. */
+/* The stream of a handle; 0 and 1 are the default stream of the context, 2 is that of the calling thread. The lock is held. */
 static Stream *stream_of(void *handle) {
     if ((uintptr_t)handle > 2) return handle;
+    if ((uintptr_t)handle == 2) {
+        if (!own_stream) {
+            own_stream = calloc(1, sizeof *own_stream);
+            own_stream->is_of_thread = 1;
+            start_stream(own_stream);
+        }
+        return own_stream;
+    }
     if (!default_runs) {
         default_runs = 1;
         start_stream(&default_stream);
@@ -182,17 +191,34 @@ static Stream *stream_of(void *handle) {
     return &default_stream;
 }
 
-static void put(void *handle, Op op) {
+/* The lock is held. */
+static void append(Stream *stream, Op op) {
     Op *own = malloc(sizeof *own);
     *own = op;
     own->next = NULL;
-    pthread_mutex_lock(&lock);
-    Stream *stream = stream_of(handle);
     if (op.event) op.event->users++;
     if (stream->last) stream->last->next = own;
     else stream->first = own;
     stream->last = own;
     stream->pending++;
+}
+
+/* What comes next on the context's default stream comes after all that is on those of threads. The lock is held. */
+static void wait_for_threads(void) {
+    for (Stream *stream = streams; stream; stream = stream->next) {
+        if (!stream->is_of_thread || !stream->pending) continue;
+        Event *event = calloc(1, sizeof *event);
+        event->destroyed = 1; /* its last user frees it */
+        append(stream, (Op){.kind = RECORD, .event = event, .times = 1});
+        append(&default_stream, (Op){.kind = WAIT, .event = event, .times = 1});
+    }
+}
+
+static void put(void *handle, Op op) {
+    pthread_mutex_lock(&lock);
+    Stream *stream = stream_of(handle);
+    if (stream == &default_stream) wait_for_threads();
+    append(stream, op);
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
 }
@@ -243,7 +269,13 @@ static long regions_in(Region *regions) {
     return count;
 }
 
-/* Device regions, host regions, streams, events and contexts that are still held. */
+static long bytes_in(Region *regions) {
+    long bytes = 0;
+    for (; regions; regions = regions->next) bytes += (long)regions->len;
+    return bytes;
+}
+
+/* Device regions, host regions, streams, events and contexts that are still held, and the bytes of the host regions. */
 void fake_cuda_counts(long *counts) {
     pthread_mutex_lock(&lock);
     counts[0] = regions_in(device_regions);
@@ -251,6 +283,7 @@ void fake_cuda_counts(long *counts) {
     counts[2] = live_streams;
     counts[3] = live_events;
     counts[4] = live_contexts;
+    counts[5] = bytes_in(host_regions);
     pthread_mutex_unlock(&lock);
 }
 
@@ -404,12 +437,6 @@ Code cuMemcpyHtoDAsync_v2(DevicePtr to, const void *from, size_t len, void *stre
     if (!is_pinned) source = memcpy(malloc(len), from, len);
     put(stream, (Op){.kind = COPY, .to = (char *)(uintptr_t)to, .from = source, .len = len, .owns_from = !is_pinned,
                      .delay_us = (unsigned)setting("FAKE_CUDA_DELAY_US", 0)});
-    return SUCCESS;
-}
-
-Code cuMemcpyDtoH_v2(void *to, DevicePtr from, size_t len) {
-    IN_CONTEXT();
-    memcpy(to, (char *)(uintptr_t)from, len);
     return SUCCESS;
 }
 

@@ -2,7 +2,8 @@
 
     import penstock, torch
 
-    pipeline = penstock.Pipeline("photos.json", stores={"photos": "./photos"}, modules={"decode-resize": "decode_resize.wasm"})
+    modules = {"decode-resize": "decode_resize.wasm", "normalize": "normalize.wasm"}
+    pipeline = penstock.Pipeline("photos.json", stores={"photos": "./photos"}, modules=modules)
     for epoch in range(3):
         for batch in pipeline:
             images = torch.from_dlpack(batch["image"])
@@ -10,6 +11,8 @@
 
 Stages run as WebAssembly modules on threads of Penstock's own, without Python's lock; batches are handed over without a copy.
 """
+
+from collections.abc import Mapping
 
 from penstock._client import Server, Stream, connect
 from penstock._headspace import Headspace, headspace
@@ -43,3 +46,5 @@ __all__ = [
     "headspace",
     "__version__",
 ]
+
+Mapping.register(Batch)

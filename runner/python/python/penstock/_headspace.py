@@ -10,7 +10,7 @@ from itertools import cycle
 from typing import Any
 
 from penstock import _penstock
-from penstock._penstock import Batch, PenstockError
+from penstock._penstock import Batch, PenstockError, RunFailed
 from penstock._pipeline import Pipeline
 
 # Most batches that the loop gets again and again when it works alone.
@@ -87,6 +87,8 @@ def _loader(pipeline: Pipeline, seconds: float) -> float:
 
     def taken(run: _penstock.Running) -> tuple[float, int]:
         snapshot = json.loads(run.snapshot())
+        if snapshot["state"] == "failed":
+            raise RunFailed(snapshot["error"])
         return snapshot["elapsed_s"], snapshot["queues"][-1]["num_items"]
 
     run = pipeline._start(drained=False, endless=True)

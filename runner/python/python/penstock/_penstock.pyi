@@ -1,6 +1,7 @@
 """The native part. People call `penstock`; what stands behind an underscore there is called from here alone."""
 
 from collections.abc import Iterator, Sequence
+from os import PathLike
 from typing import Any, final
 
 import numpy
@@ -52,7 +53,7 @@ class Batch:
         """An `Array`, a `list[str]` or a `list[bytes]`; which of them is the pipeline's choice. KeyError names the fields there are."""
 
     def get(self, name: str, default: Any = None) -> Any: ...
-    def __contains__(self, name: str, /) -> bool: ...
+    def __contains__(self, name: object, /) -> bool: ...
     def __len__(self) -> int:
         """How many fields there are."""
 
@@ -108,8 +109,8 @@ class Array:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> CapsuleType:
-        """Hands the memory over. `stream` is the consumer's on a GPU, which then waits for the copy; `max_version` the version of
-        DLPack that it takes.
+        """Hands the memory over. `stream` is the consumer's on a GPU, which then waits for the copy: a stream that is named by its
+        handle has to outlive the array. `max_version` is the version of DLPack that the consumer takes.
         """
 
     def __dlpack_device__(self) -> tuple[int, int]: ...
@@ -122,7 +123,7 @@ class Array:
 @final
 class Loader:
     """A pipeline that was checked. `shard` is a rank and the number of ranks; `launched` is the same for a document that does not
-    shard by itself.
+    shard by itself. `device` is where all transfers lead; `local_rank` the GPU that is theirs when they may choose.
     """
 
     def __new__(
@@ -131,9 +132,11 @@ class Loader:
         *,
         settings: Sequence[tuple[str, str]],
         stores: Sequence[tuple[str, str]],
-        modules: Sequence[tuple[str, bytes]],
+        modules: Sequence[tuple[str, str | PathLike[str] | bytes]],
         shard: tuple[int, int] | None,
         launched: tuple[int, int] | None,
+        device: str | None,
+        local_rank: int | None,
         max_held: int,
         cache_dir: str | None,
         interpreter: str,
@@ -142,6 +145,10 @@ class Loader:
     @property
     def name(self) -> str:
         """What the pipeline is called."""
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """The rank whose share of the source it reads, and the number of ranks."""
 
     @property
     def epochs(self) -> int | None:
@@ -166,7 +173,7 @@ class Running:
         """Its figures, as JSON."""
 
     def close(self) -> None:
-        """Ends it where it is, and waits until it is over."""
+        """Ends it where it is, and waits until it is over; fails if that takes too long."""
 
 @final
 class StreamClient:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from penstock import _penstock
+from penstock._document import bytes_of, json_of
 from penstock._penstock import Batch, InvalidPipeline, PenstockError
 from penstock._whole import whole_number
 
@@ -19,6 +20,13 @@ _RANKS = (
     ("RANK", "WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
+
+# Where it tells which of its machine's processes this one is, from 0.
+_LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
+
+
+class _CacheDir(enum.Enum):
+    USUAL = enum.auto()
 
 
 class Pipeline:
@@ -30,13 +38,17 @@ class Pipeline:
     settings: changes of the document by JSON pointer, as `--set` on the command line: `{"/stages/3/aggregate/size": 64}`.
     threads:  worker threads; else the document's, else as many as there are cores.
     rank, world: which share of the source this process reads. Without them the document's own `shard` counts, and else what a
-              launcher says: PENSTOCK_SHARD/PENSTOCK_SHARDS, RANK/WORLD_SIZE (torchrun), SLURM_PROCID/SLURM_NTASKS.
+              launcher says: PENSTOCK_SHARD/PENSTOCK_SHARDS, RANK/WORLD_SIZE (torchrun), SLURM_PROCID/SLURM_NTASKS (srun).
+    device:   where the document's `transfer` stages lead, in place of what it says: `cuda:1`, `host` or `auto`. `auto` is the GPU of
+              the number that a launcher says, LOCAL_RANK (torchrun) or SLURM_LOCALID (srun), where there is that one; else
+              the first GPU, and the host where there is none.
     epoch:    the first pass over the source, to resume a training.
     max_held: batches that the training loop may hold at a time, arrays made of them included; at least 2, since a loop still has
               one while it asks for the next.
     cache_dir: where compiled modules are kept; by default where the command line keeps them. `None` compiles anew.
 
-    Raises InvalidPipeline with everything that is wrong. The document's `consumer` is not used: the loop is the consumer.
+    Raises InvalidPipeline with everything that is wrong with the document by itself, or else with it, the stores and the modules
+    together. The document's `consumer` is not used: the loop is the consumer.
     """
 
     def __init__(
@@ -49,9 +61,10 @@ class Pipeline:
         threads: int | None = None,
         rank: int | None = None,
         world: int | None = None,
+        device: str | None = None,
         epoch: int = 0,
         max_held: int = 16,
-        cache_dir: str | os.PathLike[str] | None = "",
+        cache_dir: str | os.PathLike[str] | _CacheDir | None = _CacheDir.USUAL,
     ) -> None:
         if (rank is None) != (world is None):
             raise InvalidPipeline("`rank` and `world` belong together: give both, or none")
@@ -62,15 +75,17 @@ class Pipeline:
             )
         changes = dict(settings or {})
         if threads is not None:
-            changes["/threads"] = threads
+            changes["/threads"] = whole_number("threads", threads, 1)
         self._max_held = whole_number("max_held", max_held, 2)
         self._loader = _penstock.Loader(
-            _bytes_of(document),
-            settings=[(pointer, _json(f"the setting `{pointer}`", value)) for pointer, value in changes.items()],
+            bytes_of(document),
+            settings=[(pointer, json_of(f"the setting `{pointer}`", value)) for pointer, value in changes.items()],
             stores=[(name, os.fspath(what)) for name, what in (stores or {}).items()],
-            modules=[(name, _module(name, what)) for name, what in (modules or {}).items()],
+            modules=list((modules or {}).items()),
             shard=shard,
             launched=_launched() if shard is None else None,
+            device=device,
+            local_rank=_local_rank(),
             max_held=self._max_held,
             cache_dir=_cache(cache_dir),
             interpreter=sys.executable or "",
@@ -90,12 +105,29 @@ class Pipeline:
         """Batches that the training loop may hold at a time."""
         return self._max_held
 
+    @property
+    def rank(self) -> int:
+        """Which of the `world` shares of the source this process reads, from 0."""
+        return self._loader.shard[0]
+
+    @property
+    def world(self) -> int:
+        """How many shares the source has; 1 when this process reads all of it."""
+        return self._loader.shard[1]
+
     def __iter__(self) -> Iterator[Batch]:
         """Starts a run, and gives its batches. Leaving the loop early ends the run. One loop at a time: a second one at the same time
         needs a `Pipeline` of its own.
         """
-        run = self._start()
+        batches = self._batches(self._start())
+        # A generator that has not begun would not end its run.
+        next(batches)
+        return batches
+
+    def _batches(self, run: _penstock.Running) -> Iterator[Any]:
+        """Nothing at first, and then the batches of a run."""
         try:
+            yield None
             while (batch := run.next()) is not None:
                 if self._loader.epochs is None:
                     self.epoch = batch.epoch + 1
@@ -112,6 +144,10 @@ class Pipeline:
             raise TypeError("the source is read again and again (`epochs` is null): there is no last batch")
         return batches
 
+    def __bool__(self) -> bool:
+        """Whether there is one: it is there without batches, too."""
+        return True
+
     def __enter__(self) -> Pipeline:
         return self
 
@@ -119,7 +155,7 @@ class Pipeline:
         self.close()
 
     def close(self) -> None:
-        """Ends the run that goes on, if one does."""
+        """Ends the run that goes on, if one does. PenstockError tells when it did not end in time."""
         if self._run is not None:
             self._run.close()
 
@@ -141,38 +177,13 @@ class Pipeline:
         return run
 
     def __repr__(self) -> str:
-        return f"<penstock.Pipeline {self.name!r}>"
+        return f"<penstock.Pipeline {self.name!r}, rank {self.rank} of {self.world}>"
 
 
-def _bytes_of(document: str | os.PathLike[str] | Mapping[str, Any]) -> bytes:
-    if isinstance(document, Mapping):
-        return _json("the document", document).encode()
-    try:
-        return Path(document).read_bytes()
-    except OSError as error:
-        raise InvalidPipeline(f"cannot read `{os.fspath(document)}`: {error.strerror}") from error
-
-
-def _json(what: str, value: Any) -> str:
-    try:
-        return json.dumps(value)
-    except (TypeError, ValueError) as error:
-        raise InvalidPipeline(f"{what} cannot be written as JSON: {error}") from error
-
-
-def _module(name: str, what: str | os.PathLike[str] | bytes) -> bytes:
-    if isinstance(what, bytes):
-        return what
-    try:
-        return Path(what).read_bytes()
-    except OSError as error:
-        raise InvalidPipeline(f"the module `{name}` cannot be read at `{os.fspath(what)}`: {error.strerror}") from error
-
-
-def _cache(folder: str | os.PathLike[str] | None) -> str | None:
+def _cache(folder: str | os.PathLike[str] | _CacheDir | None) -> str | None:
     if folder is None:
         return None
-    if folder != "":
+    if not isinstance(folder, _CacheDir):
         return os.fspath(folder)
     if named := os.environ.get("PENSTOCK_CACHE_DIR"):
         return named
@@ -188,8 +199,25 @@ def _cache(folder: str | os.PathLike[str] | None) -> str | None:
 def _launched() -> tuple[int, int] | None:
     """The rank of this process and how many there are, as its launcher says."""
     for rank, world in _RANKS:
-        if (found := os.environ.get(rank)) is not None and (of := os.environ.get(world)) is not None:
+        if (found := _environment(rank)) is not None and (of := _environment(world)) is not None:
             if found.isdecimal() and of.isdecimal():
                 return whole_number(rank, int(found), 0), whole_number(world, int(of), 1)
             raise InvalidPipeline(f"the environment says {rank}={found} and {world}={of}; wanted are two whole numbers")
     return None
+
+
+def _local_rank() -> int | None:
+    """Which of its machine's processes this one is, as its launcher says."""
+    for name in _LOCAL_RANKS:
+        if (found := _environment(name)) is not None:
+            if found.isdecimal():
+                return whole_number(name, int(found), 0)
+            raise InvalidPipeline(f"the environment says {name}={found}; wanted is a whole number")
+    return None
+
+
+def _environment(name: str) -> str | None:
+    """What the environment says. Slurm's numbers are of a task that `srun` started: a batch script has some, and is no task."""
+    if name.startswith("SLURM_") and "SLURM_STEP_ID" not in os.environ:
+        return None
+    return os.environ.get(name)

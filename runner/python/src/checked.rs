@@ -1,0 +1,177 @@
+//! A pipeline as it was given: read, and checked with everything that is wrong at once.
+
+use std::path::PathBuf;
+
+use penstock_device::Gpu;
+use penstock_runner::{Modules, Runner, Stores};
+use penstock_types::fault::{Pointer, SpecFault};
+use penstock_types::plan::{Device, Plan, StageKind};
+use penstock_types::spec::{self, Consumer, DeviceName, Spec, Stage};
+use penstock_types::traversal::{Shard, Uneven};
+use penstock_wasm::Sandbox;
+use pyo3::prelude::*;
+use serde_json::Value;
+
+use crate::errors::{InvalidPipeline, invalid, with_causes};
+
+/// What a module stands for.
+#[derive(FromPyObject)]
+pub(crate) enum ModuleSource {
+    /// Itself.
+    Bytes(Vec<u8>),
+    /// The file that it lies in.
+    File(PathBuf),
+}
+
+/// A document that was read.
+pub(crate) struct Document {
+    /// As it was given, with the settings in it.
+    written: Value,
+    pub(crate) spec: Spec,
+    /// What is wrong beside the document: a line each.
+    faults: Vec<String>,
+    /// Names of stores and modules for which something was given that cannot be used.
+    unusable: Vec<String>,
+}
+
+impl Document {
+    /// Reads a document, changed by settings: pointers, and values as JSON. Fails with all that is wrong with it alone.
+    pub(crate) fn read(bytes: &[u8], settings: Vec<(String, String)>) -> PyResult<Self> {
+        let mut written = spec::parse(bytes).map_err(|faults| invalid(&faults))?;
+        let mut faults = Vec::new();
+        for (pointer, value) in settings {
+            match serde_json::from_str(&value) {
+                Ok(value) => faults.extend(spec::set(&mut written, &pointer, value).err()),
+                Err(error) => {
+                    let message = format!("the setting `{pointer}` is no JSON: {error}");
+                    faults.push(SpecFault::new(Pointer::ROOT, message));
+                }
+            }
+        }
+        if !faults.is_empty() {
+            return Err(invalid(&faults));
+        }
+        let mut spec = Spec::from_value(written.clone()).map_err(|faults| invalid(&faults))?;
+        // The training loop is the consumer, whatever the document has in its place.
+        spec.consumer = Consumer::default();
+        Ok(Self { written, spec, faults: Vec::new(), unusable: Vec::new() })
+    }
+
+    /// Lets all transfers lead to `device`.
+    pub(crate) fn lead_to(&mut self, device: &str) {
+        let Some(name) = DeviceName::new(device) else {
+            self.faults.push(format!("`device` is `{device}`; wanted is `auto`, `host` or `cuda:N`"));
+            return;
+        };
+        let mut is_led = false;
+        for stage in &mut self.spec.stages {
+            if let Stage::Transfer(transfer) = stage {
+                transfer.device = name.clone();
+                is_led = true;
+            }
+        }
+        if !is_led {
+            self.faults.push(format!(
+                "`device` is `{device}`, but no stage brings batches anywhere: add `{{\"transfer\": {{}}}}` behind the `collate`"
+            ));
+        }
+    }
+
+    /// The stores that were given, but for those that cannot be used.
+    pub(crate) fn stores(&mut self, given: Vec<(String, String)>) -> Stores {
+        let mut stores = Stores::default();
+        for (name, what) in given {
+            if let Err(fault) = stores.add_written(&name, &what) {
+                self.faults.push(format!("the store `{name}`: {fault}"));
+                self.unusable.push(name);
+            }
+        }
+        stores
+    }
+
+    /// The modules that were given, compiled, but for those that cannot be used.
+    pub(crate) fn modules(&mut self, sandbox: Sandbox, given: Vec<(String, ModuleSource)>) -> Modules {
+        let mut modules = Modules::new(sandbox);
+        for (name, source) in given {
+            let added = source.bytes().and_then(|bytes| {
+                let added = modules.add(&name, &bytes);
+                added.map(drop).map_err(|error| format!(": {}", with_causes(&error)))
+            });
+            if let Err(why) = added {
+                self.faults.push(format!("the module `{name}`{why}"));
+                self.unusable.push(name);
+            }
+        }
+        modules
+    }
+
+    /// The plan. Fails with everything that is wrong.
+    pub(crate) fn check(self, runner: &Runner) -> PyResult<Plan> {
+        let mut faults = self.faults;
+        let checked = runner.check(&self.spec);
+        let names_unusable = |fault: &SpecFault| {
+            let named = self.written.pointer(fault.pointer.as_str()).and_then(Value::as_str);
+            named.is_some_and(|named| {
+                self.unusable.iter().any(|name| named.split('@').next() == Some(name.as_str()))
+            })
+        };
+        if let Err(found) = &checked {
+            // That nothing usable has the name was told with what was given for it.
+            faults.extend(found.iter().filter(|fault| !names_unusable(fault)).map(ToString::to_string));
+        }
+        faults.extend(not_collated(&self.spec).map(|fault| fault.to_string()));
+        match checked {
+            Ok(plan) if faults.is_empty() => Ok(plan),
+            _ => Err(invalid(&faults)),
+        }
+    }
+}
+
+impl ModuleSource {
+    fn bytes(self) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::File(path) => std::fs::read(&path)
+                .map_err(|error| format!(" cannot be read at `{}`: {error}", path.display())),
+        }
+    }
+}
+
+/// A training loop takes collated batches and nothing else. What goes on behind a `collate` changes no batch.
+fn not_collated(spec: &Spec) -> Option<SpecFault> {
+    if spec.stages.iter().any(|stage| matches!(stage, Stage::Collate(_))) {
+        return None;
+    }
+    let shaping = spec.stages.iter().rev().find_map(|stage| match stage {
+        Stage::Aggregate(_) => Some("batches of single samples: add a `collate`"),
+        Stage::Disaggregate(_) => Some("samples: add an `aggregate` and a `collate`"),
+        _ => None,
+    });
+    let found = shaping.unwrap_or("samples: add an `aggregate` and a `collate`");
+    let message = format!("a training loop takes collated batches, but the pipeline gives {found}");
+    Some(SpecFault::new(Pointer::ROOT.key("stages"), message))
+}
+
+/// Lets a plan read the share of one of `world` ranks.
+pub(crate) fn read_share(plan: &mut Plan, rank: u32, world: u32) -> PyResult<()> {
+    let world = std::num::NonZeroU32::new(world)
+        .ok_or_else(|| InvalidPipeline::new_err("found a world of 0 ranks; there is at least one"))?;
+    let uneven = plan.source.traversal.shard.map_or(Uneven::Drop, |shard| shard.uneven);
+    let shard = Shard { rank, world, uneven };
+    shard.check().map_err(|fault| InvalidPipeline::new_err(fault.to_string()))?;
+    plan.source.traversal.shard = Some(shard);
+    Ok(())
+}
+
+/// Lets transfers that may choose choose this GPU, where it is there: else all ranks of a machine would share the first one. A
+/// launcher that shows each rank a GPU of its own leaves no choice, and no GPU of this number.
+pub(crate) fn prefer_gpu(plan: &mut Plan, number: u32) {
+    for stage in &mut plan.stages {
+        if let StageKind::Transfer { device } = &mut stage.kind
+            && *device == Device::Auto
+            && Gpu::check(number).is_ok()
+        {
+            *device = Device::Cuda(number);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+"""What the examples and the package's README show is so."""
+
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from kit import PATIENCE, Server, clean, finished, folder, module, photos, program, wanted
+
+ROOT = Path(__file__).parents[2]
+TRAIN = ROOT / "examples/train"
+MODULES = ("decode-resize", "normalize")
+
+
+class Examples(unittest.TestCase):
+    def test_the_document_of_the_training_loops_can_run(self) -> None:
+        named = [f"--store=photos={photos()}", *(f"--module={name}={module(name)}" for name in MODULES)]
+        command: list[str | Path] = [wanted("PENSTOCK"), "check", TRAIN / "photos.json", *named]
+        checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=clean())
+        self.assertEqual(checked.returncode, 0, checked.stderr)
+
+    def test_the_loop_over_a_stream_takes_all_batches(self) -> None:
+        server = Server(f"--store=photos={photos()}", *(f"--module={module(name)}" for name in MODULES))
+        self.addCleanup(server.close)
+        command: list[str | Path] = [sys.executable, TRAIN / "stream.py", "--server", server.url]
+        drained = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=clean())
+        self.assertEqual((drained.returncode, drained.stderr), (0, ""))
+        self.assertRegex(drained.stdout, r"^run \S+\n32 images in ")
+
+
+class Readme(unittest.TestCase):
+    def test_the_packages_first_example_is_so(self) -> None:
+        readme = (ROOT / "runner/python/README.md").read_text()
+        found = re.search("```python\n(.*?)```", readme, re.DOTALL)
+        assert found is not None, "the README begins with an example"
+        with folder() as here:
+            shutil.copytree(photos(), here / "photos")
+            shutil.copy(TRAIN / "photos.json", here)
+            for name in MODULES:
+                shutil.copy(module(name), here)
+            # Stands in for PyTorch.
+            (here / "torch.py").write_text("from numpy import from_dlpack\n")
+            code, output, errors = finished(program(f"{found.group(1)}\nprint(images.dtype, list(images.shape), pipeline.epoch)", cwd=here))
+        self.assertEqual(code, 0, errors)
+        self.assertEqual(output.splitlines()[-1], "float32 [32, 3, 64, 64] 3")
+        self.assertIn("# float32, [32, 3, 64, 64]", found.group(1))
+
+
+if __name__ == "__main__":
+    unittest.main()
