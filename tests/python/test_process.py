@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import penstock
-from kit import clean, finished, order_of, planes, program, slow, until
+from kit import clean, finished, folder, order_of, planes, program, slow, until
 
 FORKED = """
 import os, sys
@@ -181,6 +181,15 @@ class Programs(unittest.TestCase):
             watcher.join()
         self.assertTrue(any("compile_module" in line for line in seen), seen)
         until(lambda: not any("compile_module" in line for line in children()), "the child is gone")
+
+    def test_warnings_go_to_pythons_logging(self) -> None:
+        with folder() as cache:
+            planes(8, cache_dir=cache)
+            largest = max((path for path in cache.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+            largest.write_bytes(b"damaged")
+            with self.assertLogs("penstock", "WARNING") as logged:
+                self.assertEqual(len(list(planes(8, cache_dir=cache))), 2)
+        self.assertIn("compiled module cannot be used, will compile again", "\n".join(logged.output))
 
     def test_without_numpy_it_is_imported_and_iterated(self) -> None:
         code = "import sys\nsys.modules['numpy'] = None\nfrom kit import planes\nprint(sum(batch['plane'].nbytes for batch in planes(8)))"

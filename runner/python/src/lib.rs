@@ -5,6 +5,7 @@ mod batch;
 mod checked;
 mod dlpack;
 mod errors;
+mod logs;
 mod pipeline;
 mod process;
 mod stream;
@@ -14,6 +15,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 #[pyo3(name = "_penstock")]
 fn penstock(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    logs::listen();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<pipeline::Loader>()?;
     module.add_class::<pipeline::Running>()?;

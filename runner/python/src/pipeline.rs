@@ -24,6 +24,7 @@ use pyo3::prelude::*;
 use crate::batch::{Batch, Held};
 use crate::checked::{Document, ModuleSource, prefer_gpu, read_share};
 use crate::errors::{PenstockError, RunFailed, with_causes};
+use crate::logs;
 use crate::process::{Home, io};
 
 /// How long a wait goes on without looking for signals: Ctrl-C is to be felt at once.
@@ -101,7 +102,7 @@ impl Loader {
         if let Some(device) = device {
             document.lead_to(device);
         }
-        py.detach(|| {
+        let checked = py.detach(|| {
             let compiler = Compiler::Child(CompilerProcess::new(
                 interpreter,
                 ["-I".into(), "-c".into(), COMPILE.into(), library.into_os_string()],
@@ -133,7 +134,9 @@ impl Loader {
                 batches: OnceLock::new(),
                 is_running: Arc::default(),
             })
-        })
+        });
+        logs::tell(py)?;
+        checked
     }
 
     /// What the pipeline is called.
@@ -255,6 +258,7 @@ impl Running {
     /// The next batch; `None` when there are no more. Waits without Python's lock, and answers Ctrl-C.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         self.home.check()?;
+        logs::tell(py)?;
         if self.is_closed.load(Ordering::Acquire) {
             return Ok(None);
         }
@@ -292,6 +296,7 @@ impl Running {
             self.handle.stop(StopReason::Asked);
             self.join(STOP)
         });
+        logs::tell(py)?;
         if is_over { Ok(()) } else { Err(PenstockError::new_err(still_running())) }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -22,9 +23,13 @@ pub(crate) struct StreamClient {
     client: Client,
     held: Held,
     max_held: usize,
-    /// Batches that came when the loop held too many; several when several threads asked.
+    /// Batches that came when the loop held too many, or did not want them after all, since a signal came; several when several
+    /// threads asked.
     waiting: Mutex<VecDeque<Streamed>>,
+    /// Number of the last batch that was given, as long as it is not acknowledged.
+    out: Mutex<Option<u64>>,
     end: OnceLock<bool>,
+    is_closed: AtomicBool,
 }
 
 #[pymethods]
@@ -39,20 +44,28 @@ impl StreamClient {
             held: Held::default(),
             max_held,
             waiting: Mutex::default(),
+            out: Mutex::default(),
             end: OnceLock::new(),
+            is_closed: AtomicBool::new(false),
         })
     }
 
-    /// The next batch with its number and whether an earlier consumer was given it; `None` when there are no more. Waits
-    /// without Python's lock, and answers Ctrl-C.
+    /// Says that the last batch is done with, so that it is never given to anybody again, and gives the next one with its number
+    /// and whether an earlier consumer was given it; `None` when there are no more. Waits without Python's lock, and answers
+    /// Ctrl-C, which costs no batch.
     fn next(&self, py: Python<'_>) -> PyResult<Option<(u64, bool, Batch)>> {
         self.home.check()?;
+        self.acknowledge(py)?;
         let waiting = self.waiting().pop_front();
         let Some(taken) = waiting.map_or_else(|| self.take(py), |taken| Ok(Some(taken)))? else {
             return Ok(None);
         };
-        match self.held.lease(py, self.max_held) {
-            Ok(lease) => Ok(Some((taken.seq, taken.redelivered, Batch::new(taken.contents, lease)))),
+        // Whoever is interrupted now never sees it, and asks again.
+        match py.check_signals().and_then(|()| self.held.lease(py, self.max_held)) {
+            Ok(lease) => {
+                *locked(&self.out) = Some(taken.seq);
+                Ok(Some((taken.seq, taken.redelivered, Batch::new(taken.contents, lease))))
+            }
             Err(error) => {
                 self.waiting().push_front(taken);
                 Err(error)
@@ -60,14 +73,10 @@ impl StreamClient {
         }
     }
 
-    /// Says that the batch of this number is done with: it is never given to anybody again. When the server is gone, or has
-    /// ended the stream, the next call of `next` tells.
-    fn acknowledge(&self, py: Python<'_>, number: u64) -> PyResult<()> {
-        self.home.check()?;
-        match py.detach(|| self.client.acknowledge(number)) {
-            Ok(()) | Err(ClientError::Closed | ClientError::Socket(_)) => Ok(()),
-            Err(error) => Err(failed(&error)),
-        }
+    /// Whether the server has closed the connection, or is gone.
+    #[getter]
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// Whether all batches of the run were acknowledged; `None` as long as the stream goes on.
@@ -84,9 +93,22 @@ impl StreamClient {
 }
 
 impl StreamClient {
+    /// When the server is gone, or has ended the stream, what is taken next tells.
+    fn acknowledge(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(number) = locked(&self.out).take() else { return Ok(()) };
+        match py.detach(|| self.client.acknowledge(number)) {
+            Ok(()) | Err(ClientError::Closed | ClientError::Socket(_)) => Ok(()),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
     fn take(&self, py: Python<'_>) -> PyResult<Option<Streamed>> {
         loop {
-            match py.detach(|| self.client.next(SLICE)).map_err(|error| failed(&error))? {
+            let received = py.detach(|| self.client.next(SLICE)).map_err(|error| {
+                self.is_closed.fetch_or(matches!(error, ClientError::Closed), Ordering::Release);
+                failed(&error)
+            });
+            match received? {
                 Received::Batch(batch) => return Ok(Some(batch)),
                 Received::Nothing => py.check_signals()?,
                 Received::End(end) => {
@@ -101,8 +123,12 @@ impl StreamClient {
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Streamed>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.waiting)
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failed(error: &dyn std::error::Error) -> PyErr {

@@ -148,7 +148,6 @@ class Stream:
         self._run = run
         # One thread at a time: what is acknowledged is the last batch that was given.
         self._asking = threading.Lock()
-        self._is_out = False
         #: Number of the last batch in the run, from 0; -1 before the first.
         self.number = -1
         #: Whether an earlier process was given the last batch, and may have used it.
@@ -165,17 +164,28 @@ class Stream:
         client = self._client
         if client is None:
             raise StreamError("the stream was closed")
-        if self._is_out:
-            self._is_out = False
-            client.acknowledge(self.number)
-        taken = client.next()
+        try:
+            taken = client.next()
+        except StreamError as error:
+            if client.is_closed:
+                self._closed(error)
+            raise
         if taken is None:
             if not client.is_whole:
                 self._end_early()
             raise StopIteration
-        self._is_out = True
         self.number, self.redelivered, batch = taken
         return batch
+
+    def _closed(self, error: StreamError) -> None:
+        """Ends the loop as the run has ended, where its server can still be asked: a loop that takes batches slowly may not hear it."""
+        try:
+            self._end_early()
+        except RunFailed:
+            raise
+        except PenstockError:
+            raise error from None
+        raise StopIteration
 
     def _end_early(self) -> None:
         """Raises what the run failed of. Who stopped it knows that its batches are not all there are."""

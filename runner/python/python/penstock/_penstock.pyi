@@ -181,14 +181,14 @@ class StreamClient:
 
     def __new__(cls, socket: str, secret: str, max_held: int) -> StreamClient: ...
     def next(self) -> tuple[int, bool, Batch] | None:
-        """The next batch with its number and whether an earlier consumer was given it; `None` when there are no more. Waits
-        without Python's lock, and answers Ctrl-C.
+        """Says that the last batch is done with, so that it is never given to anybody again, and gives the next one with its
+        number and whether an earlier consumer was given it; `None` when there are no more. Waits without Python's lock, and
+        answers Ctrl-C, which costs no batch.
         """
 
-    def acknowledge(self, number: int) -> None:
-        """Says that the batch of this number is done with: it is never given to anybody again. When the server is gone, or
-        has ended the stream, the next call of `next` tells.
-        """
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server has closed the connection, or is gone."""
 
     @property
     def is_whole(self) -> bool | None:

@@ -1,0 +1,112 @@
+//! What the threads of runs have to say, for Python's `logging`.
+//!
+//! It waits here until somebody calls from Python: no thread of a run waits for Python's lock, which may be gone when a program ends.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Most lines that wait; the oldest go.
+const MOST: usize = 1000;
+
+static WAITING: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
+
+/// An event, as Python's `logging` takes it.
+struct Line {
+    /// Python's number of it.
+    level: u32,
+    text: String,
+}
+
+/// Takes warnings and errors of this process.
+struct Listener;
+
+impl Listener {
+    fn wants(level: &Level) -> bool {
+        *level <= Level::WARN
+    }
+}
+
+impl Subscriber for Listener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && Self::wants(metadata.level())
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::WARN)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let level = if *event.metadata().level() == Level::ERROR { 40 } else { 30 };
+        let mut line = Line { level, text: String::new() };
+        event.record(&mut line);
+        let mut lines = waiting();
+        if lines.len() == MOST {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+
+    // Spans are not enabled.
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.add(field, format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value.to_owned());
+    }
+}
+
+impl Line {
+    /// The message comes first, and then each field with its name.
+    fn add(&mut self, field: &Field, value: String) {
+        if field.name() == "message" {
+            self.text.insert_str(0, &value);
+        } else {
+            self.text.push_str(&format!(", {}: {value}", field.name()));
+        }
+    }
+}
+
+fn waiting() -> MutexGuard<'static, VecDeque<Line>> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From here on events are kept for `tell`.
+pub(crate) fn listen() {
+    // Whoever imports the package twice listens already.
+    tracing::subscriber::set_global_default(Listener).ok();
+}
+
+/// Hands what waits to the logger `penstock`.
+pub(crate) fn tell(py: Python<'_>) -> PyResult<()> {
+    let lines = std::mem::take(&mut *waiting());
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let logger = py.import("logging")?.call_method1("getLogger", ("penstock",))?;
+    for Line { level, text } in lines {
+        logger.call_method1("log", (level, text))?;
+    }
+    Ok(())
+}
