@@ -322,11 +322,15 @@ def until(is_so: Callable[[], bool], what: str, patience: float = PATIENCE) -> N
         time.sleep(0.01)
 
 
+# A shell that runs tests in the background has them ignore Ctrl-C, and their children would, too.
+_HEAR_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 def program(text: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     """Starts a Python program that may import what lies beside this file."""
     environment = clean(PYTHONPATH=str(Path(__file__).parent), **options.pop("variables", {}))
     return subprocess.Popen(
-        [sys.executable, "-c", text, *arguments],
+        [sys.executable, "-c", _HEAR_CTRL_C + text, *arguments],
         env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )  # fmt: skip
 
