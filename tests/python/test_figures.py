@@ -78,8 +78,16 @@ class Headspace(unittest.TestCase):
 
     def test_it_measures_longer_than_one_pass(self) -> None:
         pipeline = planes(8)
-        found = penstock.headspace(pipeline, lambda batch: time.sleep(0.005), seconds=0.4)
+        steps = []
+
+        def step(batch: penstock.Batch) -> None:
+            steps.append(batch.epoch)
+            time.sleep(0.005)
+
+        found = penstock.headspace(pipeline, step, seconds=0.4)
         self.assertLess(found.real_rate, 210)
+        # A pass has two batches, and the loop is measured twice.
+        self.assertGreater(len(steps), 4)
         self.assertEqual(pipeline.epoch, 0)
 
     def test_it_holds_no_more_batches_than_may_be(self) -> None:

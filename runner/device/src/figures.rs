@@ -84,6 +84,14 @@ impl TransferFigures {
 mod tests {
     use super::*;
 
+    const BATCH: CopiedBatch = CopiedBatch {
+        bytes: 1000,
+        staged_bytes: 8,
+        slot_wait: Duration::from_millis(500),
+        under_way: Duration::from_millis(750),
+        copying: Duration::from_millis(250),
+    };
+
     #[test]
     fn nothing_is_said_of_what_was_not_measured() {
         let record = TransferFigures::of("cuda:0".to_owned()).record();
@@ -97,33 +105,20 @@ mod tests {
     #[test]
     fn the_device_is_waited_for_whenever_it_does_not_copy() {
         let figures = TransferFigures::of("cuda:1".to_owned());
-        let batch = CopiedBatch {
-            bytes: 1000,
-            staged_bytes: 8,
-            slot_wait: Duration::from_millis(500),
-            under_way: Duration::from_millis(750),
-            copying: Duration::from_millis(250),
-        };
-        figures.count(batch);
-        figures.count(CopiedBatch { staged_bytes: 0, slot_wait: Duration::ZERO, ..batch });
+        figures.count(BATCH);
+        figures.count(CopiedBatch { staged_bytes: 0, slot_wait: Duration::ZERO, ..BATCH });
         let record = figures.record();
         assert_eq!((record.batches, record.bytes, record.staged_bytes), (2, 2000, 8));
         assert_eq!((record.copy_s, record.bytes_per_s), (0.5, Some(4000.0)));
         assert_eq!((record.ave_slot_wait_s, record.ave_device_wait_s), (Some(0.25), Some(0.5)));
     }
+
     #[test]
     fn figures_are_those_of_one_moment() {
         let figures = TransferFigures::of("cuda:0".to_owned());
-        let batch = CopiedBatch {
-            bytes: 1000,
-            staged_bytes: 8,
-            slot_wait: Duration::from_millis(500),
-            under_way: Duration::from_millis(750),
-            copying: Duration::from_millis(250),
-        };
-        figures.count(batch);
+        figures.count(BATCH);
         std::thread::scope(|threads| {
-            let counting = threads.spawn(|| (0..100_000).for_each(|_| figures.count(batch)));
+            let counting = threads.spawn(|| (0..100_000).for_each(|_| figures.count(BATCH)));
             while !counting.is_finished() {
                 let record = figures.record();
                 assert_eq!(record.bytes, 1000 * record.batches);

@@ -11,6 +11,7 @@ use memmap2::{MmapMut, MmapOptions};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create,
 };
+use rustix::io::retry_on_intr;
 
 /// What keeps a file as it is: its size, and that only mappings that are there already write to it.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
@@ -19,7 +20,7 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 pub(super) fn make(len: usize) -> io::Result<(OwnedFd, MmapMut)> {
     let file = memfd_create("penstock-batch", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     // With its memory, so that there is an error here where there is none, and nothing that kills who writes to it.
-    fallocate(&file, FallocateFlags::empty(), 0, len as u64)?;
+    retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, len as u64))?;
     // SAFETY: nobody else has this file yet. Before anybody gets it, it is sealed: it becomes no shorter, and nobody writes to it
     // but through this mapping.
     let mapping = unsafe { MmapOptions::new().len(len).map_mut(&file)? };
