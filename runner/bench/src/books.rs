@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use penstock_types::stats::Tick;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Fetch, ItemRead, LoadRecord, Pass, Span, WorkerLoop};
 use crate::report::Counts;
 use crate::spec::{Mode, WarmUpKind};
-
-/// What a batch may take beside its items, in nanoseconds: the system may take the core away in between.
-const SLACK_NS: f64 = 2e6;
 
 /// Whether a load's books balance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -57,7 +55,7 @@ pub fn audit(record: &LoadRecord) -> Books {
         ("parts", "what a read consists of takes no longer than the read", parts(record)),
         (
             "fetches",
-            "the items of a batch fill it: with K at a time, from their sum / K to their sum",
+            "a batch is the time of its reads, at most K at a time, and the time between them",
             fetches(record),
         ),
         ("workers", "a worker's life is waiting, reading and stages, and nothing else", workers(record)),
@@ -266,25 +264,42 @@ fn parts(record: &LoadRecord) -> Holds {
 
 fn fetches(record: &LoadRecord) -> Holds {
     let at_once = match record.load.mode {
-        Mode::Sync => 1.0,
-        Mode::Async => f64::from(record.load.permits_of_worker()),
+        Mode::Sync => 1,
+        Mode::Async => u64::from(record.load.permits_of_worker()),
     };
-    let all: Vec<&Fetch> =
-        record.warm_up.iter().chain(&record.passes).flat_map(|pass| &pass.fetches).collect();
-    let batches: f64 = all.iter().map(|fetch| fetch.span.nanos() as f64).sum();
-    let items: f64 = all.iter().flat_map(|fetch| &fetch.items).map(|item| item.span.nanos() as f64).sum();
-    // Between its items a batch takes some microseconds each, and longer where many workers share a core.
-    let count: usize = all.iter().map(|fetch| fetch.items.len()).sum();
-    let between =
-        (20e3 * count as f64 + SLACK_NS * all.len() as f64) * f64::from(1 + record.load.workers / 4);
-    if batches >= items / at_once && batches <= items + between {
-        return Ok(());
+    each_pass(record, |pass| {
+        pass.fetches.iter().try_for_each(|fetch| {
+            let (whole, read) = (fetch.span.nanos(), read_ns(&fetch.items));
+            // To the nanosecond: both are made of the same readings of the clock, on two ways.
+            if whole != read + fetch.between_ns {
+                return Err(format!(
+                    "batch {} takes {whole} ns: {read} ns of it with reads in flight, and {} ns between them as they were counted",
+                    fetch.batch, fetch.between_ns
+                ));
+            }
+            let items: u64 = fetch.items.iter().map(|item| item.span.nanos()).sum();
+            if items > read * at_once {
+                return Err(format!(
+                    "the reads of batch {} take {items} ns in {read} ns, with at most {at_once} at a time",
+                    fetch.batch
+                ));
+            }
+            Ok(())
+        })
+    })
+}
+
+/// Nanoseconds in which at least one of the reads was in flight.
+fn read_ns(items: &[ItemRead]) -> u64 {
+    let mut spans: Vec<Span> = items.iter().map(|item| item.span).collect();
+    spans.sort_unstable_by_key(|span| span.start);
+    let (mut read, mut until) = (0, Tick::default());
+    for Span { start, end } in spans {
+        let from = start.max(until);
+        until = until.max(end);
+        read += until - from;
     }
-    Err(format!(
-        "batches take {:.3} s in all, their items {:.3} s with at most {at_once} at a time",
-        batches * 1e-9,
-        items * 1e-9
-    ))
+    read
 }
 
 fn workers(record: &LoadRecord) -> Holds {

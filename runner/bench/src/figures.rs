@@ -142,7 +142,9 @@ fn parts(record: &LoadRecord, stages: &[String]) -> Vec<Part> {
         let whole = if name == "permit" { with_permits } else { reads };
         part(name, &mut record.reads().map(of), whole)
     });
-    of_reads.chain(of_stages).collect()
+    let batches: f64 = record.measured().map(|fetch| fetch.span.seconds()).sum();
+    let between = part("between", &mut record.measured().map(|fetch| fetch.between_ns), batches);
+    of_reads.chain(between).chain(of_stages).collect()
 }
 
 fn nanos(time: std::time::Duration) -> u64 {

@@ -9,6 +9,8 @@ const COLD: f64 = 0.05;
 const WARM: f64 = 0.95;
 /// From which share of its permits in use on a load is told that more may be faster.
 const USED: f64 = 0.7;
+/// From which share of the time of batches on it is told that none of their reads was in flight.
+const STOOD: f64 = 0.1;
 
 /// The most important first.
 pub(crate) fn findings(report: &Report) -> Vec<String> {
@@ -124,6 +126,13 @@ fn bound(cell: &Cell) -> Option<String> {
         return Some(format!(
             "The workers of the fastest load spend {:.0} % of their time in stages, not in reading.",
             stages * 100.0
+        ));
+    }
+    if let Some(between) = cell.parts.iter().find(|part| part.name == "between" && part.share > STOOD) {
+        return Some(format!(
+            "No read of a batch is in flight for {:.0} % of the time that batches of the fastest load take: that is this client, or who \
+             else uses its cores, and not the storage.",
+            between.share * 100.0
         ));
     }
     (cell.little.used > USED).then(|| {

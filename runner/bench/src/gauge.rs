@@ -27,6 +27,18 @@ struct State {
     counted: Gauged,
 }
 
+/// Counts the time of one batch in which none of its reads is in flight.
+#[derive(Debug)]
+pub(crate) struct Between(Mutex<Alone>);
+
+#[derive(Debug)]
+struct Alone {
+    in_flight: u32,
+    /// Since when none is in flight.
+    since: Tick,
+    counted_ns: u64,
+}
+
 impl Gauge {
     /// A read begins. Moments may come in any order: their sum is the same.
     pub(crate) fn begin(&self, at: Tick) {
@@ -54,6 +66,39 @@ impl Gauge {
     }
 }
 
+impl Between {
+    /// From the beginning of a batch on.
+    pub(crate) fn new(start: Tick) -> Self {
+        Self(Mutex::new(Alone { in_flight: 0, since: start, counted_ns: 0 }))
+    }
+
+    /// A read begins, no earlier than anything before it.
+    pub(crate) fn begin(&self, at: Tick) {
+        let mut state = self.state();
+        if state.in_flight == 0 {
+            state.counted_ns += at - state.since;
+        }
+        state.in_flight += 1;
+    }
+
+    /// A read ends.
+    pub(crate) fn end(&self, at: Tick) {
+        let mut state = self.state();
+        state.in_flight -= 1;
+        state.since = at;
+    }
+
+    /// Nanoseconds in all, for a batch that ends then.
+    pub(crate) fn until(&self, at: Tick) -> u64 {
+        let state = self.state();
+        state.counted_ns + (at - state.since)
+    }
+
+    fn state(&self) -> MutexGuard<'_, Alone> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +113,18 @@ mod tests {
         gauge.end(at(22));
         // One alone for 3, two for 4, one for 5.
         assert_eq!(gauge.read(), Gauged { read_ns: 3 + 8 + 5, most: 2, begun: 2, ended: 2 });
+    }
+
+    #[test]
+    fn what_lies_between_reads_is_summed() {
+        let at = Tick::from_nanos;
+        let between = Between::new(at(10));
+        between.begin(at(13));
+        between.begin(at(15));
+        between.end(at(20));
+        between.end(at(21));
+        between.begin(at(26));
+        between.end(at(30));
+        assert_eq!(between.until(at(37)), 3 + 5 + 7);
     }
 }

@@ -163,10 +163,7 @@ impl Surroundings {
         };
         let prepare = async {
             forget().await?;
-            let cached = subject.cached_share().await;
-            // To look at a page may have loaded it.
-            forget().await?;
-            Ok(cached)
+            Ok(subject.cached_share().await)
         };
         self.runtime.block_on(self.cancel.unless(prepare)).unwrap_or(Err(Ending::Stopped))
     }

@@ -114,6 +114,8 @@ pub struct Fetch {
     pub worker: u32,
     /// From the first wish to read to the last item in memory.
     pub span: Span,
+    /// Of that: no read of it was in flight, as its worker counted them.
+    pub between_ns: u64,
     /// Its items, in the order of the batch.
     pub items: Vec<ItemRead>,
     /// How long each call of each stage took, in nanoseconds, by the stage's place.

@@ -250,12 +250,13 @@ pub struct Spread {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ReadPart")]
 pub struct Part {
-    /// `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`, or `stage:` and its name.
+    /// `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`; `between`, the time of a batch in which none of its reads is
+    /// in flight; or `stage:` and its name.
     pub name: String,
-    /// Its times, of the reads that had it.
+    /// Its times, of the reads or batches that had it.
     pub time: Spread,
-    /// Its share of the time of all reads; of `permit`, which lies before them, of both together; of a stage, of the
-    /// workers' lives.
+    /// Its share of the time of all reads; of `permit`, which lies before them, of both together; of `between`, of all batches; of
+    /// a stage, of the workers' lives.
     pub share: f64,
 }
 

@@ -16,7 +16,7 @@ use penstock_types::stats::Tick;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::gauge::Gauge;
+use crate::gauge::{Between, Gauge};
 use crate::record::{Fetch, ItemRead, Load, Span, WorkerLoop};
 use crate::subject::{Subject, Takes};
 use crate::window::Window;
@@ -181,10 +181,11 @@ impl Worker {
         let first = batch as usize * pass.batch_size;
         let objects = &pass.order[first..pass.order.len().min(first + pass.batch_size)];
         let start = self.clock.now();
+        let between = &Between::new(start);
         let reads = objects.iter().copied().enumerate();
         // Not in order: one that is slow would keep those behind it from beginning.
         let mut reads = stream::iter(reads)
-            .map(|(place, object)| async move { (place, self.read(object, start, &pass.gauge).await) })
+            .map(|(place, object)| async move { (place, self.read(object, start, pass, between).await) })
             .buffer_unordered(self.load.permits_of_worker() as usize);
         let mut found: Vec<_> = (0..objects.len()).map(|_| None).collect();
         while let Some((place, read)) = reads.next().await {
@@ -193,20 +194,36 @@ impl Worker {
         drop(reads);
         let (items, bytes) = found.into_iter().flatten().unzip();
         let span = Span { start, end: self.clock.now() };
-        let fetch = Fetch { batch, worker: self.number, span, items, stages: Vec::new(), lost_in_stages: 0 };
+        let fetch = Fetch {
+            batch,
+            worker: self.number,
+            span,
+            between_ns: between.until(span.end),
+            items,
+            stages: Vec::new(),
+            lost_in_stages: 0,
+        };
         (fetch, bytes)
     }
 
     /// Reads one object, and looks at what came.
-    async fn read(&self, number: u32, asked: Tick, gauge: &Gauge) -> (ItemRead, Result<Bytes, String>) {
+    async fn read(
+        &self,
+        number: u32,
+        asked: Tick,
+        pass: &PassWork,
+        between: &Between,
+    ) -> (ItemRead, Result<Bytes, String>) {
         let object = &self.subject.objects[number as usize];
         let start = self.clock.now();
-        gauge.begin(start);
+        pass.gauge.begin(start);
+        between.begin(start);
         let ((read, _), mut parts) = observe(self.store.get(object.key.clone())).await;
         let came = self.clock.now();
         let is_same = read.as_ref().map_or(true, |bytes| object.is_same(bytes));
         let end = self.clock.now();
-        gauge.end(end);
+        pass.gauge.end(end);
+        between.end(end);
         parts.verify += Duration::from_nanos(end - came);
         let item = ItemRead {
             object: number,

@@ -1,44 +1,89 @@
 //! What this machine keeps of a file in memory.
+#![expect(unsafe_code, reason = "what is in memory is asked of a mapping; nothing is read from it")]
 
 use std::io;
-use std::io::IoSliceMut;
-use std::os::fd::AsFd;
 
 use cap_std::fs::File;
+use memmap2::{Mmap, MmapOptions};
 use rustix::fs::{Advice, fadvise, fdatasync};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::param::page_size;
 
-/// Most pages of a file that are looked at: looking may load them.
-const MOST_PAGES: u64 = 8;
+/// Most pages of a file that are looked at.
+const MOST_PAGES: usize = 8;
 
-/// Bytes of a page; of the larger ones that some machines have, several are looked at in one.
-const PAGE_BYTES: u64 = 4096;
+/// How far behind the end of a file nothing of it can be in memory, however large the pieces are that the system keeps.
+const FAR: usize = 1 << 30;
 
 /// Asks for the file's pages to be dropped. Says whether its file system can be asked.
 pub(crate) fn forget(file: &File) -> bool {
     // A page that was not written yet is not dropped. Where writing fails, or is not allowed, such pages just stay.
-    fdatasync(file.as_fd()).unwrap_or_default();
-    fadvise(file.as_fd(), 0, None, Advice::DontNeed).is_ok()
+    fdatasync(file).unwrap_or_default();
+    fadvise(file, 0, None, Advice::DontNeed).is_ok()
 }
 
-/// The share of some pages of the file, spread over its `size`, that is in memory; `None` if that cannot be told.
+/// The share of some pages of the file, spread over its `size`, that is in memory; `None` if that cannot be told. Looking loads
+/// nothing.
 pub(crate) fn cached_share(file: &File, size: u64) -> io::Result<Option<f64>> {
-    // Linux answers that a page is not there, and reads it all the same: let it read no more than that.
-    fadvise(file.as_fd(), 0, None, Advice::Random).unwrap_or_default();
-    let pages = size.div_ceil(PAGE_BYTES);
+    let pages = usize::try_from(size.div_ceil(page_size() as u64)).map_err(io::Error::other)?;
     let looks = pages.min(MOST_PAGES);
-    let mut cached = 0.0;
+    if looks == 0 {
+        return Ok(None);
+    }
+    let nothing = pages + FAR / page_size();
+    // SAFETY: nobody reads from the mapping, whatever becomes of the file.
+    let mapping = unsafe { MmapOptions::new().len((nothing + 1) * page_size()).map(file) };
+    let mapping = match mapping {
+        Ok(mapping) => mapping,
+        Err(error)
+            if error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(libc::ENODEV) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    // To those who may not write the file, the system says that all of it is in memory, and more.
+    if is_in_memory(&mapping, nothing)? {
+        return Ok(None);
+    }
+    let mut cached = 0;
     for look in 0..looks {
         // The first page, the last one, and evenly between.
         let page = (pages - 1) * look / (looks - 1).max(1);
-        let mut byte = [0];
-        let into = &mut [IoSliceMut::new(&mut byte)];
-        match preadv2(file.as_fd(), into, page * PAGE_BYTES, ReadWriteFlags::NOWAIT) {
-            Ok(_) => cached += 1.0,
-            Err(Errno::AGAIN) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
+        cached += usize::from(is_in_memory(&mapping, page)?);
     }
-    Ok((looks > 0).then(|| cached / looks as f64))
+    Ok(Some(cached as f64 / looks as f64))
+}
+
+/// Whether a page of what is mapped is in memory.
+fn is_in_memory(mapping: &Mmap, page: usize) -> io::Result<bool> {
+    let mut told = 0;
+    let at = mapping.as_ptr().wrapping_add(page * page_size());
+    // SAFETY: the page is mapped, for the callers name pages of the mapping, and one byte is told for one page.
+    match unsafe { libc::mincore(at.cast_mut().cast(), page_size(), &mut told) } {
+        0 => Ok(told & 1 == 1),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Looking must not load what it looks at: what it says would be true only afterwards.
+    #[test]
+    fn looking_loads_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        fs::write(&path, vec![7; 20 * page_size()]).unwrap();
+        let file = File::from_std(fs::File::open(&path).unwrap());
+        let share = || cached_share(&file, 20 * page_size() as u64).unwrap();
+        let Some(all) = share() else { return };
+        assert_eq!(all, 1.0);
+        // A page that the system is using at that moment stays.
+        let is_gone = (0..50).any(|_| forget(&file) && share() == Some(0.0));
+        assert!(is_gone || !forget(&file));
+        assert!((0..50).all(|_| share() == Some(0.0)));
+    }
 }

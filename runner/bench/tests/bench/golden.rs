@@ -94,13 +94,13 @@ fn reads_at_a_time_are_as_many_times_as_fast() {
         "modes": ["sync", "async"], "workers": [2], "in_flight": 8, "batch_size": 40, "repeats": 1
     });
     timed(|| {
-        let report = run(in_memory(800, load.clone()), synthetic(800, 1_000, Duration::from_millis(5)));
+        let report = run(in_memory(240, load.clone()), synthetic(240, 1_000, Duration::from_millis(20)));
         sound(&report);
         let rates: Vec<f64> = report.cells().map(|cell| cell.items_per_s).collect();
-        // Two workers with one read of 5 ms each, and with eight.
-        assert!(rates[0] < 401.0 && rates[1] < 3_201.0, "{rates:?}");
+        // Two workers with one read of 20 ms each, and with eight.
+        assert!(rates[0] < 101.0 && rates[1] < 801.0, "{rates:?}");
         assert!(report.findings.iter().any(|found| found.contains("times as fast as one after another")));
-        unless(rates[0] > 300.0 && rates[1] / rates[0] > 5.0, &rates)
+        unless(rates[0] > 70.0 && rates[1] / rates[0] > 5.0, &rates)
     });
 }
 

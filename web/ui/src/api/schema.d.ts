@@ -3731,14 +3731,17 @@ export interface components {
         };
         /** @description A part of what is done with an item or a batch. */
         ReadPart: {
-            /** @description `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`, or `stage:` and its name. */
+            /**
+             * @description `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`; `between`, the time of a batch in which none of its reads is
+             *     in flight; or `stage:` and its name.
+             */
             name: string;
-            /** @description Its times, of the reads that had it. */
+            /** @description Its times, of the reads or batches that had it. */
             time: components["schemas"]["Spread"];
             /**
              * Format: double
-             * @description Its share of the time of all reads; of `permit`, which lies before them, of both together; of a stage, of the
-             *     workers' lives.
+             * @description Its share of the time of all reads; of `permit`, which lies before them, of both together; of `between`, of all batches; of
+             *     a stage, of the workers' lives.
              */
             share: number;
         };

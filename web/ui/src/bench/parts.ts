@@ -83,6 +83,7 @@ export function partSheet(stacks: readonly Stack[]): Sheet {
       }
       return [
         ...segments.map(({ name, mean_s }) => row(name, name, mean_s, true)),
+        ...(times('between') ? [row('between reads, per batch', 'between', times('between')!.mean_s, false)] : []),
         ...(permit_s === null ? [] : [row('permit, before the read', 'permit', permit_s, false)]),
         ...stages.map(({ name, mean_s }) => row(`stage ${name}, per item`, `stage:${name}`, mean_s, false)),
       ]
