@@ -24,12 +24,8 @@ after(async () => {
 
 const open = (path) => visit(page, server, path)
 
-/** Something of the page that is drawn, to see whether it moves. */
-const drawn = () =>
-  page.evaluate(() => {
-    const canvas = [...document.querySelectorAll('canvas')].at(-1)
-    return canvas ? canvas.toDataURL() : ''
-  })
+/** What the first chart shows, to see whether it moves. */
+const drawn = () => page.locator('.chart canvas').first().evaluate((canvas) => canvas.toDataURL())
 
 /** The bars of a pipeline with one slow stage are not filled alike, and each as its figure says. */
 async function queuesDiffer(steps) {
@@ -50,7 +46,7 @@ test('a first visit runs the sample with one click, and its charts move', async 
   await page.getByRole('button', { name: /run the sample/i }).click()
   await page.waitForURL(/\/runs\/[0-9a-f-]{36}$/)
   await page.getByText(/live · \d/).waitFor()
-  await page.locator('canvas').first().waitFor()
+  await page.locator('.chart canvas').first().waitFor()
   const samples = page.locator('dl dd').first()
   const [first, picture] = [await samples.textContent(), await drawn()]
   await page.waitForTimeout(3000)
@@ -176,18 +172,35 @@ test('every page holds on a phone, in the dark, and to its own host', async () =
   const run = `/runs/${runs[0].id}`
   const naps = (await server.ask('GET', '/runs?q=nap-')).body.items
   const compare = `/compare?runs=${naps.map(({ id }) => id).join(',')}`
-  const paths = ['/', '/runs', run, `${run}/stages/1:nap`, `${run}/errors`, `${run}/logs`, `${run}/spec`, '/runs/new', '/modules', '/modules/decode-resize', compare, '/system', '/api/docs#submit_run', '/nowhere']
+  /** Every page, and something of it that is not there before its data. */
+  const pages = [
+    ['/', page.getByRole('group', { name: 'Last runs' }).getByRole('row').nth(1)],
+    ['/runs', page.getByRole('group', { name: 'Runs' }).getByRole('row').nth(1)],
+    [run, page.locator('.heat canvas')],
+    [`${run}/stages/1:nap`, page.getByText('As a table')],
+    [`${run}/errors`, page.getByText('No sample has failed.')],
+    [`${run}/logs`, page.getByText(/modules (have )?logged nothing/)],
+    [`${run}/spec`, page.getByText('No stage of this pipeline runs a module.')],
+    ['/runs/new', page.getByText('✓ can run')],
+    ['/modules', page.getByRole('link', { name: 'decode-resize', exact: true })],
+    ['/modules/decode-resize', page.getByRole('heading', { name: /^Runs that used version/ })],
+    [compare, page.locator('canvas').first()],
+    ['/system', page.getByRole('heading', { name: 'Limits' })],
+    ['/api/docs#submit_run', page.getByRole('heading', { name: 'Types' })],
+    ['/nowhere', page.getByText('leads nowhere')],
+  ]
   for (const [name, size, scheme] of [['phone', { width: 390, height: 800 }, 'light'], ['dark', { width: 1280, height: 900 }, 'dark'], ['light', { width: 1280, height: 900 }, 'light']]) {
     await page.setViewportSize(size)
     await page.emulateMedia({ colorScheme: scheme })
-    for (const path of paths) {
+    for (const [path, content] of pages) {
       await open(path)
+      await content.waitFor()
+      await page.getByText(/^(Reading|Loading|Checking)/).first().waitFor({ state: 'detached' })
       // Charts come when they are near.
       if (path === run) {
         await page.getByRole('button', { name: 'Series as CSV' }).scrollIntoViewIfNeeded()
         await page.locator('.chart').nth(5).waitFor()
       }
-      await page.waitForTimeout(400)
       assert.equal(await overflows(page), false, `${path} is wider than ${size.width} px`)
       assert.deepEqual(await violations(page), [], `${path} ${name}`)
       await shot(page, `${name}-${path.replaceAll(/[0-9a-f]{8}-[^/,]*|[^a-z]+/g, '-')}`)

@@ -226,17 +226,31 @@ describe('a break', () => {
     expect(stream.connection).toBe('reconnecting')
   })
 
-  it('is not suspected where there is nothing to hear: in a list, or behind the end of a run', () => {
+  it('is not suspected while anything comes: no ping does beside other events, and no sample behind the end of a run', () => {
     stream.follow(null, ear())
     stream.follow('a', ear())
     timers.pass(100)
     newest().hello()
-    timers.pass(3_600_000)
-    newest().sample('a', 1, 'e1-1')
-    newest().send('end', { id: 'a' }, 'e1-2')
-    timers.pass(3_600_000)
+    newest().send('ping', {})
+    for (let n = 1; n < 10; n++) {
+      timers.pass(14_000)
+      newest().send('runs', { id: 'b' }, `e1-${n}`)
+    }
+    newest().sample('a', 1, 'e1-10')
+    newest().send('end', { id: 'a' }, 'e1-11')
+    timers.pass(15_000)
+    newest().send('ping', {})
+    timers.pass(39_000)
     expect(stream.connection).toBe('live')
     expect(sources).toHaveLength(1)
+  })
+
+  it('is noticed when nothing comes behind the hello', () => {
+    stream.follow(null, ear())
+    timers.pass(100)
+    newest().hello()
+    timers.pass(40_000)
+    expect(stream.connection).toBe('reconnecting')
   })
 
   it('lets a connection that was given up say nothing more', () => {
@@ -261,6 +275,25 @@ describe('what may have been missed', () => {
     newest().hello()
     newest().send('gap', { run: 'b' }, 'e1-3')
     expect([a.refetches, b.refetches]).toEqual([1, 2])
+  })
+
+  it('is told behind a break with the id that was seen last: of lists, of a run, and that a run is over', () => {
+    const [lists, a] = [ear(), ear()]
+    const ended: string[] = []
+    stream.follow(null, lists)
+    stream.follow('a', { ...a, refetch: () => void a.refetches++, end: ({ id }) => void ended.push(id) })
+    timers.pass(100)
+    newest().hello()
+    newest().sample('a', 1, 'e1-7')
+    newest().fail()
+    timers.pass(500)
+    newest().hello()
+    expect([lists.refetches, a.refetches]).toEqual([1, 1])
+    newest().send('end', { id: 'a' }, 'e1-7')
+    newest().send('gap', { run: '' }, 'e1-7')
+    expect([lists.refetches, a.refetches, ended]).toEqual([2, 1, ['a']])
+    newest().send('gap', { run: 'a' }, 'e1-7')
+    expect([lists.refetches, a.refetches]).toEqual([2, 2])
   })
 
   it('is fetched after a pause, and nothing is replayed', () => {

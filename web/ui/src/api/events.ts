@@ -30,7 +30,7 @@ const EVENTS = ['hello', 'ping', 'sample', 'state', 'runs', 'log', 'gap', 'end']
 const FIRST_RETRY_MS = 500
 const LONGEST_RETRY_MS = 10_000
 /**
- * A run that lives sends four samples a second, and a server with nothing to tell may send a `ping` every 15 s. When they stop,
+ * A run that lives sends four samples a second, and a server with nothing to tell sends a `ping` every 15 s. When nothing comes,
  * the connection is dead, whatever the browser thinks.
  */
 const SAMPLES_SILENCE_MS = 10_000
@@ -138,16 +138,15 @@ export class EventStream {
   }
 
   #hear(type: (typeof EVENTS)[number], event: MessageEvent<string>): void {
-    if (type === 'ping') this.#listenForSilence(PINGS_SILENCE_MS)
-    if (type === 'sample') this.#listenForSilence(SAMPLES_SILENCE_MS)
-    if (type === 'end' || type === 'state') this.#forgetSilence()
+    this.#listenForSilence(type === 'sample' ? SAMPLES_SILENCE_MS : PINGS_SILENCE_MS)
     if (type === 'ping') return
     const data: unknown = JSON.parse(event.data)
     if (type === 'hello') {
       this.#hello(data as Hello)
       return
     }
-    if (this.#isOld(event.lastEventId)) return
+    // What a server says first to who comes back, that it missed something or that its run is over, has the id that was seen last.
+    if (this.#isOld(event.lastEventId) && type !== 'gap' && type !== 'end') return
     switch (type) {
       case 'sample': {
         const sample = data as LiveSample
@@ -159,9 +158,12 @@ export class EventStream {
         this.#tell(run, (listener) => listener.log?.(run, entry))
         break
       }
-      case 'gap':
-        this.#tell((data as { run: string }).run, (listener) => listener.refetch?.())
+      case 'gap': {
+        const { run } = data as { run: string }
+        // Those of lists follow no run.
+        this.#tell(run === '' ? null : run, (listener) => listener.refetch?.())
         break
+      }
       case 'state':
         this.#tell((data as RunSummary).id, (listener) => listener.state?.(data as RunSummary))
         break
@@ -195,7 +197,7 @@ export class EventStream {
     return false
   }
 
-  #tell(run: string, what: (listener: Listener) => void): void {
+  #tell(run: string | null, what: (listener: Listener) => void): void {
     for (const follower of [...this.#followers]) if (follower.run === run) what(follower.listener)
   }
 

@@ -37,7 +37,8 @@ export const documents = {
   openApi: async (signal?: AbortSignal): Promise<Record<string, unknown>> =>
     (await send('/api/openapi.json', { signal: signal ?? null })).json() as Promise<Record<string, unknown>>,
   /** A run's document with the modules it ran, as text: to read it as values would cost digits. */
-  specText: async (run: string): Promise<string> => (await send(address(`/runs/${encodeURIComponent(run)}/spec`), {})).text(),
+  specText: async (run: string, signal?: AbortSignal): Promise<string> =>
+    (await send(address(`/runs/${encodeURIComponent(run)}/spec`), { signal: signal ?? null })).text(),
   validate: (text: string, signal?: AbortSignal) => sendText<Validation>(address('/runs', { validate_only: true }), text, {}, signal),
   submit: (text: string, key: string, for_s: number | null) =>
     sendText<RunDetail>(address('/runs', { for_s }), text, { 'idempotency-key': key }),

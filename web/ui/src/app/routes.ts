@@ -10,6 +10,8 @@ export type Page = Component<PageProps> | Component<Record<string, never>>
 export interface Route {
   path: string
   title: string
+  /** The parameter of the address that makes another page of it, like a place of its path. */
+  query?: string
   page: () => Promise<{ default: Page }>
 }
 
@@ -22,7 +24,7 @@ export const routes: Route[] = [
   { path: '/runs/{run}/errors', title: 'Errors', page: () => import('../pages/RunErrors.svelte') },
   { path: '/runs/{run}/logs', title: 'Logs', page: () => import('../pages/RunLogs.svelte') },
   { path: '/runs/{run}/spec', title: 'Document', page: () => import('../pages/RunSpec.svelte') },
-  { path: '/runs/new', title: 'New run', page: () => import('../pages/NewRun.svelte') },
+  { path: '/runs/new', title: 'New run', query: 'from', page: () => import('../pages/NewRun.svelte') },
   { path: '/bench', title: 'Benchmarks', page: () => import('../pages/Benchmarks.svelte') },
   { path: '/bench/{benchmark}', title: 'Benchmark', page: () => import('../pages/Benchmark.svelte') },
   { path: '/compare', title: 'Compare', page: () => import('../pages/Compare.svelte') },
@@ -34,4 +36,4 @@ export const routes: Route[] = [
 ]
 
 /** What stands in front of every page while the server wants a token. */
-export const signIn: (() => Promise<{ default: Component<{ onsignedin: () => void }> }>) | null = () => import('../pages/SignIn.svelte')
+export const signIn = (): Promise<{ default: Component<{ onsignedin: () => void }> }> => import('../pages/SignIn.svelte')

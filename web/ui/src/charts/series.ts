@@ -1,6 +1,7 @@
 // Series as charts read them. They are plain arrays outside of Svelte's reactivity: a counter says when to draw again.
 
 import type { Metric, Series } from '../api/types'
+import { quoted } from './sheet'
 
 export interface Column {
   id: string
@@ -132,8 +133,11 @@ export function weighed(table: SeriesTable, metric: Metric, weights: Map<string,
   return { ...table, columns }
 }
 
+/** A column as it is saved: its figures may be those of a metric multiplied by something, and then have a name of their own. */
+export type SavedColumn = Omit<Column, 'metric'> & { metric: string }
+
 /** A table as CSV: a line per bucket, a column per series and figure. */
-export function csv(table: SeriesTable, columns: Column[]): string {
+export function csv(table: SeriesTable, columns: SavedColumn[]): string {
   const names = columns.flatMap(({ id, metric }) => ['mean', 'min', 'max'].map((which) => quoted(`${id} ${metric} ${which}`)))
   const lines = table.t_s.map((end, place) =>
     [end, ...columns.flatMap(({ mean, min, max }) => [mean[place], min[place], max[place]])].map((value) => value ?? '').join(','),
@@ -166,8 +170,4 @@ function firstAfter(sorted: number[], value: number): number {
 
 function nulls(length: number): null[] {
   return Array.from({ length }, () => null)
-}
-
-function quoted(text: string): string {
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
 }

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
 import type { RunSpec } from '../api/types'
+import { exactly } from '../parts/json'
 import { namesOfIds, specRows, stageNames } from './specs'
 
 const spec = (document: object, modules: Record<string, string> = {}): RunSpec => ({ document: { ...document }, modules })
@@ -34,10 +35,15 @@ describe('documents beside each other', () => {
     expect(different(of('sha256:a'), of('sha256:b'))).toEqual(['module that ran.decode: "sha256:a" | "sha256:b"'])
   })
 
+  it('differ in the last digit of a seed', () => {
+    const of = (seed: string) => exactly(`{ "document": { "seed": ${seed} }, "modules": {} }`) as RunSpec
+    expect(different(of('18446744073709551615'), of('18446744073709551614'))).toEqual(['seed: 18446744073709551615 | 18446744073709551614'])
+  })
+
   it('show empty objects and arrays as values', () => {
     expect(specRows([spec({ consumer: { discard: {} }, list: [1, { a: 2 }] })]).map(({ path, values }) => [path.join('.'), values[0]])).toEqual([
       ['consumer.discard', '{}'],
-      ['list', '[1,{"a":2}]'],
+      ['list', '[1, { "a": 2 }]'],
       ['stages.in order', '""'],
     ])
   })

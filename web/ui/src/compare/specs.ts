@@ -1,6 +1,8 @@
 // Documents of several runs beside each other.
 
 import type { RunSpec } from '../api/types'
+import { compact, record } from '../parts/json'
+import { stageOf } from '../run/pipeline'
 
 export interface SpecRow {
   /** The way to the value, e.g. `stages`, `preprocess`, `concurrency`. */
@@ -49,7 +51,7 @@ export function stageNames(stages: readonly unknown[]): string[] {
 export function namesOfIds(ids: readonly string[]): string[] {
   const seen = new Map<string, number>()
   return ids.map((id) => {
-    const own = id.replace(/^\d+:/, '').replace(/_queue$/, '')
+    const own = stageOf(id).replace(/^\d+:/, '')
     const count = (seen.get(own) ?? 0) + 1
     seen.set(own, count)
     return count === 1 ? own : `${own} ${count}`
@@ -72,10 +74,6 @@ function valuesOf({ document, modules }: RunSpec): { path: string[]; value: stri
 
 function flat(path: string[], value: unknown): { path: string[]; value: string }[] {
   const object = record(value)
-  if (!object || (Object.keys(object).length === 0 && path.length > 0)) return [{ path, value: JSON.stringify(value) }]
+  if (!object || (Object.keys(object).length === 0 && path.length > 0)) return [{ path, value: compact(value) }]
   return Object.entries(object).flatMap(([name, part]) => flat([...path, name], part))
-}
-
-function record(value: unknown): Record<string, unknown> | null {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : null
 }

@@ -1,5 +1,7 @@
 // An OpenAPI 3.1 document, put in order for reading.
 
+import { record } from '../parts/json'
+
 type Json = Record<string, unknown>
 
 /** A piece of a type's notation; `ref` names the type it stands for. */
@@ -50,13 +52,13 @@ const METHODS = ['get', 'post', 'put', 'patch', 'delete']
 
 export function groupsOf(document: Json): Group[] {
   const groups = new Map<string, Operation[]>()
-  for (const [path, item] of Object.entries(record(document.paths))) {
-    const shared = list(record(item).parameters)
+  for (const [path, item] of Object.entries(fieldsOf(document.paths))) {
+    const shared = list(fieldsOf(item).parameters)
     for (const method of METHODS) {
-      const written = record(item)[method]
+      const written = fieldsOf(item)[method]
       if (written === undefined) continue
-      const operation = operationOf(document, method, path, record(written), shared)
-      const tag = text(list(record(written).tags)[0]) || 'other'
+      const operation = operationOf(document, method, path, fieldsOf(written), shared)
+      const tag = text(list(fieldsOf(written).tags)[0]) || 'other'
       groups.set(tag, [...(groups.get(tag) ?? []), operation])
     }
   }
@@ -64,10 +66,10 @@ export function groupsOf(document: Json): Group[] {
 }
 
 export function typesOf(document: Json): NamedType[] {
-  const schemas = record(record(document.components).schemas)
+  const schemas = fieldsOf(fieldsOf(document.components).schemas)
   return Object.entries(schemas)
     .map(([name, written]) => {
-      const schema = record(written)
+      const schema = fieldsOf(written)
       const members = membersOf(schema)
       return { name, about: text(schema.description), members, type: members.length > 0 ? [] : typeOf(schema) }
     })
@@ -77,7 +79,7 @@ export function typesOf(document: Json): NamedType[] {
 /** A schema in the notation of TypeScript, as near as it gets. */
 export function typeOf(written: unknown): Piece[] {
   if (written === true) return [{ text: 'any' }]
-  const schema = record(written)
+  const schema = fieldsOf(written)
   if (typeof schema.$ref === 'string') {
     const name = schema.$ref.split('/').at(-1) ?? ''
     return [{ text: name, ref: name }]
@@ -127,7 +129,7 @@ export function matches({ method, path, summary, about, id }: Operation, search:
 }
 
 function operationOf(document: Json, method: string, path: string, written: Json, shared: unknown[]): Operation {
-  const parameters = [...shared, ...list(written.parameters)].map((each) => record(followed(document, each)))
+  const parameters = [...shared, ...list(written.parameters)].map((each) => fieldsOf(followed(document, each)))
   return {
     id: text(written.operationId) || `${method}-${path}`,
     method: method.toUpperCase(),
@@ -142,25 +144,25 @@ function operationOf(document: Json, method: string, path: string, written: Json
       required: each.required === true,
     })),
     bodies: bodiesOf(followed(document, written.requestBody)),
-    responses: Object.entries(record(written.responses)).map(([status, each]) => {
-      const response = record(followed(document, each))
+    responses: Object.entries(fieldsOf(written.responses)).map(([status, each]) => {
+      const response = fieldsOf(followed(document, each))
       return { status, about: text(response.description), bodies: bodiesOf(response) }
     }),
   }
 }
 
 function bodiesOf(written: unknown): Body[] {
-  return Object.entries(record(record(written).content)).map(([media, content]) => ({ media, type: typeOf(record(content).schema) }))
+  return Object.entries(fieldsOf(fieldsOf(written).content)).map(([media, content]) => ({ media, type: typeOf(fieldsOf(content).schema) }))
 }
 
 function membersOf(schema: Json): Member[] {
-  const parts = [schema, ...list(schema.allOf).map(record)]
+  const parts = [schema, ...list(schema.allOf).map(fieldsOf)]
   return parts.flatMap((part) => {
     const required = list(part.required)
-    return Object.entries(record(part.properties)).map(([name, written]) => ({
+    return Object.entries(fieldsOf(part.properties)).map(([name, written]) => ({
       name,
       type: typeOf(written),
-      about: text(record(written).description),
+      about: text(fieldsOf(written).description),
       required: required.includes(name),
     }))
   })
@@ -182,16 +184,16 @@ function joined(parts: Piece[][], between: string): Piece[] {
 }
 
 function followed(document: Json, written: unknown): unknown {
-  const reference = record(written).$ref
+  const reference = fieldsOf(written).$ref
   if (typeof reference !== 'string' || !reference.startsWith('#/')) return written
   return reference
     .slice(2)
     .split('/')
-    .reduce<unknown>((at, name) => record(at)[name], document)
+    .reduce<unknown>((at, name) => fieldsOf(at)[name], document)
 }
 
-function record(value: unknown): Json {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : {}
+function fieldsOf(value: unknown): Json {
+  return record(value) ?? {}
 }
 
 function list(value: unknown): unknown[] {

@@ -1,7 +1,7 @@
 import type { Completion, CompletionContext, CompletionResult } from '@codemirror/autocomplete'
 import type { SyntaxNode, Tree } from '@lezer/common'
 
-import { compact } from './edits'
+import { compact } from '../parts/json'
 import { pathOf, propertiesOf } from './pointer'
 import { aboutOf, fieldsAt, startOf } from './schema'
 

@@ -2,22 +2,13 @@
 
 import type { SyntaxNode, Tree } from '@lezer/common'
 
+import { compact } from '../parts/json'
 import { elementsOf, pointerOf, propertiesOf, segmentsOf, valueAt } from './pointer'
 
 export interface Change {
   from: number
   to: number
   insert: string
-}
-
-/** JSON on one line, with the spaces people put. */
-export function compact(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(compact).join(', ')}]`
-  if (typeof value === 'object' && value !== null) {
-    const parts = Object.entries(value).map(([name, part]) => `${JSON.stringify(name)}: ${compact(part)}`)
-    return parts.length === 0 ? '{}' : `{ ${parts.join(', ')} }`
-  }
-  return JSON.stringify(value)
 }
 
 /**

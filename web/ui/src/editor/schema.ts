@@ -1,6 +1,7 @@
 // The JSON Schema of the pipeline document, asked for one place at a time: names to complete, words to show, fields of a form.
 
-import { asSchema, kindOf, rangeOf } from '../modules/schema'
+import { kindOf, rangeOf } from '../modules/schema'
+import { record } from '../parts/json'
 
 type Schema = Record<string, unknown>
 
@@ -33,9 +34,9 @@ export function fieldsAt(root: Schema, segments: readonly string[]): Field[] {
   const fields = new Map<string, Field>()
   for (const schema of schemasAt(root, segments)) {
     const required = Array.isArray(schema.required) ? (schema.required as unknown[]) : []
-    for (const [name, value] of Object.entries(asSchema(schema.properties) ?? {})) {
+    for (const [name, value] of Object.entries(record(schema.properties) ?? {})) {
       // A variant's own words say more than those of the object inside it.
-      if (!fields.has(name)) fields.set(name, fieldOf(root, name, asSchema(value) ?? {}, required.includes(name), schema))
+      if (!fields.has(name)) fields.set(name, fieldOf(root, name, record(value) ?? {}, required.includes(name), schema))
     }
   }
   return [...fields.values()]
@@ -76,7 +77,7 @@ function fieldOf(root: Schema, name: string, value: Schema, required: boolean, a
   const choices = all.flatMap((schema) =>
     Array.isArray(schema.enum) ? schema.enum.filter((each): each is string => typeof each === 'string') : typeof schema.const === 'string' ? [schema.const] : [],
   )
-  const isOnly = Object.keys(asSchema(around.properties) ?? {}).length === 1
+  const isOnly = Object.keys(record(around.properties) ?? {}).length === 1
   const said = [value.description, isOnly ? around.description : null, one.description].find((text) => typeof text === 'string')
   return {
     name,
@@ -99,12 +100,12 @@ function inputOf(schema: Schema): Field['input'] {
 }
 
 function inside(root: Schema, schema: Schema, segment: string): Schema[] {
-  const property = asSchema(asSchema(schema.properties)?.[segment])
+  const property = record(record(schema.properties)?.[segment])
   if (property) return open(root, property)
-  const items = /^[0-9]+$/.test(segment) ? asSchema(schema.items) : null
+  const items = /^[0-9]+$/.test(segment) ? record(schema.items) : null
   if (items) return open(root, items)
-  const patterns = Object.values(asSchema(schema.patternProperties) ?? {})
-  const more = patterns.length > 0 ? asSchema(patterns[0]) : asSchema(schema.additionalProperties)
+  const patterns = Object.values(record(schema.patternProperties) ?? {})
+  const more = patterns.length > 0 ? record(patterns[0]) : record(schema.additionalProperties)
   return more ? open(root, more) : []
 }
 
@@ -115,11 +116,11 @@ function open(root: Schema, schema: Schema, depth = 0): Schema[] {
     const target = reference
       .slice(2)
       .split('/')
-      .reduce<unknown>((at, name) => asSchema(at)?.[name], root)
-    const found = asSchema(target)
+      .reduce<unknown>((at, name) => record(at)?.[name], root)
+    const found = record(target)
     return found ? open(root, found, depth + 1) : []
   }
   const variants = [schema.oneOf, schema.anyOf, schema.allOf].flatMap((list) => (Array.isArray(list) ? (list as unknown[]) : []))
   if (variants.length === 0) return [schema]
-  return variants.flatMap((variant) => open(root, asSchema(variant) ?? {}, depth + 1))
+  return variants.flatMap((variant) => open(root, record(variant) ?? {}, depth + 1))
 }

@@ -1,5 +1,5 @@
 import type { ModuleReport } from '../api/types'
-import { asSchema } from './schema'
+import { record } from '../parts/json'
 
 /** One thing in which a version differs from the one before. */
 export interface Change {
@@ -34,9 +34,9 @@ function difference(what: string, before: string[], after: string[]): Change {
 
 /** Each parameter with everything that is demanded of it: a changed bound counts as a change. */
 function params(report: ModuleReport): string[] {
-  const properties = asSchema(asSchema(report.manifest.params)?.properties) ?? {}
+  const properties = record(record(report.manifest.params)?.properties) ?? {}
   return Object.entries(properties).map(([name, value]) => {
-    const { description: _, ...rules } = asSchema(value) ?? {}
+    const { description: _, ...rules } = record(value) ?? {}
     return `${name} ${JSON.stringify(rules)}`
   })
 }

@@ -1,5 +1,7 @@
 // The JSON Schema of a module's `params`, as far as a form and a table need it.
 
+import { record } from '../parts/json'
+
 type Schema = Record<string, unknown>
 
 export interface ParamRow {
@@ -16,10 +18,10 @@ export interface ParamRow {
 
 /** One row per parameter of an object schema. */
 export function paramRows(schema: unknown): ParamRow[] {
-  const root = asSchema(schema)
+  const root = record(schema)
   const required = new Set(Array.isArray(root?.required) ? (root.required as unknown[]) : [])
-  return Object.entries(asSchema(root?.properties) ?? {}).map(([name, value]) => {
-    const property = asSchema(value) ?? {}
+  return Object.entries(record(root?.properties) ?? {}).map(([name, value]) => {
+    const property = record(value) ?? {}
     return {
       name,
       kind: kindOf(property),
@@ -33,20 +35,16 @@ export function paramRows(schema: unknown): ParamRow[] {
 
 /** What a module takes when nothing is said: every parameter that has a default. */
 export function defaultParams(schema: unknown): Record<string, unknown> {
-  const properties = asSchema(asSchema(schema)?.properties) ?? {}
-  const withDefault = Object.entries(properties).filter(([, value]) => 'default' in (asSchema(value) ?? {}))
+  const properties = record(record(schema)?.properties) ?? {}
+  const withDefault = Object.entries(properties).filter(([, value]) => 'default' in (record(value) ?? {}))
   return Object.fromEntries(withDefault.map(([name, value]) => [name, (value as Schema).default]))
-}
-
-export function asSchema(value: unknown): Schema | null {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Schema) : null
 }
 
 export function kindOf(schema: Schema): string {
   if (Array.isArray(schema.enum)) return `one of ${schema.enum.map((value) => (typeof value === 'string' ? value : JSON.stringify(value))).join(', ')}`
   if ('const' in schema) return JSON.stringify(schema.const)
   const type = Array.isArray(schema.type) ? schema.type.join(' or ') : typeof schema.type === 'string' ? schema.type : 'any'
-  const items = asSchema(schema.items)
+  const items = record(schema.items)
   return type === 'array' && items ? `array of ${kindOf(items)}` : type
 }
 

@@ -5,7 +5,7 @@ import { curl, quoted } from './curl'
 it('a document cannot leave its quotes', () => {
   vi.stubGlobal('location', { origin: 'http://localhost:3000' })
   expect(quoted("it's; rm -rf $HOME `x`")).toBe("'it'\\''s; rm -rf $HOME `x`'")
-  expect(curl('POST', '/api/v1/runs', { name: "a'b" })).toBe(
+  expect(curl('POST', '/api/v1/runs', `{"name":"a'b"}`)).toBe(
     `curl -sS -X POST -H 'content-type: application/json' -d '{"name":"a'\\''b"}' 'http://localhost:3000/api/v1/runs'`,
   )
 })

@@ -1,8 +1,8 @@
-/** The same request for a shell. The token, if the server wants one, is left for the reader to fill in. */
-export function curl(method: string, path: string, body?: unknown): string {
+/** The same request for a shell, `body` as JSON. The token, if the server wants one, is left for the reader to fill in. */
+export function curl(method: string, path: string, body?: string): string {
   const parts = ['curl -sS']
   if (method !== 'GET') parts.push(`-X ${method}`)
-  if (body !== undefined) parts.push(`-H ${quoted('content-type: application/json')}`, `-d ${quoted(JSON.stringify(body))}`)
+  if (body !== undefined) parts.push(`-H ${quoted('content-type: application/json')}`, `-d ${quoted(body)}`)
   parts.push(quoted(new URL(path, location.origin).href))
   return parts.join(' ')
 }

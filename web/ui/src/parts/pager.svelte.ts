@@ -3,6 +3,8 @@
 import { problemOf } from '../api/client'
 import type { Page, Problem } from '../api/types'
 
+type Fetch<T> = (cursor: string | null, signal: AbortSignal) => Promise<Page<T>>
+
 export class Pager<T> {
   items = $state.raw<T[]>([])
   next = $state.raw<string | null>(null)
@@ -11,22 +13,22 @@ export class Pager<T> {
   /** Whether an answer was had since the last `start`. */
   ready = $state(false)
   #fetching: AbortController | null = null
-  #fetch: ((cursor: string | null, signal: AbortSignal) => Promise<Page<T>>) | null = null
+  #fetch: Fetch<T> | null = null
 
-  /** Fetches the first page in a new way. What is shown stays until the answer comes. */
-  async start(fetch: (cursor: string | null, signal: AbortSignal) => Promise<Page<T>>): Promise<void> {
+  /** Fetches the first page in a new way; gives whether it came. What is shown stays until then. */
+  start(fetch: Fetch<T>): Promise<boolean> {
     this.#fetch = fetch
-    await this.#page(null)
+    return this.#read(null, 0)
   }
 
-  /** Fetches the first page again. */
-  async again(): Promise<void> {
-    if (this.#fetch) await this.#page(null)
+  /** Fetches again as much as is shown; gives whether it came. */
+  again(): Promise<boolean> {
+    return this.#read(null, this.items.length)
   }
 
-  /** Fetches the page after what is shown. */
-  async more(): Promise<void> {
-    if (this.next !== null && !this.loading) await this.#page(this.next)
+  /** Fetches the page after what is shown; gives whether it came. Does nothing where there is none, or while pages are fetched. */
+  async more(): Promise<boolean> {
+    return this.next !== null && !this.loading && (await this.#read(this.next, 0))
   }
 
   /** Changes what is shown, without asking anybody. */
@@ -34,20 +36,37 @@ export class Pager<T> {
     this.items = items
   }
 
-  async #page(cursor: string | null): Promise<void> {
-    if (!this.#fetch) return
+  /** Waits for no answer any more, and asks for none. */
+  end(): void {
+    this.#fetch = null
+    this.#fetching?.abort()
+  }
+
+  /** Fetches page after page until `least` items are there, and shows them at once; whatever was being fetched is not waited for. */
+  async #read(from: string | null, least: number): Promise<boolean> {
+    const fetch = this.#fetch
+    if (!fetch) return false
     this.#fetching?.abort()
     const fetching = new AbortController()
     this.#fetching = fetching
     this.loading = true
     try {
-      const page = await this.#fetch(cursor, fetching.signal)
-      this.items = cursor === null ? page.items : [...this.items, ...page.items]
-      this.next = page.next
+      const read: T[] = []
+      let cursor = from
+      do {
+        const page = await fetch(cursor, fetching.signal)
+        if (fetching.signal.aborted) return false
+        read.push(...page.items)
+        cursor = page.next
+      } while (cursor !== null && read.length < least)
+      this.items = from === null ? read : [...this.items, ...read]
+      this.next = cursor
       this.problem = null
       this.ready = true
+      return true
     } catch (cause) {
       if (!fetching.signal.aborted) this.problem = problemOf(cause)
+      return false
     } finally {
       if (this.#fetching === fetching) this.loading = false
     }

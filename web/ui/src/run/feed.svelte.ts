@@ -98,6 +98,8 @@ export class RunFeed {
       if (!(cause instanceof ApiError) || cause.problem.status === 0 || cause.problem.status >= 500) {
         this.#later = window.setTimeout(() => void this.refresh(), REFRESH_MS)
       }
+    } finally {
+      if (this.#fetching === fetching) this.#fetching = null
     }
   }
 
@@ -119,7 +121,8 @@ export class RunFeed {
     this.heard_ms = performance.now()
     this.beat++
     this.#onSample.forEach((hear) => hear(sample))
-    if (performance.now() - this.#fetched_ms > REFRESH_MS) void this.refresh()
+    // A slow answer is waited for: each sample would give it up for the next.
+    if (this.#fetching === null && performance.now() - this.#fetched_ms > REFRESH_MS) void this.refresh()
   }
 
   #change(run: RunSummary): void {

@@ -5,6 +5,7 @@ import { api } from '../api/endpoints'
 import type { Metric, Problem } from '../api/types'
 import { bucketFor, joined, tableOf, wholeBuckets, type SeriesTable } from '../charts/series'
 import { rangeOf, type Window } from '../charts/window'
+import { Repeat } from '../parts/repeat'
 import type { RunFeed } from './feed.svelte'
 
 const METRICS: Metric[] = [
@@ -48,7 +49,7 @@ export class RunSeries {
   #asked_s = 0
   #loading: AbortController | null = null
   #adding = false
-  #overviewLoading = false
+  #overview = new Repeat((signal) => this.#readOverview(signal))
 
   constructor(private readonly feed: RunFeed) {}
 
@@ -67,6 +68,7 @@ export class RunSeries {
       ends.forEach((end) => end())
       this.#window = null
       this.#loading?.abort()
+      this.#overview.end()
     }
   }
 
@@ -111,20 +113,24 @@ export class RunSeries {
     }
   }
 
-  async loadOverview(): Promise<void> {
+  /** Fetches the readiness of the whole run; once more where that is being done, since the run may have ended meanwhile. */
+  loadOverview(): Promise<void> {
+    return this.#overview.ask()
+  }
+
+  async #readOverview(signal: AbortSignal): Promise<void> {
     const elapsed_s = this.feed.elapsed()
     const bucket_s = bucketFor(elapsed_s, POINTS, this.#isShort(elapsed_s) ? 0 : LEAST_FOLLOWED_S)
     const wanted = wholeBuckets(0, this.feed.over ? Math.ceil(elapsed_s / bucket_s - 1e-6) * bucket_s : elapsed_s, bucket_s)
-    if (wanted.points === 0 || this.#overviewLoading) return
-    this.#overviewLoading = true
+    if (wanted.points === 0) return
     const ended_s = this.#end(elapsed_s)
     try {
-      this.overview = tableOf(await api.series(this.feed.id, { ...wanted, metrics: ['readiness'] }), ended_s)
+      const read = await api.series(this.feed.id, { ...wanted, metrics: ['readiness'] }, signal)
+      if (signal.aborted) return
+      this.overview = tableOf(read, ended_s)
       this.overviewTick++
     } catch {
       // The window's own fetch tells; this strip keeps what it has until the next time.
-    } finally {
-      this.#overviewLoading = false
     }
   }
 
@@ -161,6 +167,7 @@ export class RunSeries {
   }
 
   async #refreshOverview(now_s: number): Promise<void> {
+    if (this.#overview.isAsking) return
     const behind_s = now_s - (this.overview?.to_s ?? 0)
     if (behind_s > Math.max(OVERVIEW_LEAST_S, now_s * OVERVIEW_SHARE)) await this.loadOverview()
   }

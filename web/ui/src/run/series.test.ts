@@ -134,6 +134,16 @@ describe('a window that stays', () => {
   })
 })
 
+it('reads the whole run once more when it ended while its overview was read', async () => {
+  feed.length_s = 100
+  const read = series.loadOverview()
+  feed.over = true
+  feed.length_s = 101.5
+  void series.loadOverview()
+  await read
+  expect([series.overview?.to_s, series.overviewTick]).toEqual([101.5, 2])
+})
+
 it('keeps what it has when the server does not answer, and says so', async () => {
   feed.length_s = 400
   await series.load(FIVE_MINUTES)

@@ -2,7 +2,8 @@
 
 import { jsonLanguage } from '@codemirror/lang-json'
 
-import { compact, setValue } from '../editor/edits'
+import { setValue } from '../editor/edits'
+import { compact } from '../parts/json'
 import type { Settings } from './settings'
 
 /** `null` when a place is where nothing can be set. */

@@ -2,6 +2,7 @@
 
 import type { Fault, PipelineDocument, Proposal } from '../api/types'
 import { isUnder, pointerOf, segmentsOf } from '../editor/pointer'
+import { record } from '../parts/json'
 import type { Step } from '../run/pipeline'
 
 /** Values by their places in the document. What is not there stays as it is. */
@@ -144,8 +145,4 @@ export function nameOf(pointer: string, rows: readonly KnobRow[]): string {
   const segments = segmentsOf(pointer) ?? []
   const row = segments[0] === 'stages' ? rows[Number(segments[1]) + 1] : undefined
   return row ? `${row.label}: ${segments.slice(3).join(' ')}` : segments.join(' ')
-}
-
-function record(value: unknown): Record<string, unknown> | null {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : null
 }
