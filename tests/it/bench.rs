@@ -187,17 +187,12 @@ fn a_bucket_is_read_by_its_index_and_no_secret_is_told() {
     assert_eq!(cells(&kept)[0]["ceiling"]["against"], "s3");
 }
 
-#[test]
-fn ctrl_c_ends_it_and_tells_what_there_is() {
+/// Interrupts a benchmark when the reads of its first load are written down; the cells that it tells then.
+fn stopped(document: &Value) -> Vec<Value> {
     let folder = Folder::new();
-    let document = json!({
-        "source": { "memory": { "count": 5000, "bytes": 100, "latency_ms": 20 } }, "ceiling": false,
-        "actions": [{ "whole_set": { "workers": [200], "repeats": 1 } }, { "whole_set": { "workers": [1], "repeats": 5 } }]
-    });
     let document = folder.write("bench.json", document.to_string());
     let call = Call::new(&["bench", "storage"]).argument(&document).out(&folder.join("out")).json();
     let mut child = call.start();
-    // The first loads are over when their reads are written down.
     while fs::metadata(folder.join("out/reads.ndjson")).map_or(0, |file| file.len()) == 0 {
         assert!(child.try_wait().unwrap().is_none(), "it ended before its first load");
         sleep(Duration::from_millis(10));
@@ -206,7 +201,46 @@ fn ctrl_c_ends_it_and_tells_what_there_is() {
     let told = report(&call.finished(child).exits(130).stdout);
     assert_eq!(told["state"], "stopped");
     assert!(told["findings"][0].as_str().unwrap().starts_with("It was stopped"));
-    assert!(!cells(&told).is_empty());
+    cells(&told)
+}
+
+#[test]
+fn ctrl_c_ends_it_and_tells_what_there_is() {
+    let mut document = json!({
+        "source": { "memory": { "count": 5000, "bytes": 100, "latency_ms": 20 } }, "ceiling": false,
+        "actions": [{ "whole_set": { "workers": [200], "repeats": 1 } }, { "whole_set": { "workers": [1], "repeats": 5 } }]
+    });
+    assert!(!stopped(&document).is_empty());
+    // A load is told though what it is held against is not known yet.
+    document["ceiling"] = json!(true);
+    assert!(!stopped(&document).is_empty());
+}
+
+#[test]
+fn loads_that_are_missing_have_not_passed_and_what_else_differs_is_told() {
+    let folder = Folder::new();
+    let document = json!({
+        "source": { "memory": { "count": 60, "bytes": 100 } }, "ceiling": false,
+        "actions": [{ "whole_set": { "workers": [1, 2], "batch_size": 10, "repeats": 2 } }]
+    });
+    let document = folder.write("bench.json", document.to_string());
+    let before = folder.join("before");
+    Call::new(&["bench", "storage", "-q"]).argument(&document).out(&before).finish().exits(0);
+    let compare = |after: &Value| {
+        let after = folder.write("after.json", after.to_string());
+        let call = Call::new(&["bench", "compare"]).argument(&before).argument(after);
+        call.argument("--fail-if-slower=50").finish()
+    };
+    let mut after = report(&fs::read_to_string(before.join("report.json")).unwrap());
+    compare(&after).exits(0);
+    after["document"]["source"]["memory"]["shuffle"] = json!(true);
+    after["document"]["stages"] = json!([{ "collate": {} }]);
+    after["document"]["on_error"] = json!("skip");
+    let told = compare(&after).exits(0).stdout;
+    assert!(told.contains("They differ in more than time: source, stages, `on_error`."), "{told}");
+    after["actions"][0]["whole_set"].as_array_mut().unwrap().pop();
+    let told = compare(&after).exits(1).stderr;
+    assert!(told.starts_with("error: not every load could be judged"), "{told}");
 }
 
 #[test]

@@ -35,14 +35,14 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_fuzz::{Encoding, typed, with_manifest};
 use penstock_tests::{Call, Finished, Folder, lines, shown};
-use penstock_types::run::{FailureRecord, RunSnapshot, RunState};
+use penstock_types::run::{FailureRecord, RunSnapshot, RunState, Window};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -281,7 +281,7 @@ fn a_module_that_is_replaced_while_it_runs_stays_what_it_was() {
 }
 
 /// Starts a run and waits until it goes on: its first window stands in `--out`.
-fn going(call: &Call, folder: &Folder) -> std::process::Child {
+fn going(call: &Call, folder: &Folder) -> Child {
     let mut child = call.start();
     let windows = folder.join("out/windows.ndjson");
     while fs::metadata(&windows).map_or(0, |file| file.len()) == 0 {
@@ -292,8 +292,7 @@ fn going(call: &Call, folder: &Folder) -> std::process::Child {
 }
 
 /// Interrupts a run that goes on, which then ends soon, blames nobody, and whose books balance.
-fn stopped(call: &Call, folder: &Folder) -> RunSnapshot {
-    let child = going(call, folder);
+fn stopped(call: &Call, child: Child) -> RunSnapshot {
     let clock = MonotonicClock::start();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let snapshot = call.finished(child).exits(130).snapshot();
@@ -308,8 +307,20 @@ fn ctrl_c_ends_a_guest_that_only_calls_the_host() {
     let misdeed = "(loop (call $log (i32.const 0) (i32.const 0x200) (i32.const 1)) (br 0))";
     let (folder, document) = prepared(["a", "bad", "c"], &guest(MEMORY, misdeed));
     let call = call(&folder, &document).set("/stages/0/wasm/deadline_ms=60000");
-    let snapshot = stopped(&call, &folder);
+    let snapshot = stopped(&call, going(&call, &folder));
     assert_eq!(snapshot.ledger.total.delivered + snapshot.ledger.total.left, snapshot.ledger.total.made);
+}
+
+/// Whether all has been taken from the source's queue that those behind it can hold, of which the consumer and the sink have one each,
+/// and it held more throughout the last window.
+fn is_full(windows: &Path) -> bool {
+    let text = fs::read_to_string(windows).unwrap();
+    // The last line may not be whole yet.
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let windows: Vec<Window> = whole.map(|line| serde_json::from_str(line).unwrap()).collect();
+    let taken: u64 = windows.iter().map(|window| window.queues[0].figures.num_items).sum();
+    let last = windows.last().unwrap();
+    taken == 8 + 2 + 3 + 1 + 1 && last.queues[0].figures.readiness == Some(1.0)
 }
 
 #[test]
@@ -317,7 +328,12 @@ fn ctrl_c_ends_a_run_whose_every_queue_is_full() {
     let (folder, document) = prepared(vec!["a"; 1000], &guest(MEMORY, ""));
     let call = call(&folder, &document).set(r#"/consumer={"simulate":{"step_ms":3600000}}"#);
     let call = call.set("/stages/0/wasm/concurrency=8");
-    let total = stopped(&call, &folder).ledger.total;
+    let mut child = going(&call, &folder);
+    while !is_full(&folder.join("out/windows.ndjson")) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before its queues were full");
+        sleep(Duration::from_millis(5));
+    }
+    let total = stopped(&call, child).ledger.total;
     // Two in the source's queue, eight in the stage's slots, two in its queue, three in the sink's, and those in between.
     assert!(total.left >= 15, "{total:?}");
     assert_eq!(total.delivered + total.left, total.made);
@@ -427,11 +443,49 @@ fn a_full_disk_fails_the_run_and_names_the_error() {
     shown().bind(|| insta::assert_snapshot!(finished.stderr));
 }
 
-#[test]
-fn standard_output_that_is_full_fails_and_names_the_error() {
+/// A call whose standard output is full: it fails.
+fn with_full_output(call: &Call) -> String {
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
-    let mut command = Call::new(&["schema"]).command();
+    let mut command = call.command();
     let output = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"error: No space left on device (os error 28)");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn standard_output_that_is_full_fails_and_names_the_error() {
+    let told = with_full_output(&Call::new(&["schema"]));
+    insta::assert_snapshot!(told, @"error: No space left on device (os error 28)");
+}
+
+#[test]
+fn standard_output_that_is_full_costs_nothing_that_is_written_down() {
+    let folder = Folder::new();
+    let out = folder.join("bench");
+    let document = json!({
+        "source": { "memory": { "count": 50, "bytes": 100 } }, "ceiling": false,
+        "actions": [{ "whole_set": { "workers": [1], "batch_size": 10, "repeats": 1 } }]
+    });
+    let document = folder.write("bench.json", document.to_string());
+    with_full_output(&Call::new(&["bench", "storage", "-q"]).argument(&document).out(&out));
+    for name in ["report.json", "report.html", "reads.ndjson"] {
+        assert!(out.join(name).exists(), "{name}");
+    }
+
+    // Both stages are replayed, though nobody can be told of the first one.
+    folder.records(["a", "b", "c", "d"]);
+    let failing = |name: &str, rate: f64| json!({ "sleep": { "mean_ms": 0, "name": name, "fail_rate": rate, "on_error": "dead_letter" } });
+    let document = folder.document(&json!({
+        "seed": 3, "source": { "records": { "store": "here", "key": "records.ndjson" } },
+        "stages": [failing("half", 0.5), failing("all", 1.0)]
+    }));
+    let run = folder.join("run");
+    Call::run(&document).store("here", folder.path()).out(&run).finish().exits(0);
+    for json in [&[][..], &["--json"]] {
+        let out = folder.join(if json.is_empty() { "words" } else { "json" });
+        let call = Call::new(&["replay"]).argument(&run).out(&out);
+        with_full_output(&json.iter().fold(call, |call, argument| call.argument(argument)));
+        let replay: Value = serde_json::from_slice(&fs::read(out.join("replay.json")).unwrap()).unwrap();
+        assert_eq!(replay["stages"].as_array().unwrap().len(), 2, "{replay}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -15,15 +15,32 @@ use serde_json::json;
 /// The time between Ctrl-C and the end of the process, at most.
 const STOP_S: f64 = 3.0;
 
-/// Starts a run and waits until it goes on: its first window stands in `--out`.
+/// Starts a run and waits until it goes on.
 fn going(call: &Call, folder: &Folder) -> Child {
-    let mut child = call.start();
+    has_begun(call.start(), folder)
+}
+
+/// Waits until a run goes on: its first window stands in `--out`.
+fn has_begun(mut child: Child, folder: &Folder) -> Child {
     let windows = folder.join("out/windows.ndjson");
     while std::fs::metadata(&windows).map_or(0, |file| file.len()) == 0 {
         assert!(child.try_wait().unwrap().is_none(), "it ended before its first window");
         sleep(Duration::from_millis(5));
     }
     child
+}
+
+/// Starts a call by a program that becomes it, and what that has done with signals goes on.
+fn started_by(program: &str, arguments: &[&str], call: &Call) -> Child {
+    let (command, mut starter) = (call.command(), Command::new(program));
+    starter.args(arguments).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => starter.env(name, value),
+            None => starter.env_remove(name),
+        };
+    }
+    starter.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 fn interrupt(child: &Child) {
@@ -77,7 +94,8 @@ fn a_supervisor_stops_a_run_as_ctrl_c_does_and_a_twin_of_the_signal_ends_nothing
         let folder = Folder::new();
         let call = Call::run(&toy()).set("/interval_s=0.1").set("/source/range/count=100000").json();
         let call = call.out(&folder.join("out"));
-        let child = going(&call, &folder);
+        // The tests themselves may run without a terminal, and ignore that there is none.
+        let child = has_begun(started_by("env", &["--default-signal=HUP"], &call), &folder);
         for _twin in 0..2 {
             kill_process(Pid::from_child(&child), signal).unwrap();
             sleep(Duration::from_millis(2));
@@ -86,6 +104,18 @@ fn a_supervisor_stops_a_run_as_ctrl_c_does_and_a_twin_of_the_signal_ends_nothing
         let printed: penstock_types::run::RunSnapshot = serde_json::from_str(&finished.stdout).unwrap();
         assert_eq!((printed.state, &printed), (RunState::Stopped, &finished.snapshot()));
     }
+}
+
+#[test]
+fn a_run_that_was_started_to_outlive_its_terminal_does() {
+    let folder = Folder::new();
+    let call = Call::run(&toy()).set("/interval_s=0.1").set("/source/range/count=20").json();
+    let call = call.out(&folder.join("out"));
+    let ignoring = ["-c", r#"trap "" HUP; exec "$0" "$@""#];
+    let child = has_begun(started_by("sh", &ignoring, &call), &folder);
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    let snapshot = call.finished(child).exits(0).snapshot();
+    assert_eq!((snapshot.state, snapshot.ledger.total.delivered), (RunState::Completed, 20));
 }
 
 #[test]

@@ -13,28 +13,34 @@ class Figures(unittest.TestCase):
             planes(8).stats()
 
     def test_they_are_there_during_a_run_and_after_it(self) -> None:
-        pipeline = planes(40, step_ms=2)
+        pipeline = planes(400, step_ms=2)
         batches = iter(pipeline)
         next(batches)
         stats = pipeline.stats()
-        self.assertEqual((stats["name"], stats["state"], stats["expected"]), ("planes", "running", 40))
-        self.assertEqual(sum(1 for _ in batches), 9)
+        self.assertEqual((stats["name"], stats["state"], stats["expected"]), ("planes", "running", 400))
+        self.assertEqual(sum(1 for _ in batches), 99)
         stats = pipeline.stats()
         self.assertEqual((stats["state"], stats["error"]), ("completed", None))
         self.assertEqual([stage["name"] for stage in stats["stages"]], ["sleep", "plane", "aggregate", "collate"])
-        self.assertEqual((stats["ledger"]["total"]["made"], stats["ledger"]["total"]["delivered"]), (40, 40))
-        self.assertEqual(stats["queues"][-1]["num_items"], 10)
+        self.assertEqual((stats["ledger"]["total"]["made"], stats["ledger"]["total"]["delivered"]), (400, 400))
+        self.assertEqual(stats["queues"][-1]["num_items"], 100)
 
     def test_the_sink_queue_tells_what_the_loop_waited(self) -> None:
-        pipeline = planes(40, step_ms=5)
-        waited, begin = 0.0, time.monotonic()
-        batches = iter(pipeline)
-        while next(batches, None) is not None:
-            waited += time.monotonic() - begin
-            time.sleep(0.002)
-            begin = time.monotonic()
-        sink = pipeline.stats()["queues"][-1]
-        self.assertAlmostEqual(sink["num_items"] * sink["ave_get_time_s"], waited, delta=0.1 * waited)
+        # A thread that gets a core late waits longer than the queue makes it: then once more.
+        for _ in range(3):
+            pipeline = planes(40, step_ms=5)
+            batches = iter(pipeline)
+            waited, begin = 0.0, time.monotonic()
+            while next(batches, None) is not None:
+                waited += time.monotonic() - begin
+                time.sleep(0.002)
+                begin = time.monotonic()
+            sink = pipeline.stats()["queues"][-1]
+            metered = sink["num_items"] * sink["ave_get_time_s"]
+            self.assertLessEqual(metered, waited + 0.001)
+            if metered > 0.9 * waited:
+                return
+        self.fail(f"{metered} s of {waited} s")
 
     def test_the_verdict_names_a_slow_loader(self) -> None:
         pipeline = planes(160, step_ms=4)
@@ -53,24 +59,27 @@ class Headspace(unittest.TestCase):
     def test_a_loader_that_keeps_up_is_enough(self) -> None:
         pipeline = planes(40_000, batch=1, epoch=3)
         # What is enough is a difference of 2 %, which a busy machine makes by itself: then it measures again.
-        for _ in range(3):
-            found = penstock.headspace(pipeline, lambda batch: time.sleep(0.05), seconds=1.2)
-            self.assertLess(found.to_gain, 0.1)
+        for _ in range(8):
+            found = penstock.headspace(pipeline, lambda batch: time.sleep(0.1), seconds=1.2)
             self.assertGreater(found.feeds, 2)
-            self.assertAlmostEqual(found.real_rate, 20, delta=3)
             self.assertEqual(str(found), found.sentence)
             self.assertEqual(pipeline.epoch, 3, "it was a measurement, no training")
-            if found.is_enough:
+            if found.is_enough and abs(found.real_rate - 10) < 1.5:
                 return
         self.fail(str(found))
 
     def test_a_loader_that_does_not_keep_up_is_not(self) -> None:
-        # 10 ms for a batch, of which the loop needs 1 ms; on a busy machine all of it takes longer.
-        found = penstock.headspace(planes(40_000, step_ms=2.5), lambda batch: time.sleep(0.001), seconds=1.5)
-        self.assertFalse(found.is_enough, found)
-        self.assertLess(found.loader_rate, 110)
-        self.assertGreater(found.to_gain, 3)
-        self.assertLess(found.feeds, 0.3)
+        # 10 ms for a batch, of which the loop needs 1 ms. What is measured is held against what comes out by this clock at once
+        # afterwards: how much longer a busy machine takes for it changes from moment to moment, so that it may have to be again.
+        for _ in range(4):
+            found = penstock.headspace(planes(40_000, step_ms=2.5), lambda batch: time.sleep(0.001), seconds=1.5)
+            self.assertLess(found.loader_rate, 110)
+            begin = time.monotonic()
+            rate = sum(1 for _ in planes(400, step_ms=2.5)) / (time.monotonic() - begin)
+            is_told = not found.is_enough and found.to_gain > 2 and found.feeds < 0.4
+            if is_told and abs(found.loader_rate / rate - 1) < 0.2:
+                return
+        self.fail(f"{found} of {found.loader_rate} instead of {rate} batches/s")
 
     def test_a_loop_that_may_hold_two_batches_cannot_be_measured(self) -> None:
         with self.assertRaisesRegex(penstock.PenstockError, "`max_held` is 2; .* 3 or more"):

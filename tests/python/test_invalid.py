@@ -1,6 +1,7 @@
 """What cannot run is told at once, all of it, with where it stands and what would do."""
 
 import os
+import sys
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -103,6 +104,14 @@ class Invalid(unittest.TestCase):
     def test_modules_need_an_interpreter_to_compile_them(self) -> None:
         with mock.patch("sys.executable", None), self.assertRaisesRegex(penstock.PenstockError, "`sys.executable`"):
             penstock.Pipeline(plane_document(8), modules={"plane": plane_stage()})
+
+    def test_the_interpreter_that_compiles_finds_its_libraries(self) -> None:
+        with folder() as here:
+            picky = here / "python"
+            picky.write_text(f'#!/bin/sh\n[ "$LD_LIBRARY_PATH" = "{here}" ] && exec "{sys.executable}" "$@"\n')
+            picky.chmod(0o755)
+            with mock.patch("sys.executable", str(picky)), mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": str(here)}):
+                penstock.Pipeline(plane_document(8), modules={"plane": plane_stage()}, cache_dir=None)
 
     def test_a_module_is_compiled_by_a_child_that_tells_what_is_wrong(self) -> None:
         good = constant_stage("plane", {"plane": Elements("uint8", (1,), b"\0")})

@@ -1,8 +1,10 @@
 """How the package gets on with the process it is in: signals, the lock, forks, spawned workers, the end."""
 
+import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -65,6 +67,30 @@ except KeyboardInterrupt:
     print("interrupted", pipeline.stats()["state"], time.monotonic() - interrupted, flush=True)
 """
 
+# An interpreter that compiles nothing, as long as anybody hears it.
+NO_COMPILER = """#!/bin/sh
+while echo waits >&2; do sleep 0.05; done
+"""
+
+COMPILES = """
+import sys
+from kit import planes
+
+sys.executable = sys.argv[1]
+print("waits", flush=True)
+planes(8, cache_dir=None)
+"""
+
+COUNTS = """
+import sys
+import penstock
+
+document = {"name": "keys", "source": {"list": {"store": "bucket"}}, "stages": [{"aggregate": {"size": 4}}, {"collate": {}}]}
+pipeline = penstock.Pipeline(document, stores={"bucket": sys.argv[1]})
+print("waits", flush=True)
+len(pipeline)
+"""
+
 LEFT = """
 import threading
 from kit import planes, slow
@@ -105,6 +131,23 @@ class Signals(unittest.TestCase):
         self.assertLess(time.monotonic() - begin, 1.5)
         self.assertEqual(code, -signal.SIGINT)
         self.assertIn("KeyboardInterrupt", errors)
+
+    def test_ctrl_c_ends_what_comes_before_a_loop(self) -> None:
+        with folder() as here, socket.create_server(("127.0.0.1", 0)) as nobody:
+            compiler, bucket = here / "compiler", here / "bucket.json"
+            compiler.write_text(NO_COMPILER)
+            compiler.chmod(0o755)
+            key = {"aws_access_key_id": "id", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
+            bucket.write_text(json.dumps({"bucket_name": "bucket", "endpoint_url": f"http://127.0.0.1:{nobody.getsockname()[1]}", **key}))
+            for text, argument in ((COMPILES, compiler), (COUNTS, bucket)):
+                child = program(text, str(argument))
+                assert child.stdout is not None
+                with self.subTest(argument.name):
+                    self.assertEqual(child.stdout.readline(), "waits\n")
+                    time.sleep(0.3)
+                    child.send_signal(signal.SIGINT)
+                    code, _, errors = finished(child)
+                    self.assertEqual(code, -signal.SIGINT, errors)
 
 
 class Lock(unittest.TestCase):

@@ -433,6 +433,15 @@ class Foreign(unittest.TestCase):
         with mock.patch("penstock._client._PATIENCE", 0.2), self.assertRaisesRegex(penstock.PenstockError, "still draining"):
             next(penstock.Stream(ended, server, "x"))
 
+    def test_a_run_whose_server_came_back_without_it_is_told(self) -> None:
+        def closed() -> None:
+            raise penstock.StreamError("the server closed the connection")
+
+        for client in (types.SimpleNamespace(next=closed, is_closed=True), types.SimpleNamespace(next=lambda: None, is_whole=False)):
+            server = types.SimpleNamespace(run=lambda run: {"state": "interrupted"})
+            with self.subTest(client), self.assertRaisesRegex(penstock.RunFailed, "ended before the run did"):
+                next(penstock.Stream(client, server, "x"))
+
 
 class Servers(unittest.TestCase):
     def test_a_server_that_is_not_there_is_told(self) -> None:

@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use penstock_runner::{HistoryError, RunsError};
 use penstock_types::fault::SpecFault;
+use penstock_types::text::with_causes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -205,13 +206,7 @@ impl From<RunsError> for ApiError {
 
 /// Writes down what the client is not told: where it happened, and why.
 fn log(error: &dyn std::error::Error) {
-    let mut causes = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        causes = format!("{causes}: {error}");
-        cause = error.source();
-    }
-    tracing::error!(error = causes, "a request failed");
+    tracing::error!(error = with_causes(error), "a request failed");
 }
 
 impl From<&SpecFault> for DocumentFault {

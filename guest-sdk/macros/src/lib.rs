@@ -36,7 +36,7 @@ pub fn stage(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// `#[param(...)]` on a field takes
 /// - `default = 224`: its value when it is not written; a literal, or a list `[0.5, 0.5]` of literals, and for an enum
 ///   the string of a variant. An `Option` is `None` without it, any other field must be written.
-/// - `min = 1`, `max = 8192`: least and greatest number, themselves included.
+/// - `min = 1`, `max = 8192`: least and greatest number, themselves included; for fields that are numbers.
 ///
 /// When every field has a default, the struct implements `Default` by it.
 ///

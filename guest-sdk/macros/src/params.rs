@@ -3,7 +3,10 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::spanned::Spanned as _;
-use syn::{Data, DataEnum, DataStruct, DeriveInput, Error, Expr, Field, Fields, Ident, Result, Type};
+use syn::{
+    Data, DataEnum, DataStruct, DeriveInput, Error, Expr, Field, Fields, GenericArgument, Ident,
+    PathArguments, Result, Type,
+};
 
 use crate::json;
 
@@ -143,10 +146,36 @@ impl<'a> Member<'a> {
                 Ok(())
             })?;
         }
-        if member.default.is_none() && is_option(member.kind) {
+        member.check_range()?;
+        if member.default.is_none() && option_of(member.kind).is_some() {
             member.default = Some("null".to_owned());
         }
         Ok(member)
+    }
+
+    /// A range is one of numbers, and the default is in it.
+    fn check_range(&self) -> Result<()> {
+        let [min, max] = [&self.min, &self.max].map(|bound| bound.as_ref()?.parse::<f64>().ok());
+        if min.is_none() && max.is_none() {
+            return Ok(());
+        }
+        let Type::Path(kind) = option_of(self.kind).unwrap_or(self.kind) else { return Ok(()) };
+        if let Some(last) = kind.path.segments.last()
+            && ["bool", "String", "Vec"].iter().any(|other| last.ident == other)
+        {
+            let message = format!("`min` and `max` are for numbers, and a `{}` is none", last.ident);
+            return Err(Error::new(self.kind.span(), message));
+        }
+        let Some(default) = &self.default else { return Ok(()) };
+        let number: f64 = default.parse().map_err(|_| {
+            let message = format!("`min` and `max` are for numbers, and the default {default} is none");
+            Error::new(self.ident.span(), message)
+        })?;
+        if min.is_some_and(|min| number < min) || max.is_some_and(|max| number > max) {
+            let message = format!("the default {default} is not between `min` and `max`");
+            return Err(Error::new(self.ident.span(), message));
+        }
+        Ok(())
     }
 
     fn rule(&self) -> TokenStream {
@@ -223,8 +252,15 @@ fn option(value: Option<TokenStream>) -> TokenStream {
     }
 }
 
-fn is_option(kind: &Type) -> bool {
-    matches!(kind, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Option"))
+/// What an `Option` is one of; `None` for other types.
+fn option_of(kind: &Type) -> Option<&Type> {
+    let Type::Path(path) = kind else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == "Option")?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    arguments.args.iter().find_map(|argument| match argument {
+        GenericArgument::Type(kind) => Some(kind),
+        _ => None,
+    })
 }
 
 /// `CenterCrop` as `center-crop`.
@@ -241,6 +277,46 @@ fn dashed(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use quote::quote;
+
+    use super::expand;
+
+    #[test]
+    fn a_range_is_for_numbers_and_holds_the_default() {
+        let fields = [
+            (quote!(#[param(min = 1)] a: Vec<u32>), "`min` and `max` are for numbers, and a `Vec` is none"),
+            (
+                quote!(#[param(max = 1)] a: Option<bool>),
+                "`min` and `max` are for numbers, and a `bool` is none",
+            ),
+            (
+                quote!(#[param(max = 1)] a: std::string::String),
+                "`min` and `max` are for numbers, and a `String` is none",
+            ),
+            (
+                quote!(#[param(default = "fit", min = 1)] a: Crop),
+                "`min` and `max` are for numbers, and the default \"fit\" is none",
+            ),
+            (quote!(#[param(default = 0, min = 1)] a: u32), "the default 0 is not between `min` and `max`"),
+            (
+                quote!(#[param(default = 1.5, min = 0, max = 1)] a: Option<f64>),
+                "the default 1.5 is not between `min` and `max`",
+            ),
+        ];
+        for (field, message) in fields {
+            assert_eq!(expand(quote!(struct P { #field })).unwrap_err().to_string(), message);
+        }
+        let fits = quote!(
+            struct P {
+                #[param(default = -1, min = -1, max = 0)]
+                a: i8,
+                #[param(min = 1)]
+                b: Option<u8>,
+            }
+        );
+        assert!(expand(fits).is_ok());
+    }
+
     #[test]
     fn variants_are_written_with_dashes() {
         assert_eq!(super::dashed("CenterCrop"), "center-crop");

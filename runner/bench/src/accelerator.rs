@@ -9,7 +9,7 @@ use penstock_types::stats::Tick;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::load::{Ending, Surroundings, Times};
+use crate::load::{Consume, Ending, Surroundings, Times};
 use crate::record::Load;
 use crate::report::Cell;
 use crate::spec::{AcceleratorSpec, Cache, WarmUp};
@@ -170,59 +170,108 @@ impl Wanted {
 }
 
 /// Simulated accelerators. Each takes a batch when it is free, and computes from the moment at which both it and the
-/// batch were ready, whenever the simulation gets round to it.
+/// batch were ready, whenever the simulation gets round to it. A batch with fewer samples takes as much less.
 pub(crate) struct Fleet {
     step_ns: u64,
+    batch_size: u32,
     /// When each is free, and which one it is.
     free: BinaryHeap<Reverse<(u64, usize)>>,
-    /// The end of the first step of each, and how many it made.
-    made: Vec<(u64, u64)>,
+    made: Vec<Steps>,
     samples: u64,
     first: Option<u64>,
 }
 
+/// The steps of one accelerator.
+#[derive(Clone, Copy, Default)]
+struct Steps {
+    count: u64,
+    /// The end of the first one.
+    first_end: u64,
+    /// How long it computed since.
+    computed_ns: u64,
+}
+
 impl Fleet {
-    pub(crate) fn new(accelerators: u32, step: Duration) -> Self {
+    /// So many, of which a step for `batch_size` samples takes so long.
+    pub(crate) fn new(accelerators: u32, step: Duration, batch_size: u32) -> Self {
         let step_ns = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX);
         let free = (0..accelerators as usize).map(|number| Reverse((0, number))).collect();
-        Self { step_ns, free, made: vec![(0, 0); accelerators as usize], samples: 0, first: None }
+        let made = vec![Steps::default(); accelerators as usize];
+        Self { step_ns, batch_size, free, made, samples: 0, first: None }
     }
 
     /// Gives it a batch that was ready at that moment. The moment at which one of them wants the next.
     pub(crate) fn take(&mut self, ready: Tick, samples: usize) -> Tick {
         let Some(Reverse((free, number))) = self.free.pop() else { return ready };
-        let end = free.max(ready.nanos()).saturating_add(self.step_ns);
-        let (first_end, steps) = &mut self.made[number];
-        if *steps == 0 {
-            *first_end = end;
+        let step = u128::from(self.step_ns) * samples as u128 / u128::from(self.batch_size.max(1));
+        let step = u64::try_from(step).unwrap_or(u64::MAX);
+        let end = free.max(ready.nanos()).saturating_add(step);
+        let made = &mut self.made[number];
+        match made.count {
+            0 => made.first_end = end,
+            _ => made.computed_ns += step,
         }
-        *steps += 1;
+        made.count += 1;
         self.first.get_or_insert(ready.nanos());
         self.samples += samples as u64;
         self.free.push(Reverse((end, number)));
         Tick::from_nanos(self.free.peek().map_or(end, |Reverse((free, _))| *free))
     }
 
+    /// Stands still for so long, as if this time had not been.
+    fn pause(&mut self, length: Duration) {
+        let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        let later = |at: u64| at.saturating_add(length);
+        let free = self.free.drain().map(|Reverse((free, number))| Reverse((later(free), number)));
+        self.free = free.collect();
+        self.made.iter_mut().for_each(|made| made.first_end = later(made.first_end));
+        self.first = self.first.map(later);
+    }
+
     fn trial(&self) -> Trial {
         let (mut computed, mut lived, mut last) = (0.0, 0.0, 0);
         for Reverse((end, number)) in &self.free {
-            let (first_end, steps) = self.made[*number];
+            let made = self.made[*number];
             last = last.max(*end);
-            if steps > 1 {
-                computed += (steps - 1) as f64 * self.step_ns as f64;
-                lived += (end - first_end) as f64;
+            if made.count > 1 {
+                computed += made.computed_ns as f64;
+                lived += (end - made.first_end) as f64;
             }
         }
         // One that never got a second batch was not fed at all.
-        let fed = self.made.iter().filter(|(_, steps)| *steps > 1).count() as f64;
+        let fed = self.made.iter().filter(|made| made.count > 1).count() as f64;
         let share = if lived > 0.0 { computed / lived } else { 0.0 };
         let seconds = (last.saturating_sub(self.first.unwrap_or(last)) as f64 * 1e-9).max(1e-9);
         Trial {
             accelerators: u32::try_from(self.made.len()).unwrap_or(u32::MAX),
             utilisation: share * fed / self.made.len().max(1) as f64,
             samples_per_s: self.samples as f64 / seconds,
-            steps: self.made.iter().map(|(_, steps)| steps).sum(),
+            steps: self.made.iter().map(|made| made.count).sum(),
         }
+    }
+}
+
+/// Accelerators that are fed for a while.
+struct OnTrial<'a> {
+    surroundings: &'a Surroundings,
+    fleet: Fleet,
+    /// How long from the first batch on, pauses left out.
+    length: Duration,
+    end: Option<Tick>,
+}
+
+impl Consume for OnTrial<'_> {
+    fn take(&mut self, ready: Tick, samples: usize) -> bool {
+        let wants = self.fleet.take(ready, samples);
+        let now = self.surroundings.clock.now();
+        let end = *self.end.get_or_insert_with(|| now.after(self.length));
+        self.surroundings.wait_until(wants.min(end));
+        self.surroundings.clock.now() < end
+    }
+
+    fn pause(&mut self, length: Duration) {
+        self.fleet.pause(length);
+        self.end = self.end.map(|end| end.after(length));
     }
 }
 
@@ -314,24 +363,16 @@ fn fed(
             let items = (rate * length.as_secs_f64() * 3.0).min(MOST_ITEMS);
             (subject.going_round(items as usize), 1)
         }
-        // What was read once is not cold any more.
+        // What was read once is not cold any more. Each pass begins with nothing ahead, as an epoch does: of small sets that is much.
         Cache::Cold => (subject.clone(), PASSES),
     };
-    let mut fleet = Fleet::new(number, wanted.step);
-    let clock = surroundings.clock.clone();
-    let mut end = None;
+    let fleet = Fleet::new(number, wanted.step, wanted.batch_size);
+    let mut on_trial = OnTrial { surroundings, fleet, length, end: None };
     let times = Times { warm_up: WarmUp::default(), passes };
-    let ended = surroundings.run(&subject, load, &times, &mut |ready, samples| {
-        let wants = fleet.take(ready, samples);
-        let now = clock.now();
-        let end = *end.get_or_insert_with(|| now.after(length));
-        surroundings.wait_until(wants.min(end));
-        clock.now() < end
-    });
-    match ended.how {
+    match surroundings.run(&subject, load, &times, &mut on_trial).how {
         Ending::Failed(reason) => Err(Ending::Failed(reason)),
         _ if surroundings.cancel.is_cancelled() => Err(Ending::Stopped),
-        _ => Ok(fleet.trial()),
+        _ => Ok(on_trial.fleet.trial()),
     }
 }
 
@@ -345,7 +386,7 @@ mod tests {
 
     #[test]
     fn one_that_waits_half_the_time_is_half_used() {
-        let mut fleet = Fleet::new(1, Duration::from_millis(10));
+        let mut fleet = Fleet::new(1, Duration::from_millis(10), 4);
         for batch in 0..5 {
             assert_eq!(fleet.take(at(batch * 20), 4), at(batch * 20 + 10));
         }
@@ -356,14 +397,42 @@ mod tests {
 
     #[test]
     fn batches_that_are_there_keep_all_of_them_busy() {
-        let mut fleet = Fleet::new(3, Duration::from_millis(10));
+        let mut fleet = Fleet::new(3, Duration::from_millis(10), 1);
         for _ in 0..12 {
             fleet.take(at(0), 1);
         }
         assert_eq!(fleet.trial().utilisation, 1.0);
-        let mut starved = Fleet::new(3, Duration::from_millis(10));
+        let mut starved = Fleet::new(3, Duration::from_millis(10), 1);
         starved.take(at(0), 1);
         assert_eq!(starved.trial().utilisation, 0.0);
+    }
+
+    #[test]
+    fn a_batch_with_fewer_samples_takes_as_much_less() {
+        let mut fleet = Fleet::new(1, Duration::from_millis(8), 4);
+        assert_eq!([fleet.take(at(0), 4), fleet.take(at(0), 1)], [at(8), at(10)]);
+        // Free at 10 ms, it waits until 14 ms, and computes 2 + 2 of the 8 ms behind its first step.
+        assert_eq!(fleet.take(at(14), 1), at(16));
+        assert_eq!(fleet.trial().utilisation, 0.5);
+    }
+
+    #[test]
+    fn a_pause_is_nobodys_time() {
+        let trial = |pause: u64| {
+            let mut fleet = Fleet::new(2, Duration::from_millis(10), 4);
+            for batch in 0..4 {
+                fleet.take(at(batch), 4);
+            }
+            fleet.pause(Duration::from_millis(pause));
+            // Both are free when they come, and have waited.
+            for batch in 0..4 {
+                fleet.take(at(pause + 40 + batch), 4);
+            }
+            fleet.trial()
+        };
+        let trial_without = trial(0);
+        assert!(trial_without.utilisation < 0.75, "{trial_without:?}");
+        assert_eq!(trial(1_000), trial_without);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
 use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_engine::machine;
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use procfs::{Current, Meminfo};
 use tokio::runtime::Handle;
 
 use crate::accelerator;
@@ -20,7 +20,7 @@ use crate::record::{Load, LoadRecord};
 use crate::report::{
     ActionReport, Calls, Ceiling, Cell, MachineFacts, ObjectsReport, REPORT_VERSION, Report, ReportState,
 };
-use crate::spec::{Action, BenchSpec, Cache, MAX_READS, WholeSet};
+use crate::spec::{Action, BenchSpec, Cache, MAX_READS, WarmUpKind, WholeSet};
 use crate::subject::{StoreKind, Subject, SubjectError};
 use crate::worker::Cancel;
 
@@ -106,23 +106,6 @@ impl Benchmark {
         Self { spec, subject, source, index, surroundings }
     }
 
-    /// Runs its loads and gives what they left behind, of which reports are made. Fails with the reason for which one did
-    /// not come to its end.
-    pub fn records(&self) -> Result<Vec<LoadRecord>, String> {
-        let loads =
-            self.spec.whole_sets().flat_map(|set| Load::grid(set).into_iter().map(move |load| (set, load)));
-        let records = loads.map(|(set, load)| {
-            let times = Times { warm_up: set.warm_up.clone(), passes: set.repeats };
-            let ended = self.surroundings.run(&self.subject, &load, &times, &mut discard());
-            match ended.how {
-                Ending::Completed => Ok(ended.record),
-                Ending::Stopped => Err("it was stopped".to_owned()),
-                Ending::Failed(reason) => Err(reason),
-            }
-        });
-        records.collect()
-    }
-
     /// Runs it to its end, however that comes about; everything that can go wrong stands in the report. Blocks this
     /// thread, which must not be one of the runtime's.
     pub fn run(&self, program: &str, follow: &mut dyn Follow) -> Report {
@@ -140,12 +123,12 @@ impl Benchmark {
             no_ceiling: None,
         };
         let (mut accelerators, mut without) = (None, Vec::new());
-        let ended =
-            running.survey().and_then(|()| running.warm()).and_then(|()| running.act()).and_then(|()| {
-                accelerators = running.accelerators()?;
-                without = running.counterfactuals(accelerators.as_ref())?;
-                Ok(())
-            });
+        let ended = running.check().and_then(|()| running.survey()).and_then(|()| running.warm());
+        let ended = ended.and_then(|()| running.act()).and_then(|()| {
+            accelerators = running.accelerators()?;
+            without = running.counterfactuals(accelerators.as_ref())?;
+            Ok(())
+        });
         let (state, reason) = match ended {
             Ok(()) => (ReportState::Completed, None),
             Err(Ending::Failed(reason)) => (ReportState::Failed, Some(reason)),
@@ -180,6 +163,27 @@ impl Benchmark {
 }
 
 impl Running<'_> {
+    /// Whether its loads can be measured, as far as the number of objects tells.
+    fn check(&self) -> Result<(), Ending> {
+        let items = self.subject.order(0).len() as u64;
+        for set in self.benchmark.spec.whole_sets() {
+            let warm_up: u64 = set.warm_up.rounds.iter().map(|round| u64::from(*round)).sum();
+            let reads = items.saturating_mul(u64::from(set.repeats)) + warm_up * u64::from(set.batch_size);
+            if reads > MAX_READS {
+                return Err(Ending::Failed(format!(
+                    "a load would read {reads} items, and at most {MAX_READS} are written down; set a `limit`, or fewer `repeats`"
+                )));
+            }
+            let batches = items.div_ceil(u64::from(set.batch_size));
+            if set.warm_up.how == WarmUpKind::Inline && warm_up >= batches {
+                return Err(Ending::Failed(format!(
+                    "the warm-up takes {warm_up} batches, and the first pass, of which it is the head, has {batches}; have fewer `rounds`"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     fn survey(&mut self) -> Result<(), Ending> {
         if !self.benchmark.spec.survey {
             return Ok(());
@@ -238,16 +242,19 @@ impl Running<'_> {
         for action in &self.benchmark.spec.actions {
             match action {
                 Action::WholeSet(set) => {
-                    // What ran is told, even where something behind it fails.
+                    // What ran is told, even where something behind it fails, or nobody waits for what it is held against.
                     let place = self.actions.len();
                     self.actions.push(ActionReport::WholeSet(Vec::new()));
                     for load in Load::grid(set) {
                         number += 1;
                         self.follow.step(&Step::Load { number, of: loads, label: load.label() });
-                        let cell = self.load(&load, set)?;
+                        let mut cell = self.load(&load, set)?;
+                        let ceiling = self.ceiling(&load, &cell);
+                        cell.ceiling = ceiling.as_ref().ok().copied().flatten();
                         if let ActionReport::WholeSet(cells) = &mut self.actions[place] {
                             cells.push(cell);
                         }
+                        ceiling?;
                     }
                 }
                 other => {
@@ -260,28 +267,19 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Runs a load, and what it is held against.
+    /// Runs a load.
     fn load(&mut self, load: &Load, set: &WholeSet) -> Result<Cell, Ending> {
         let surroundings = &self.benchmark.surroundings;
-        let items = self.subject.order(0).len() as u64;
-        let warm_up: u64 = set.warm_up.rounds.iter().map(|round| u64::from(*round)).sum();
-        let reads = items.saturating_mul(u64::from(set.repeats)) + warm_up * u64::from(set.batch_size);
-        if reads > MAX_READS {
-            return Err(Ending::Failed(format!(
-                "a load would read {reads} items, and at most {MAX_READS} are written down; set a `limit`, or fewer `repeats`"
-            )));
-        }
         let times = Times { warm_up: set.warm_up.clone(), passes: set.repeats };
         let Ended { record, failures, how } = surroundings.run(&self.subject, load, &times, &mut discard());
         if how != Ending::Completed {
             return Err(how);
         }
         let stages: Vec<String> = self.subject.stages.iter().map(|stage| stage.name.clone()).collect();
-        let mut cell = Cell::of(&record, &stages, failures.told());
+        let cell = Cell::of(&record, &stages, failures.told());
         let objects = self.subject.objects.clone();
         self.follow.record(&record, &|object| objects[object as usize].key.clone());
         drop(record);
-        cell.ceiling = self.ceiling(load, &cell)?;
         let is_faster = self.fastest.as_ref().is_none_or(|(_, other)| cell.items_per_s > other.items_per_s);
         if is_faster && cell.books.balanced {
             self.fastest = Some((load.clone(), cell.clone()));
@@ -306,7 +304,7 @@ impl Running<'_> {
                 self.no_ceiling = Some(reason);
                 Ok(None)
             }
-            found => found.map(Some),
+            found => found,
         }
     }
 
@@ -395,6 +393,6 @@ fn failed(error: &SubjectError) -> Ending {
 fn machine() -> MachineFacts {
     MachineFacts {
         cores: available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
-        memory_bytes: Meminfo::current().ok().map(|memory| memory.mem_total),
+        memory_bytes: machine::memory_bytes(),
     }
 }

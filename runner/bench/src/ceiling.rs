@@ -20,6 +20,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use penstock_storage::{BoundedStore, FolderStore, MemoryStore, S3Credentials, S3Settings, S3Store, Store};
 use penstock_types::config::SecretText;
+use penstock_types::stats::Tick;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -108,19 +109,20 @@ impl Ceilings {
         }
     }
 
-    /// What the load reaches without the store, and what `cell` reaches of that.
+    /// What the load reaches without the store, and what `cell` reaches of that; `None` where nothing came that could be timed.
     pub(crate) fn of_load(
         &self,
         surroundings: &Surroundings,
         load: &Load,
         cell: &Cell,
-    ) -> Result<Ceiling, Ending> {
+    ) -> Result<Option<Ceiling>, Ending> {
         let clock = surroundings.clock.clone();
         let times = Times { warm_up: WarmUp::default(), passes: 1 };
         let (mut first, mut items, mut elapsed) = (None, 0_usize, 0_u64);
-        // What was begun before is not timed: as much as all workers may have begun.
-        let mut before = load.workers.saturating_mul(load.prefetch);
-        let ended = surroundings.run(&self.subject, load, &times, &mut |_, more| {
+        let batches = self.subject.order(0).len().div_ceil(load.batch_size as usize);
+        // What was begun before is not timed: as much as all workers may have begun, but not all there is.
+        let mut before = (load.workers.saturating_mul(load.prefetch) as usize).min(batches / 4);
+        let ended = surroundings.run(&self.subject, load, &times, &mut |_: Tick, more: usize| {
             let now = clock.now();
             match first {
                 None if before > 0 => before -= 1,
@@ -138,25 +140,46 @@ impl Ceilings {
         if surroundings.cancel.is_cancelled() {
             return Err(Ending::Stopped);
         }
-        let items_per_s = items as f64 / (elapsed as f64 * 1e-9).max(1e-9);
+        if items == 0 {
+            return Ok(None);
+        }
         let mean_bytes = if cell.items > 0 { cell.bytes as f64 / cell.items as f64 } else { 0.0 };
-        let reached = if items_per_s > 0.0 { cell.items_per_s / items_per_s } else { 0.0 };
-        Ok(Ceiling {
+        let read_per_s = items as f64 / (elapsed as f64 * 1e-9).max(1e-9);
+        let items_per_s = read_per_s * stand_for(self.mean_bytes(), mean_bytes);
+        let reached = cell.items_per_s / items_per_s;
+        Ok(Some(Ceiling {
             against: self.subject.kind,
             items_per_s,
             mb_per_s: items_per_s * mean_bytes / 1e6,
             reached,
             is_client_bound: reached >= BOUND,
-        })
+        }))
+    }
+
+    /// Mean size of the objects that stand for all.
+    fn mean_bytes(&self) -> f64 {
+        let objects = &self.subject.objects;
+        objects.iter().filter_map(|object| object.size).sum::<u64>() as f64 / objects.len().max(1) as f64
     }
 }
 
-/// A folder in memory with files of these sizes, as many as fit into some MiB: what it takes to open and read a file is the
-/// same, and no disk is behind it.
+/// For how many items one stands that has `held` bytes, where they have `mean` bytes: for as many as have as many bytes. Of empty
+/// ones each stands for itself.
+fn stand_for(held: f64, mean: f64) -> f64 {
+    if held > 0.0 && mean > 0.0 { held / mean } else { 1.0 }
+}
+
+/// A folder with files of these sizes, in memory where there is room: what it takes to open and read a file is the same, and no disk
+/// is behind it.
 fn in_memory_folder(sizes: &[u64]) -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("penstock-ceiling-");
-    let folder = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())?;
+    let in_memory = builder.tempdir_in("/dev/shm").and_then(|folder| filled(folder, sizes));
+    in_memory.or_else(|_| filled(builder.tempdir()?, sizes))
+}
+
+/// The folder with files of these sizes: as many as fit into it and into some MiB, of which one that does not fit has no more.
+fn filled(folder: TempDir, sizes: &[u64]) -> io::Result<TempDir> {
     let mut left = FOLDER_BYTES;
     for (number, size) in sizes.iter().enumerate() {
         if number > 0 && *size > left {
@@ -164,7 +187,15 @@ fn in_memory_folder(sizes: &[u64]) -> io::Result<TempDir> {
         }
         left = left.saturating_sub(*size);
         let size = usize::try_from((*size).min(FOLDER_BYTES)).unwrap_or(0);
-        fs::write(folder.path().join(format!("{number:06}.bin")), vec![0x5a; size])?;
+        let file = folder.path().join(format!("{number:06}.bin"));
+        match fs::write(&file, vec![0x5a; size]) {
+            Err(error) if number > 0 && error.kind() == io::ErrorKind::StorageFull => {
+                // Those that are there stand for all.
+                fs::remove_file(file)?;
+                break;
+            }
+            written => written?,
+        }
     }
     Ok(folder)
 }
@@ -262,4 +293,22 @@ fn part(range: &str, size: u64) -> Option<(u64, u64)> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
     (first <= last && first < size).then_some((first, size.min(last + 1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_was_shortened_stands_for_its_bytes() {
+        let size = FOLDER_BYTES + (FOLDER_BYTES >> 1);
+        let folder = filled(tempfile::tempdir().unwrap(), &[size, 10]).unwrap();
+        let held: Vec<u64> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|file| file.unwrap().metadata().unwrap().len())
+            .collect();
+        assert_eq!(held, [FOLDER_BYTES]);
+        assert_eq!(stand_for(held[0] as f64, size as f64), 2.0 / 3.0);
+        assert_eq!([stand_for(0.0, 0.0), stand_for(100.0, 0.0), stand_for(0.0, 100.0)], [1.0; 3]);
+    }
 }

@@ -195,9 +195,12 @@ fn notes(before: &Report, after: &Report, common: usize) -> Vec<String> {
         }
     }
     let differ = [
+        ("source", before.document.source != after.document.source),
         ("store", before.objects.kind != after.objects.kind),
         ("number of objects", before.objects.count != after.objects.count),
         ("bytes", before.objects.bytes != after.objects.bytes),
+        ("stages", before.document.stages != after.document.stages),
+        ("`on_error`", before.document.on_error != after.document.on_error),
         ("cache", before.document.cache != after.document.cache),
         ("machine", before.machine != after.machine),
     ];

@@ -123,7 +123,7 @@ fn variants(
 
 /// Items in a second of the middle pass.
 fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f64, Ending> {
-    let mut fleet = variant.accelerators.map(|fed| Fleet::new(fed.number, fed.step));
+    let mut fleet = variant.accelerators.map(|fed| Fleet::new(fed.number, fed.step, load.batch_size));
     let times = Times { warm_up: WarmUp::default(), passes: PASSES };
     let mut consume = |ready: Tick, samples: usize| {
         if let Some(fleet) = &mut fleet {

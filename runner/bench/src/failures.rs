@@ -1,5 +1,7 @@
 //! What failed, in groups.
 
+use std::collections::BTreeMap;
+
 use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,8 +34,8 @@ pub struct FailureGroup {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Failures {
     pub(crate) groups: Vec<FailureGroup>,
-    /// Those of further kinds.
-    others: u64,
+    /// How many there are of further kinds, by what failed.
+    others: BTreeMap<&'static str, u64>,
 }
 
 impl Failures {
@@ -60,23 +62,46 @@ impl Failures {
                 None if self.groups.len() < MAX_GROUPS => {
                     self.groups.push(FailureGroup { what: what.to_owned(), message, count: 1, keys });
                 }
-                None => self.others += 1,
+                None => *self.others.entry(what).or_default() += 1,
             }
         }
     }
 
-    /// All groups, with one more for what does not fit.
+    /// All groups, with one more for what does not fit, of storage and of stages each.
     pub(crate) fn told(self) -> Vec<FailureGroup> {
         let Self { mut groups, others } = self;
-        if others > 0 {
-            let message = "further kinds of failures".to_owned();
-            groups.push(FailureGroup {
-                what: "storage".to_owned(),
-                message,
-                count: others,
-                keys: Vec::new(),
-            });
-        }
+        groups.extend(others.into_iter().map(|(what, count)| FailureGroup {
+            what: what.to_owned(),
+            message: "further kinds of failures".to_owned(),
+            count,
+            keys: Vec::new(),
+        }));
         groups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::sync::Arc;
+
+    use penstock_storage::{BoundedStore, MemoryStore};
+
+    use super::*;
+    use crate::subject::StoreKind;
+
+    #[test]
+    fn what_does_not_fit_is_told_as_what_it_is() {
+        let store = BoundedStore::new(Arc::new(MemoryStore::new("memory")), NonZeroUsize::MIN);
+        let subject = Subject::of(store, StoreKind::Memory, Vec::new());
+        let mut failures = Failures::default();
+        for number in 0..MAX_GROUPS + 3 {
+            let message = format!("stage `decode`: kind {number}");
+            failures.add(&subject, vec![ReadFailure { object: None, what: FailedIn::Stage, message }]);
+        }
+        let told = failures.told();
+        let others: Vec<(&str, u64)> =
+            told[MAX_GROUPS..].iter().map(|group| (group.what.as_str(), group.count)).collect();
+        assert_eq!(others, [("stage", 3)]);
     }
 }

@@ -57,12 +57,24 @@ pub(crate) enum Ending {
     Failed(String),
 }
 
-/// Takes batches: the moment at which each was ready, and how many items it has. Says whether it wants more.
-pub(crate) type Consume<'a> = dyn FnMut(Tick, usize) -> bool + 'a;
+/// Who is given the batches of the measured passes.
+pub(crate) trait Consume {
+    /// Takes one: the moment at which it was ready, and how many items it has. Says whether it wants more.
+    fn take(&mut self, ready: Tick, items: usize) -> bool;
+
+    /// For so long nothing was read before a pass, since the page cache was prepared and asked.
+    fn pause(&mut self, _length: Duration) {}
+}
+
+impl<F: FnMut(Tick, usize) -> bool> Consume for F {
+    fn take(&mut self, ready: Tick, items: usize) -> bool {
+        self(ready, items)
+    }
+}
 
 /// Takes everything.
-pub(crate) fn discard() -> impl FnMut(Tick, usize) -> bool {
-    |_, _| true
+pub(crate) fn discard() -> impl Consume {
+    |_: Tick, _: usize| true
 }
 
 /// The workers of a load, alive.
@@ -96,7 +108,7 @@ impl Surroundings {
         subject: &Subject,
         load: &Load,
         times: &Times,
-        consume: &mut Consume<'_>,
+        consume: &mut dyn Consume,
     ) -> Ended {
         let start = self.clock.now();
         let mut failures = Failures::default();
@@ -170,15 +182,15 @@ impl Surroundings {
 }
 
 /// A load as it runs.
-struct Loading<'a, 'scope, 'env, 'consume> {
+struct Loading<'a, 'scope, 'env> {
     surroundings: &'a Surroundings,
     scope: &'scope Scope<'scope, 'env>,
     worker: &'a Worker,
     failures: &'a mut Failures,
-    consume: &'a mut Consume<'consume>,
+    consume: &'a mut dyn Consume,
 }
 
-impl<'scope> Loading<'_, 'scope, '_, '_> {
+impl<'scope> Loading<'_, 'scope, '_> {
     fn run(mut self, times: &Times, record: &mut LoadRecord) -> Result<(), Ending> {
         let first = self.worker.subject.order(0);
         let batch_size = self.worker.load.batch_size as usize;
@@ -219,8 +231,11 @@ impl<'scope> Loading<'_, 'scope, '_, '_> {
         Ok(())
     }
 
-    fn cached(&self) -> Result<Option<f64>, Ending> {
-        self.surroundings.cached(&self.worker.subject)
+    fn cached(&mut self) -> Result<Option<f64>, Ending> {
+        let start = self.surroundings.clock.now();
+        let cached = self.surroundings.cached(&self.worker.subject);
+        self.consume.pause(Duration::from_nanos(self.surroundings.clock.now() - start));
+        cached
     }
 
     /// One of the passes that are to be measured.
@@ -261,7 +276,7 @@ impl<'scope> Loading<'_, 'scope, '_, '_> {
                 return Err(ending);
             }
             self.failures.add(&self.worker.subject, made.failures);
-            if number.is_some() && !(self.consume)(made.at, items) {
+            if number.is_some() && !self.consume.take(made.at, items) {
                 work.window.end();
                 return Err(Ending::Stopped);
             }
@@ -323,4 +338,59 @@ impl<'scope> Crew<'scope> {
 /// Batches that an order makes.
 fn batches(order: &[u32], batch_size: usize) -> u32 {
     u32::try_from(order.len().div_ceil(batch_size)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_engine::clock::MonotonicClock;
+    use tokio::runtime::Runtime;
+
+    use super::*;
+    use crate::spec::{Assignment, MemorySource, Mode};
+
+    /// What a consumer was told: the items of a batch, or `None` for a pause.
+    #[derive(Default)]
+    struct Told(Vec<Option<usize>>);
+
+    impl Consume for Told {
+        fn take(&mut self, _: Tick, items: usize) -> bool {
+            self.0.push(Some(items));
+            true
+        }
+
+        fn pause(&mut self, _: Duration) {
+            self.0.push(None);
+        }
+    }
+
+    #[test]
+    fn a_consumer_hears_of_every_pass_before_its_first_batch() {
+        let runtime = Runtime::new().unwrap();
+        let source =
+            MemorySource { count: 5.try_into().unwrap(), bytes: 10, latency_ms: None, shuffle: false };
+        let subject = runtime.block_on(Subject::memory(&source, 0, 1)).unwrap();
+        let surroundings = Surroundings {
+            runtime: runtime.handle().clone(),
+            clock: Arc::new(MonotonicClock::start()),
+            cancel: Cancel::default(),
+            cache: Cache::Cold,
+            on_error: OnReadError::Fail,
+        };
+        for persistent in [true, false] {
+            let load = Load {
+                mode: Mode::Sync,
+                workers: 1,
+                in_flight: 1,
+                batch_size: 3,
+                prefetch: 1,
+                assignment: Assignment::Static,
+                persistent,
+            };
+            let times = Times { warm_up: WarmUp::default(), passes: 2 };
+            let mut told = Told::default();
+            let ended = surroundings.run(&subject, &load, &times, &mut told);
+            assert_eq!(ended.how, Ending::Completed);
+            assert_eq!(told.0, [None, Some(3), Some(2), None, Some(3), Some(2)]);
+        }
+    }
 }

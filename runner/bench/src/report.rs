@@ -54,7 +54,7 @@ pub struct Report {
 pub struct MachineFacts {
     /// Its cores, as far as this process may use them.
     pub cores: u32,
-    /// Its memory; `None` where the system does not tell.
+    /// Its memory; `null` where the system does not tell.
     pub memory_bytes: Option<u64>,
 }
 
@@ -79,7 +79,7 @@ pub struct ObjectsReport {
     pub kind: StoreKind,
     /// How many objects.
     pub count: u64,
-    /// All their bytes; `None` when nobody has asked for sizes.
+    /// All their bytes; `null` when nobody has asked for sizes.
     pub bytes: Option<u64>,
     /// The least of them.
     pub min_bytes: Option<u64>,
@@ -91,7 +91,7 @@ pub struct ObjectsReport {
     pub index_s: f64,
     /// How long asking for all sizes took, in seconds.
     pub survey_s: Option<f64>,
-    /// How long reading everything once took, to have it in the page cache; `None` where that was not done.
+    /// How long reading everything once took, to have it in the page cache; `null` where that was not done.
     pub warmed_s: Option<f64>,
 }
 
@@ -183,7 +183,7 @@ pub struct Cell {
     pub requests: Requests,
     /// What failed.
     pub failures: Vec<FailureGroup>,
-    /// What this client does without the store; `None` when it was not measured.
+    /// What this client does without the store; `null` when it was not measured.
     pub ceiling: Option<Ceiling>,
     /// What does not hold voids the figures above.
     pub books: Books,
@@ -205,7 +205,7 @@ pub struct Counts {
     pub benchmark: u64,
 }
 
-/// Times of each level; `None` where nothing was measured.
+/// Times of each level; `null` where nothing was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "LevelTimes")]
 pub struct Levels {
@@ -273,7 +273,7 @@ pub struct PassReport {
     pub median_s: f64,
     /// What 99 of 100 reads did not exceed, in seconds.
     pub p99_s: f64,
-    /// Share of the objects' bytes that the page cache held before; `None` where that cannot be told.
+    /// Share of the objects' bytes that the page cache held before; `null` where that cannot be told.
     pub cached: Option<f64>,
 }
 
@@ -313,7 +313,7 @@ pub struct Moment {
     pub mb_per_s: f64,
     /// Mean number of reads in flight.
     pub in_flight: f64,
-    /// Median time of the reads that ended in it; `None` when none did.
+    /// Median time of the reads that ended in it; `null` when none did.
     pub median_s: Option<f64>,
     /// What 99 of 100 of them did not exceed.
     pub p99_s: Option<f64>,

@@ -236,28 +236,34 @@ impl Subject {
         self.objects.iter().map(|object| object.size).sum()
     }
 
-    /// Asks the machine to forget all objects. Says whether there was anything to ask.
+    /// Asks the machine to forget all objects. Says whether there was anything to ask; fails with the first error once all are
+    /// asked for.
     pub(crate) async fn forget(&self) -> Result<bool, StoreError> {
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
         let mut forgotten = stream::iter(keys).map(|key| self.store.forget(key)).buffer_unordered(8);
-        let mut is_any = false;
+        let mut is_any = Ok(false);
         while let Some(one) = forgotten.next().await {
-            is_any |= one?;
+            is_any = is_any.and_then(|is_any| Ok(is_any | one?));
         }
-        Ok(is_any)
+        is_any
     }
 
-    /// Which share of the objects' bytes the page cache holds, by asking for some of them; `None` where it cannot be told.
+    /// Which share of the objects' bytes the page cache holds, by asking for some of them, of which those count that answer; `None`
+    /// where it cannot be told.
     pub(crate) async fn cached_share(&self) -> Option<f64> {
         let step = self.objects.len().div_ceil(CACHE_PROBES).max(1);
-        let keys: Vec<Arc<str>> =
-            self.objects.iter().step_by(step).map(|object| object.key.clone()).collect();
-        let mut sum = 0.0;
-        let count = keys.len() as f64;
+        // Of empty ones there is nothing to hold.
+        let objects = self.objects.iter().filter(|object| object.size != Some(0));
+        let keys: Vec<Arc<str>> = objects.step_by(step).map(|object| object.key.clone()).collect();
+        let (mut sum, mut answered) = (0.0, 0.0);
         for key in keys {
-            sum += self.store.cached_share(key).await.ok()??;
+            // The load that needs an object tells what is wrong with it.
+            if let Ok(share) = self.store.cached_share(key).await {
+                sum += share?;
+                answered += 1.0;
+            }
         }
-        Some(sum / count)
+        (answered > 0.0).then(|| sum / answered)
     }
 }
 

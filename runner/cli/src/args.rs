@@ -1,3 +1,6 @@
+mod bench;
+mod server;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -6,6 +9,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use penstock_types::manifest::Mode;
 use penstock_types::spec::{DeadlineMs, MemoryMib};
+
+pub(crate) use self::bench::{BenchCommand, BenchCompareArgs, BenchStorageArgs};
+pub(crate) use self::server::{ModulesArgs, PushArgs, RunsArgs, ServeArgs, ServerArgs, StopArgs, SubmitArgs};
 
 /// Runs data-loading pipelines for ML and tells what limits them.
 ///
@@ -144,107 +150,6 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum BenchCommand {
-    /// Read a folder or a bucket as a data loader does, level by level, and tell what it can feed.
-    ///
-    /// Workers read batches: one item after another (sync), or several at a time (async). Every read is written down,
-    /// and the books of it are checked; figures whose books do not balance are called void.
-    #[command(after_help = "Examples:\n  penstock bench storage --store photos=./photos\n  \
-        penstock bench storage --store photos=s3://bucket/train --suffix .jpg --workers 4,16 --in-flight 16 --out found\n  \
-        penstock bench storage photos-bench.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
-        Exit codes: 0 measured, 1 something failed or the books do not balance, 2 bad input, 130 stopped by Ctrl-C.")]
-    Storage(Box<BenchStorageArgs>),
-    /// Compare two reports: which loads got faster or slower, and how sure that is.
-    #[command(after_help = "Examples:\n  penstock bench compare before after\n  \
-        penstock bench compare before/report.json after/report.json --fail-if-slower 5\n\n\
-        Exit codes: 0 compared, 1 slower than allowed, 2 bad input.")]
-    Compare(BenchCompareArgs),
-    /// Print the JSON Schema of the benchmark's document.
-    Schema,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct BenchStorageArgs {
-    /// The benchmark's document, a JSON file; without one, all objects of the one store are read.
-    #[arg(value_name = "CONFIG")]
-    pub(crate) file: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) stores: StoreArgs,
-    #[command(flatten)]
-    pub(crate) modules: ModuleArgs,
-    /// Change the document before it is read, e.g. `/actions/0/whole_set/in_flight=16`.
-    #[arg(long = "set", value_name = "/POINTER=VALUE")]
-    pub(crate) settings: Vec<String>,
-    /// Read only keys that end so, e.g. `.jpg`.
-    #[arg(long, value_name = "TEXT", conflicts_with = "file")]
-    pub(crate) suffix: Option<String>,
-    /// Read only keys that start so.
-    #[arg(long, value_name = "TEXT", conflicts_with = "file")]
-    pub(crate) prefix: Option<String>,
-    /// Read so many objects at most.
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<u64>,
-    /// How workers read: `sync`, `async`, or both.
-    #[arg(long, value_name = "MODES", value_delimiter = ',')]
-    pub(crate) modes: Vec<String>,
-    /// Numbers of workers.
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
-    pub(crate) workers: Vec<u32>,
-    /// Reads that an async worker has in flight at most.
-    #[arg(long, value_name = "K")]
-    pub(crate) in_flight: Option<u32>,
-    /// Items of a batch.
-    #[arg(long, value_name = "N")]
-    pub(crate) batch_size: Option<u32>,
-    /// Batches that each worker may have begun and not delivered.
-    #[arg(long, value_name = "N")]
-    pub(crate) prefetch: Option<u32>,
-    /// Measured passes over all objects.
-    #[arg(long, value_name = "N")]
-    pub(crate) repeats: Option<u32>,
-    /// Let the machine forget the objects before each pass, so that a disk is measured and not the page cache.
-    #[arg(long)]
-    pub(crate) cold: bool,
-    /// Find out how many accelerators it can feed: a preset such as `resnet50/h100`, or `STEP` for steps of that long,
-    /// e.g. `30ms`.
-    #[arg(long, value_name = "PRESET|STEP")]
-    pub(crate) accelerator: Option<String>,
-    /// Run the fastest load again without storage, without each stage, and without the accelerator.
-    #[arg(long)]
-    pub(crate) counterfactuals: bool,
-    /// Write report.json, report.html and reads.ndjson into this new folder.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Let a server keep the report, and show it under /bench.
-    #[arg(long)]
-    pub(crate) push: bool,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-    /// Print the report as JSON, alone, on standard output.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Do not say what goes on.
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct BenchCompareArgs {
-    /// The report before: a file, or the folder that `--out` has made.
-    #[arg(value_name = "A")]
-    pub(crate) before: PathBuf,
-    /// The report after.
-    #[arg(value_name = "B")]
-    pub(crate) after: PathBuf,
-    /// Fail when a load is surely slower by more than so many percent.
-    #[arg(long, value_name = "PERCENT", value_parser = slower)]
-    pub(crate) fail_if_slower: Option<f64>,
-    /// Print the comparison as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Subcommand)]
 pub(crate) enum IndexCommand {
     /// Write down the keys of a store, sorted by their bytes, as a JSON array.
     ///
@@ -358,13 +263,6 @@ pub(crate) struct HeadspaceArgs {
     pub(crate) quiet: bool,
 }
 
-fn slower(given: &str) -> Result<f64, String> {
-    match given.parse() {
-        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
-        _ => Err("it is a percentage from 0 to 100, e.g. 5".to_owned()),
-    }
-}
-
 fn cores(given: &str) -> Result<f64, String> {
     let most = 4096.0;
     match given.parse() {
@@ -384,121 +282,6 @@ pub(crate) struct DocumentArgs {
     /// Worker threads; wins over the document.
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<u32>,
-}
-
-/// Where a server is, and what opens it.
-#[derive(Debug, clap::Args)]
-pub(crate) struct ServerArgs {
-    /// The server's address.
-    #[arg(long, value_name = "URL", env = "PENSTOCK_SERVER", default_value = "http://127.0.0.1:7700")]
-    pub(crate) server: String,
-    /// The file with the server's token; the variable PENSTOCK_TOKEN holds the token itself.
-    #[arg(long, value_name = "FILE", env = "PENSTOCK_TOKEN_FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub(crate) token_file: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ServeArgs {
-    #[command(flatten)]
-    pub(crate) stores: StoreArgs,
-    /// Where to listen [default: 127.0.0.1:7700].
-    #[arg(long, value_name = "ADDRESS:PORT", env = "PENSTOCK_LISTEN")]
-    pub(crate) listen: Option<String>,
-    /// A further name that the server goes by, e.g. behind a proxy.
-    #[arg(long = "host", value_name = "NAME")]
-    pub(crate) hosts: Vec<String>,
-    /// The file with the token that everybody has to know; the variable PENSTOCK_TOKEN holds the token itself.
-    #[arg(long, value_name = "FILE", env = "PENSTOCK_TOKEN_FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub(crate) token_file: Option<PathBuf>,
-    /// Where modules, runs and their history are kept [default: ~/.local/share/penstock].
-    #[arg(long, value_name = "DIR", env = "PENSTOCK_DATA_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub(crate) data_dir: Option<PathBuf>,
-    /// Upload this module at the start, unless it is there already.
-    #[arg(long = "module", value_name = "FILE")]
-    pub(crate) modules: Vec<PathBuf>,
-    /// Worker threads that all runs may use at a time [default: four for each core, but at least 32].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
-    pub(crate) threads: Option<u32>,
-    /// Memory that all runs may use at a time [default: three quarters of the machine's].
-    #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..))]
-    pub(crate) memory_mib: Option<u32>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct PushArgs {
-    /// The module, a WebAssembly file.
-    #[arg(value_name = "MODULE")]
-    pub(crate) module: PathBuf,
-    /// Let this alias mean the version from now on, e.g. `stable`.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) alias: Option<String>,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-    /// Print what was uploaded as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct SubmitArgs {
-    #[command(flatten)]
-    pub(crate) document: DocumentArgs,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-    /// Watch the run to its end.
-    #[arg(long, short)]
-    pub(crate) follow: bool,
-    /// Only let the server check the document.
-    #[arg(long, conflicts_with_all = ["follow", "time"])]
-    pub(crate) check: bool,
-    /// End the run after this long, e.g. `10s` or `2m`; it ends as completed.
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub(crate) time: Option<Duration>,
-    /// Make the request safe to repeat: the same key gives the same run for a day.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) key: Option<String>,
-    /// Print the run as JSON, alone, on standard output.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Show neither progress nor tables.
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct RunsArgs {
-    /// Only runs in these states, separated by commas.
-    #[arg(long, value_name = "STATES")]
-    pub(crate) state: Option<String>,
-    /// Only runs whose name or id has this in it.
-    #[arg(long = "find", value_name = "TEXT")]
-    pub(crate) text: Option<String>,
-    /// Most runs.
-    #[arg(long, value_name = "N", default_value = "20", value_parser = value_parser!(u32).range(1..=200))]
-    pub(crate) limit: u32,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-    /// Print them as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct StopArgs {
-    /// The run's id.
-    #[arg(value_name = "RUN")]
-    pub(crate) run: String,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ModulesArgs {
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-    /// Print them as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -14,7 +14,8 @@ use ureq::http::{Method, Request, Uri};
 use crate::args::ServerArgs;
 use crate::input::bad;
 
-/// Until a server answers, once it has all of a request. A stop takes up to three seconds.
+/// Until a server answers, once it has all of a request, and until something more of a body goes to it or comes from it. A stop
+/// takes up to three seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Until a connection stands.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -51,6 +52,8 @@ impl Client {
             .max_redirects(0)
             .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(PATIENCE))
+            .timeout_per_read(Some(PATIENCE))
+            .timeout_per_write(Some(PATIENCE))
             .user_agent(concat!("penstock/", env!("CARGO_PKG_VERSION")));
         Ok(Self { agent: config.build().new_agent(), base, token: token(args.token_file.as_deref())? })
     }

@@ -1,8 +1,10 @@
+use std::fs;
+use std::future::poll_fn;
 use std::io;
 use std::process;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use penstock_engine::running::{RunHandle, StopReason};
@@ -20,23 +22,25 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// How long after the first one another is taken for its twin.
 const TWIN: Duration = Duration::from_millis(300);
 
-/// What asks a process to end: a person, a supervisor, a terminal that goes away.
-struct Signals([Signal; 3]);
+/// What asks a process to end: a person, a supervisor, and a terminal that goes away, unless whoever started the process has it
+/// outlive that.
+struct Signals(Vec<Signal>);
 
 impl Signals {
     fn listen() -> io::Result<Self> {
-        let [interrupt, terminate, hangup] =
-            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
-        Ok(Self([interrupt?, terminate?, hangup?]))
+        let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate()];
+        if !ignores_hangup() {
+            kinds.push(SignalKind::hangup());
+        }
+        Ok(Self(kinds.into_iter().map(signal).collect::<Result<_, _>>()?))
     }
 
     async fn next(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
+        poll_fn(|context| match self.0.iter_mut().any(|signal| signal.poll_recv(context).is_ready()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
     }
 
     /// Forgets those that have come.
@@ -46,6 +50,15 @@ impl Signals {
             while signal.poll_recv(&mut context).is_ready() {}
         }
     }
+}
+
+/// Whether this process was started to ignore that its terminal goes away, as `nohup` does: who listens ignores it no longer.
+fn ignores_hangup() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok());
+    // The lowest bit stands for signal 1, which this is.
+    ignored.is_some_and(|signals| signals & 1 == 1)
 }
 
 /// Lets the first Ctrl-C, and what else asks the process to end, do `stop`; the second one ends the process, whatever it

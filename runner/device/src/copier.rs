@@ -17,7 +17,7 @@ use penstock_types::stats::Tick;
 use crate::driver::{Context, Copies, DriverError, Stream};
 use crate::figures::{CopiedBatch, TransferFigures};
 use crate::pinned::PinnedMemory;
-use crate::ring::{Filled, Ring, Slot};
+use crate::ring::{Filled, Found, Ring, Slot};
 
 /// What the thread is told. There are never more of these than tasks of the stage and slots of the ring.
 pub(crate) enum Message {
@@ -48,6 +48,10 @@ pub(crate) struct Copier {
     staging: Pool<PinnedMemory>,
     /// Batches without a slot.
     waiting: VecDeque<Job>,
+    /// Whether the device has no memory for the first of them.
+    is_full: bool,
+    /// Whether that was told.
+    full_was_told: bool,
     /// Batches on their way, in the order of the stream.
     under_way: VecDeque<UnderWay>,
     /// Why nothing can be copied any more.
@@ -79,6 +83,9 @@ struct Staged(Box<dyn Block>);
 /// How often a copy under way is looked at. A small batch takes longer.
 const LOOK: Duration = Duration::from_micros(50);
 
+/// How often a full device is asked for memory again that others may have let go.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
 /// How long the end waits for a device that does not finish.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -103,6 +110,8 @@ impl Copier {
             staging: Pool::new(pinned.clone()),
             pinned,
             waiting: VecDeque::new(),
+            is_full: false,
+            full_was_told: false,
             under_way: VecDeque::new(),
             lost: None,
             home,
@@ -125,19 +134,32 @@ impl Copier {
     fn take_in(&mut self, messages: &Receiver<Message>) -> bool {
         let waits_for_device =
             !self.under_way.is_empty() || (!self.waiting.is_empty() && self.ring.has_free());
-        let first = if waits_for_device {
-            match messages.recv_timeout(LOOK) {
-                Ok(message) => Some(message),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return false,
-            }
-        } else {
-            match messages.recv() {
-                Ok(message) => Some(message),
-                Err(_) => return false,
-            }
+        let waits_for_memory = self.is_full && !waits_for_device;
+        let first = match (waits_for_device, waits_for_memory) {
+            (true, _) => messages.recv_timeout(LOOK),
+            (_, true) => messages.recv_timeout(ASK_AGAIN),
+            _ => messages.recv().map_err(RecvTimeoutError::from),
         };
+        let first = match first {
+            Ok(message) => Some(message),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return false,
+        };
+        if waits_for_memory && first.is_none() {
+            self.tell_full();
+        }
         first.into_iter().chain(messages.try_iter()).all(|message| self.hear(message))
+    }
+
+    /// Only batches that are held, or others, can make room: who holds too many of them would wait without a word.
+    fn tell_full(&mut self) {
+        if !std::mem::replace(&mut self.full_was_told, true) {
+            tracing::warn!(
+                device = self.device(),
+                batches = self.ring.made(),
+                "the device has no memory for another batch until one of those on it is let go: hold fewer, or use smaller ones"
+            );
+        }
     }
 
     /// Says whether to go on.
@@ -153,6 +175,7 @@ impl Copier {
 
     /// Begins copies as long as there are slots.
     fn begin_copies(&mut self) {
+        self.is_full = false;
         while let Some(job) = self.waiting.pop_front() {
             if let Some(fault) = &self.lost {
                 job.answer(Err(fault.clone()));
@@ -164,8 +187,11 @@ impl Copier {
                 continue;
             }
             match self.ring.take(room) {
-                Ok(Some(slot)) => self.begin(job, slot, places),
-                Ok(None) => return self.waiting.push_front(job),
+                Ok(Found::Slot(slot)) => self.begin(job, slot, places),
+                Ok(found) => {
+                    self.is_full = matches!(found, Found::NoMemory);
+                    return self.waiting.push_front(job);
+                }
                 Err(error) => self.fail(job, &error),
             }
         }
@@ -263,7 +289,7 @@ impl Copier {
 
     /// A batch cannot be copied. When nothing can any more, all others fail for the same reason.
     fn fail(&mut self, job: Job, error: &DriverError) {
-        let device = format!("cuda:{}", self.stream.context().number());
+        let device = self.device();
         let is_lost = !error.is_out_of_memory() && self.stream.check().is_err();
         let remedy = match (error.is_out_of_memory(), is_lost) {
             (true, _) => "; use smaller batches, or leave more of the device's memory free",
@@ -281,6 +307,10 @@ impl Copier {
             self.lost = Some(fault.clone());
         }
         job.answer(Err(fault));
+    }
+
+    fn device(&self) -> String {
+        format!("cuda:{}", self.stream.context().number())
     }
 
     /// Waits a little for the device, and gives everything back that it does not use any more.

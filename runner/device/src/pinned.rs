@@ -1,12 +1,9 @@
 use std::collections::BTreeMap;
-use std::fs::read_to_string;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use penstock_engine::machine;
 use penstock_engine::memory::Maker;
-use procfs::process::Process;
-use procfs::{Current, Meminfo};
 
 use crate::driver::{Context, HostRegion};
 use crate::gpu::Gpu;
@@ -110,32 +107,7 @@ impl Drop for PinnedRegion {
     }
 }
 
-/// How much may be pinned where nobody says: a quarter of the machine's memory, or of what the control group of this process
-/// may use. Limits of control groups of version 1 are not looked at.
+/// How much may be pinned where nobody says: a quarter of the memory that this process may use.
 pub fn pinned_share() -> usize {
-    let machine = Meminfo::current().ok().map(|memory| memory.mem_total);
-    let least = machine.into_iter().chain(group_limit()).min().unwrap_or(0);
-    usize::try_from(least / SHARE).unwrap_or(usize::MAX)
-}
-
-/// The least limit of the control groups that this process is in.
-fn group_limit() -> Option<u64> {
-    let groups = Process::myself().and_then(|own| own.cgroups()).ok()?;
-    // The one without controllers of its own is that of version 2.
-    let group = groups.0.into_iter().find(|group| group.controllers.iter().all(String::is_empty))?;
-    let root = Path::new("/sys/fs/cgroup");
-    let folder: PathBuf = root.join(group.pathname.trim_start_matches('/'));
-    let folders = folder.ancestors().take_while(|folder| folder.starts_with(root));
-    folders.filter_map(|folder| read_to_string(folder.join("memory.max")).ok()?.trim().parse().ok()).min()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_share_of_the_memory_that_there_is_may_be_pinned() {
-        let share = pinned_share() as u64;
-        assert!(share > 0 && share <= Meminfo::current().unwrap().mem_total / SHARE, "{share}");
-    }
+    usize::try_from(machine::memory_bytes().unwrap_or(0) / SHARE).unwrap_or(usize::MAX)
 }

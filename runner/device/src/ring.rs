@@ -29,6 +29,15 @@ pub(crate) struct Ring {
     most: usize,
 }
 
+/// What who asks for a slot finds.
+pub(crate) enum Found {
+    Slot(Slot),
+    /// All that may be are in use.
+    AllInUse,
+    /// Fewer are in use, but they leave the device no memory for one more.
+    NoMemory,
+}
+
 /// A slot in the hands of those who read its batch; it goes back when the last of them is gone.
 struct Lease {
     /// Always some, but for the moment in which it goes back.
@@ -95,28 +104,28 @@ impl Ring {
         !self.free.is_empty()
     }
 
-    /// A slot with room for so many bytes; `None` as long as all are in use, or those in use leave the device no memory for one
-    /// more.
-    pub(crate) fn take(&mut self, len: usize) -> Result<Option<Slot>, DriverError> {
-        if let Some(place) = self.free.iter().position(|slot| slot.region.len() >= len) {
-            return Ok(self.free.remove(place));
+    /// A slot with room for so many bytes, if there is one. Fails for want of memory only when no slot is in use.
+    pub(crate) fn take(&mut self, len: usize) -> Result<Found, DriverError> {
+        let fit = self.free.iter().position(|slot| slot.region.len() >= len);
+        if let Some(slot) = fit.and_then(|place| self.free.remove(place)) {
+            return Ok(Found::Slot(slot));
         }
         loop {
             // Too small, all of them; making a larger one in place of one is as good as another one.
             let unfit = self.free.iter().position(Slot::is_released);
             match unfit.and_then(|place| self.free.remove(place)) {
                 Some(slot) => self.forget(slot),
-                None if self.made == self.most => return Ok(None),
+                None if self.made == self.most => return Ok(Found::AllInUse),
                 None => {}
             }
             match Slot::new(&self.context, len) {
                 Ok(slot) => {
                     self.made += 1;
-                    return Ok(Some(slot));
+                    return Ok(Found::Slot(slot));
                 }
                 Err(error) if error.is_out_of_memory() && self.made > 0 => {
                     if unfit.is_none() {
-                        return Ok(None);
+                        return Ok(Found::NoMemory);
                     }
                 }
                 Err(error) => return Err(error),

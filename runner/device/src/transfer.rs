@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, ready};
 use penstock_engine::clock::{Clock, MonotonicClock};
-use penstock_engine::item::{Item, Sample};
+use penstock_engine::item::{Collated, Item};
 use penstock_engine::memory::Pool;
 use penstock_engine::ports::{Failed, Fault, Output, TaskOp};
 use penstock_types::run::FailureClass;
@@ -69,7 +69,7 @@ impl CudaTransfer {
 impl TaskOp for CudaTransfer {
     fn start(&self, item: Item) -> BoxFuture<'static, Output> {
         let Item::Collated(batch) = item else { return ready(Output::one(item)).boxed() };
-        let (keys, origins) = (batch.keys.clone(), batch.origins.clone());
+        let named = Collated { keys: batch.keys.clone(), origins: batch.origins.clone(), fields: Vec::new() };
         let (reply, answer) = oneshot::channel();
         // Not taken in, or dropped unanswered: the channel says so.
         drop(self.inbox.send(Message::Copy(Job { batch, reply, arrived: self.clock.now() })));
@@ -78,7 +78,7 @@ impl TaskOp for CudaTransfer {
             match answer.await.unwrap_or_else(|_| Err(gone())) {
                 Ok(batch) => Output::one(Item::Collated(batch)),
                 Err(fault) => {
-                    let samples = keys.into_iter().zip(origins).map(|(key, origin)| Sample::new(key, origin));
+                    let samples = named.into_samples().into_iter();
                     let failed = samples.map(|sample| Failed { sample, fault: fault.clone() }).collect();
                     Output { failed, ..Output::default() }
                 }

@@ -255,6 +255,31 @@ impl Item {
             Self::Collated(batch) => batch.fields.iter().map(|column| column.values.bytes()).sum(),
         }
     }
+
+    /// Key and origin of its first sample; `None` when it holds none.
+    pub fn first(&self) -> Option<(&Arc<str>, Origin)> {
+        match self {
+            Self::Sample(sample) => Some((&sample.key, sample.origin)),
+            Self::Batch(samples) => samples.first().map(|sample| (&sample.key, sample.origin)),
+            Self::Collated(batch) => batch.keys.first().zip(batch.origins.first().copied()),
+        }
+    }
+
+    /// Its samples; see [`Collated::into_samples`].
+    pub fn into_samples(self) -> Vec<Sample> {
+        match self {
+            Self::Sample(sample) => vec![sample],
+            Self::Batch(samples) => samples,
+            Self::Collated(batch) => batch.into_samples(),
+        }
+    }
+}
+
+impl Collated {
+    /// Its samples, without fields: stacked values belong to no sample any more, and keys are what is left to tell.
+    pub fn into_samples(self) -> Vec<Sample> {
+        self.keys.into_iter().zip(self.origins).map(|(key, origin)| Sample::new(key, origin)).collect()
+    }
 }
 
 impl Stacked {

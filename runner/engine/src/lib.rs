@@ -10,6 +10,7 @@ pub mod clock;
 pub mod consumers;
 pub mod graph;
 pub mod item;
+pub mod machine;
 pub mod memory;
 pub mod ops;
 pub mod ports;

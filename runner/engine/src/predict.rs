@@ -404,7 +404,7 @@ impl Simulation {
     fn output(&mut self, stage: usize, item: Item, fails: bool) -> Output {
         if fails {
             let fault = Fault::new(FailureClass::Data, "would fail");
-            let failed = samples_of(item).into_iter();
+            let failed = item.into_samples().into_iter();
             return Output {
                 failed: failed.map(|sample| Failed { sample, fault: fault.clone() }).collect(),
                 ..Output::default()
@@ -415,7 +415,7 @@ impl Simulation {
             return Output::one(item);
         }
         let is_batch = !matches!(item, Item::Sample(_));
-        let samples = samples_of(item);
+        let samples = item.into_samples();
         self.owed[stage] += yields * samples.len() as f64;
         let due = self.owed[stage].floor();
         self.owed[stage] -= due;
@@ -476,16 +476,6 @@ impl ScenarioWork {
 
 fn shape_of(node: &Node) -> NodeShape {
     NodeShape { id: node.id.clone(), queue_id: node.queue_id.clone(), capacity: node.capacity.get() }
-}
-
-fn samples_of(item: Item) -> Vec<Sample> {
-    match item {
-        Item::Sample(sample) => vec![sample],
-        Item::Batch(samples) => samples,
-        Item::Collated(batch) => {
-            batch.keys.into_iter().zip(batch.origins).map(|(key, origin)| Sample::new(key, origin)).collect()
-        }
-    }
 }
 
 fn nanos(duration: Duration) -> u64 {

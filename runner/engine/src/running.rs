@@ -126,7 +126,10 @@ impl Graph {
         let handle = RunHandle { shared: shared.clone(), recorder };
         let owner = {
             let handle = handle.clone();
-            Builder::new().name(format!("run {}", self.name)).spawn(move || handle.own(self))?
+            Builder::new().name(format!("run {}", self.name)).spawn(move || {
+                let _guard = handle.shared.owner_guard();
+                handle.own(self)
+            })?
         };
         Ok(Running { handle, owner })
     }
@@ -158,8 +161,14 @@ impl RunHandle {
         self.shared.wait_until(self.shared.now().after(most))
     }
 
+    /// Waits until the run is over and all its threads have ended, but not longer than `most`. Says whether they have:
+    /// [`Running::wait`] waits no more then.
+    pub fn ended_within(&self, most: Duration) -> bool {
+        self.shared.wait_for_owner(self.shared.now().after(most))
+    }
+
     /// The next item of a graph without a consumer, if one comes within `most`: taken from the sink queue by this very thread.
-    /// When there are no more, the run ends.
+    /// Several threads may take. When there are no more, the run ends.
     pub fn take(&self, most: Duration) -> Taken {
         self.shared.take_within(most)
     }
@@ -181,7 +190,7 @@ impl RunHandle {
     }
 
     /// What the owner's thread does: starts all others, reads the sums, ends all others.
-    fn own(self, graph: Graph) -> RunView {
+    fn own(&self, graph: Graph) -> RunView {
         let workers = if graph.needs_workers() { graph.threads } else { 0 };
         let stack_bytes = graph.stack_bytes;
         let interval = graph.interval;
@@ -304,9 +313,11 @@ fn cannot_go_on(fault: &Fault) -> String {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
+    use std::sync::mpsc;
     use std::thread;
 
     use futures::FutureExt;
+    use futures::channel::oneshot;
     use futures::future::{BoxFuture, pending};
     use penstock_types::policy::Capacity;
     use penstock_types::traversal::{Traversal, TraversalSettings};
@@ -315,7 +326,8 @@ mod tests {
     use super::*;
     use crate::clock::MonotonicClock;
     use crate::graph::Node;
-    use crate::ports::{Produced, Source, SourceFault};
+    use crate::item::{Origin, Sample};
+    use crate::ports::{Produced, Source, SourceFault, StopFlag};
     use crate::range::RangeSource;
 
     /// Longer than any wait of a test that works.
@@ -347,15 +359,52 @@ mod tests {
         }
     }
 
+    /// Gives this many samples once it hears that it may, and never ends.
+    struct Late(Option<oneshot::Receiver<u64>>);
+
+    impl Source for Late {
+        fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
+            async {
+                let Some(told) = self.0.take() else { return pending().await };
+                let samples = (0..told.await.unwrap())
+                    .map(|index| Sample::new("", Origin { index, ..Origin::default() }));
+                Ok(Some(Produced::Samples(samples.collect())))
+            }
+            .boxed()
+        }
+    }
+
+    /// Comes back from an item when it is told to, whatever else happens.
+    struct Stubborn {
+        begun: mpsc::Sender<()>,
+        told: mpsc::Receiver<()>,
+    }
+
+    impl Consumer for Stubborn {
+        fn consume(&mut self, _: Item, _: &StopFlag) -> Result<(), Fault> {
+            self.begun.send(()).unwrap();
+            self.told.recv().unwrap();
+            Ok(())
+        }
+    }
+
     /// Starts a pipeline that nobody consumes but who takes from it.
     fn drained_by_hand(runtime: &Runtime, source: impl Source + 'static) -> Running {
+        started(runtime, source, None)
+    }
+
+    fn started(
+        runtime: &Runtime,
+        source: impl Source + 'static,
+        consumer: Option<Box<dyn Consumer>>,
+    ) -> Running {
         let graph = Graph {
             name: "test".to_owned(),
             source: Box::new(source),
             source_node: node("source"),
             stages: Vec::new(),
             sink_node: node("sink"),
-            consumer: None,
+            consumer,
             threads: 1,
             stack_bytes: 1 << 20,
             buffer_bytes: u64::MAX,
@@ -381,6 +430,44 @@ mod tests {
         let view = running.wait();
         assert_eq!((view.state, view.ledger.total.delivered), (RunState::Completed, 5));
         assert!(matches!(handle.take(LONG), Taken::Over));
+    }
+
+    #[test]
+    fn each_of_several_threads_that_wait_is_called_for_an_item() {
+        let runtime = Runtime::new().unwrap();
+        let (tell, told) = oneshot::channel();
+        let running = drained_by_hand(&runtime, Late(Some(told)));
+        let handle = running.handle();
+        thread::scope(|scope| {
+            let waiting = [(); 2].map(|()| scope.spawn(|| handle.take(LONG)));
+            while handle.shared.takers() < 2 {
+                thread::yield_now();
+            }
+            // Both come at once, which is one call.
+            tell.send(2).unwrap();
+            for taker in waiting {
+                assert!(matches!(taker.join().unwrap(), Taken::Item(_)));
+            }
+        });
+        handle.stop(StopReason::Asked);
+        assert_eq!(running.wait().ledger.total.delivered, 2);
+    }
+
+    #[test]
+    fn a_run_that_is_over_has_ended_only_when_its_threads_have() {
+        let runtime = Runtime::new().unwrap();
+        let settings = TraversalSettings { epochs: NonZeroU32::new(1), ..TraversalSettings::IN_ORDER };
+        let source = RangeSource::new(Traversal::new(1, settings).unwrap());
+        let ((begun, has_begun), (tell, told)) = (mpsc::channel(), mpsc::channel());
+        let running = started(&runtime, source, Some(Box::new(Stubborn { begun, told })));
+        let handle = running.handle();
+        has_begun.recv().unwrap();
+        handle.stop(StopReason::Asked);
+        assert!(handle.wait_for(LONG));
+        assert!(!handle.ended_within(Duration::from_millis(1)));
+        tell.send(()).unwrap();
+        assert!(handle.ended_within(LONG));
+        assert_eq!(running.wait().state, RunState::Stopped);
     }
 
     #[test]

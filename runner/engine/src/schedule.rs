@@ -100,7 +100,7 @@ pub(crate) struct Schedule {
     error: Option<String>,
     consumer_waits: bool,
     over: bool,
-    /// The latest moment anything was told. Whoever brings an event reads the clock before it has the lock, so that
+    /// The latest moment anything was told before the end. Whoever brings an event reads the clock before it has the lock, so that
     /// events may come in a little later than they are; here time never runs backwards.
     latest: Tick,
     /// Nodes to look at, used only within `settle`.
@@ -202,6 +202,9 @@ impl Schedule {
 
     /// The oldest job that `worker` may do; its task stops waiting for a thread.
     pub(crate) fn take_job(&mut self, worker: usize, now: Tick) -> Option<Job> {
+        if self.over {
+            return None;
+        }
         let now = self.forward_to(now);
         let job = self.work.take_job(worker)?;
         if !matches!(job.work, Work::Prepare) {
@@ -240,10 +243,10 @@ impl Schedule {
 
     /// The op of a task is done. What comes in after the end of the run is ignored: its samples count as left.
     pub(crate) fn complete(&mut self, task: Task, outcome: Result<Output, Fault>, time: OpTime, now: Tick) {
-        let now = self.forward_to(now);
         if self.over {
             return;
         }
+        let now = self.forward_to(now);
         let stage = &mut self.stages[task.stage];
         let Kind::Pipe(pipe) = &mut stage.kind else { return };
         pipe.complete(task.slot, outcome, time, &mut stage.core, &mut self.log, now);
@@ -257,10 +260,10 @@ impl Schedule {
 
     /// What the consumer gets now.
     pub(crate) fn deliver(&mut self, now: Tick) -> Delivery {
-        let now = self.forward_to(now);
         if self.over {
             return Delivery::Over;
         }
+        let now = self.forward_to(now);
         let last = self.queues.len() - 1;
         match self.queues[last].take(&mut self.budget, now) {
             Take::Item(item) => {
@@ -289,6 +292,11 @@ impl Schedule {
             Ok(()) => self.stop(),
             Err(message) => self.fail(message),
         }
+    }
+
+    /// One of several threads that consume got something, and another one still waits.
+    pub(crate) fn another_waits(&mut self) {
+        self.consumer_waits = true;
     }
 
     /// Whether the consumer waits for something that is there now. Says so once.

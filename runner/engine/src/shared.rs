@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     work: Vec<Condvar>,
     /// The consumer waits here for items.
     arrived: Condvar,
-    /// The owner waits here for the end.
+    /// The owner waits here for the end, and others for the owner's.
     ended: Condvar,
     /// The source waits here until its next chunk is wanted.
     room: Notify,
@@ -46,10 +46,14 @@ struct State {
     idle_workers: Vec<usize>,
     /// Whether the source waits and has not been called.
     source_waits: bool,
+    /// Threads that wait for items.
+    takers: usize,
     /// How many samples the source makes in all, once it knows.
     expected: Option<u64>,
     stopped: Option<StopReason>,
     ended_at: Option<Tick>,
+    /// Whether the owner's thread has nothing more to do, and so all others have ended.
+    owner_ended: bool,
 }
 
 /// Who is to be called after a move.
@@ -106,9 +110,11 @@ impl Shared {
                 schedule,
                 idle_workers: Vec::with_capacity(graph.threads),
                 source_waits: false,
+                takers: 0,
                 expected: None,
                 stopped: None,
                 ended_at: None,
+                owner_ended: false,
             }),
             work: (0..graph.threads).map(|_| Condvar::new()).collect(),
             arrived: Condvar::new(),
@@ -200,16 +206,23 @@ impl Shared {
         loop {
             let delivery = state.schedule.deliver(now);
             if let Delivery::Wait = delivery {
-                state = match until {
+                let left = until.map(|until| Duration::from_nanos(until - now));
+                if left.is_some_and(|left| left.is_zero()) {
+                    return delivery;
+                }
+                state.takers += 1;
+                state = match left {
                     None => self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
-                    Some(until) if now >= until => return delivery,
-                    Some(until) => {
-                        let left = Duration::from_nanos(until - now);
+                    Some(left) => {
                         self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
                     }
                 };
+                state.takers -= 1;
                 now = self.clock.now();
                 continue;
+            }
+            if state.takers > 0 {
+                state.schedule.another_waits();
             }
             let calls = self.calls(&mut state);
             drop(state);
@@ -259,6 +272,11 @@ impl Shared {
         PanicGuard(self.clone())
     }
 
+    /// Says that the owner's thread has ended, when the guard is dropped.
+    pub(crate) fn owner_guard(self: &Arc<Self>) -> OwnerGuard {
+        OwnerGuard(self.clone())
+    }
+
     /// Ends the run as failed, unless it is over.
     pub(crate) fn consumer_failed(self: &Arc<Self>, message: String) {
         self.event(|schedule, _| schedule.consumer_failed(message));
@@ -300,11 +318,21 @@ impl Shared {
 
     /// Waits until the run is over or `until` has come. Says whether it is over.
     pub(crate) fn wait_until(&self, until: Tick) -> bool {
+        self.is_so_by(until, |state| state.schedule.is_over())
+    }
+
+    /// Waits until the owner's thread has ended or `until` has come. Says whether it has ended.
+    pub(crate) fn wait_for_owner(&self, until: Tick) -> bool {
+        self.is_so_by(until, |state| state.owner_ended)
+    }
+
+    /// Waits for something that `ended` is notified of, or until `until` has come.
+    fn is_so_by(&self, until: Tick, is_so: impl Fn(&State) -> bool) -> bool {
         let mut state = self.lock();
         loop {
             let left = until - self.clock.now();
-            if state.schedule.is_over() || left == 0 {
-                return state.schedule.is_over();
+            if is_so(&state) || left == 0 {
+                return is_so(&state);
             }
             let waited = self.ended.wait_timeout(state, Duration::from_nanos(left));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -370,6 +398,12 @@ impl Shared {
         });
     }
 
+    /// Threads that wait for items.
+    #[cfg(test)]
+    pub(crate) fn takers(&self) -> usize {
+        self.lock().takers
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic under the lock is a defect that the panicking thread's join reports; the others still have to end.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -428,6 +462,16 @@ impl Drop for PanicGuard {
         if std::thread::panicking() {
             self.0.fail("a thread of the run panicked; this is a defect of Penstock".into());
         }
+    }
+}
+
+/// See [`Shared::owner_guard`].
+pub(crate) struct OwnerGuard(Arc<Shared>);
+
+impl Drop for OwnerGuard {
+    fn drop(&mut self) {
+        self.0.lock().owner_ended = true;
+        self.0.ended.notify_all();
     }
 }
 

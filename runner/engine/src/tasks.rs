@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use penstock_types::run::FailureClass;
+use penstock_types::text::with_causes;
 
 use crate::item::Item;
 use crate::ports::{Fault, Source, SourceFault, TaskOp};
@@ -44,12 +45,5 @@ pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Fault {
 }
 
 fn said(fault: &SourceFault) -> String {
-    let mut text = format!("the source cannot go on: {fault}");
-    let mut cause = std::error::Error::source(fault);
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
+    format!("the source cannot go on: {}", with_causes(fault))
 }

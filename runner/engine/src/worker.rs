@@ -1,7 +1,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::item::{Item, Sample};
 use crate::ports::{Failed, Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
 use crate::schedule::{OpTime, Work};
 use crate::shared::Shared;
@@ -95,12 +94,8 @@ impl OwnOps<'_> {
 
 /// All samples of an item failed, because there is no op to call on them.
 fn fail_all(work: Work, fault: &Fault) -> Output {
-    let samples: Vec<Sample> = match work {
-        Work::Apply(Item::Sample(sample)) => vec![sample],
-        Work::Apply(Item::Batch(samples)) => samples,
-        Work::Apply(Item::Collated(batch)) => {
-            batch.keys.into_iter().zip(batch.origins).map(|(key, origin)| Sample::new(key, origin)).collect()
-        }
+    let samples = match work {
+        Work::Apply(item) => item.into_samples(),
         Work::Finish | Work::Prepare => Vec::new(),
     };
     let failed = samples.into_iter().map(|sample| Failed { sample, fault: fault.clone() }).collect();

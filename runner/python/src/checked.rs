@@ -7,12 +7,13 @@ use penstock_runner::{Modules, Runner, Stores};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::{Device, Plan, StageKind};
 use penstock_types::spec::{self, Consumer, DeviceName, Spec, Stage};
+use penstock_types::text::with_causes;
 use penstock_types::traversal::{Shard, Uneven};
 use penstock_wasm::Sandbox;
 use pyo3::prelude::*;
 use serde_json::Value;
 
-use crate::errors::{InvalidPipeline, invalid, with_causes};
+use crate::errors::{InvalidPipeline, invalid};
 
 /// What a module stands for.
 #[derive(FromPyObject)]

@@ -39,15 +39,3 @@ pub(crate) fn invalid(faults: &[impl Display]) -> PyErr {
     let count = if faults.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", faults.len()) };
     InvalidPipeline::new_err(format!("the pipeline cannot run as written, {count}:\n{}", lines.join("\n")))
 }
-
-/// An error and what caused it.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
-}

@@ -1,6 +1,8 @@
 //! A checked pipeline, and a run of it that a training loop drains.
 
 use std::collections::VecDeque;
+use std::env;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,18 +19,16 @@ use penstock_types::config::GateBounds;
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, Plan, StageKind};
 use penstock_types::run::{RunSnapshot, RunState};
+use penstock_types::text::with_causes;
 use penstock_wasm::{Compiler, CompilerProcess, Sandbox, SandboxSettings, compile_on_request};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::batch::{Batch, Held};
 use crate::checked::{Document, ModuleSource, prefer_gpu, read_share};
-use crate::errors::{PenstockError, RunFailed, with_causes};
+use crate::errors::{PenstockError, RunFailed};
 use crate::logs;
-use crate::process::{Home, io};
-
-/// How long a wait goes on without looking for signals: Ctrl-C is to be felt at once.
-const SLICE: Duration = Duration::from_millis(50);
+use crate::process::{Home, SLICE, io, wait_for};
 
 /// How long a run that is stopped may take: the engine gives itself three seconds.
 const STOP: Duration = Duration::from_secs(10);
@@ -38,6 +38,9 @@ const COMPILE: &str = "import sys; from importlib.machinery import ExtensionFile
     from importlib.util import spec_from_file_location as S, module_from_spec as M; \
     s = S('_penstock', sys.argv[1], loader=L('_penstock', sys.argv[1])); m = M(s); s.loader.exec_module(m); \
     sys.exit(m.compile_module())";
+
+/// Where an interpreter may find the libraries that it consists of.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// A pipeline that was checked.
 #[pyclass(frozen, module = "penstock._penstock")]
@@ -102,15 +105,22 @@ impl Loader {
         if let Some(device) = device {
             document.lead_to(device);
         }
-        let checked = py.detach(|| {
-            let compiler = Compiler::Child(CompilerProcess::new(
+        let process = CompilerProcess {
+            environment: env::var_os(LIBRARY_PATH)
+                .map(|path| (LIBRARY_PATH.into(), path))
+                .into_iter()
+                .collect(),
+            ..CompilerProcess::new(
                 interpreter,
                 ["-I".into(), "-c".into(), COMPILE.into(), library.into_os_string()],
-            ));
+            )
+        };
+        // Compiling takes its time. Whoever interrupts the wait does not end it: it goes on by itself, for the cache.
+        let checking = runtime.spawn_blocking(move || {
             let sandbox = Sandbox::new(SandboxSettings {
                 cache_dir,
                 instances: Runner::instances(&document.spec).max(1),
-                compiler,
+                compiler: Compiler::Child(process),
                 gate: GateBounds::default(),
             })
             .map_err(|error| PenstockError::new_err(with_causes(&error)))?;
@@ -124,19 +134,21 @@ impl Loader {
             if let Some(number) = local_rank {
                 prefer_gpu(&mut plan, number);
             }
-            Ok(Self {
-                home: Home::here(),
-                runner,
-                plan,
-                memory: Pool::new(HostMemory),
-                held: Held::default(),
-                max_held: max_held.max(1),
-                batches: OnceLock::new(),
-                is_running: Arc::default(),
-            })
+            Ok::<_, PyErr>((runner, plan))
         });
+        let checked = wait_for(py, checking)?;
         logs::tell(py)?;
-        checked
+        let (runner, plan) = checked.unwrap_or_else(|panic| resume_unwind(panic.into_panic()))?;
+        Ok(Self {
+            home: Home::here(),
+            runner,
+            plan,
+            memory: Pool::new(HostMemory),
+            held: Held::default(),
+            max_held: max_held.max(1),
+            batches: OnceLock::new(),
+            is_running: Arc::default(),
+        })
     }
 
     /// What the pipeline is called.
@@ -173,16 +185,18 @@ impl Loader {
         if endless {
             plan.source.traversal.epochs = None;
         }
-        let run = py.detach(|| {
-            let run = if drained {
-                io()?.block_on(self.runner.start_taken(&plan, Arc::new(self.memory.clone()), self.max_held))
-            } else {
-                plan.consumer = ConsumerPlan::Discard;
-                io()?.block_on(self.runner.start(&plan, None))
-            };
-            run.map_err(|error| PenstockError::new_err(with_causes(&error)))
+        if !drained {
+            plan.consumer = ConsumerPlan::Discard;
+        }
+        let started = wait_for(py, async {
+            match drained {
+                true => self.runner.start_taken(&plan, Arc::new(self.memory.clone()), self.max_held).await,
+                false => self.runner.start(&plan, None).await,
+            }
         });
-        let run = run.inspect_err(|_| self.is_running.store(false, Ordering::Release))?;
+        let run = started
+            .and_then(|run| run.map_err(|error| PenstockError::new_err(with_causes(&error))))
+            .inspect_err(|_| self.is_running.store(false, Ordering::Release))?;
         Ok(Running {
             home: self.home,
             handle: run.handle(),
@@ -202,18 +216,18 @@ impl Loader {
         if let Some(batches) = self.batches.get() {
             return Ok(*batches);
         }
-        let batches = py.detach(|| self.count())?;
+        let batches = self.count(py)?;
         Ok(*self.batches.get_or_init(|| batches))
     }
 }
 
 impl Loader {
-    fn count(&self) -> PyResult<Option<u64>> {
+    fn count(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         let Some(epochs) = self.plan.source.traversal.epochs else { return Ok(None) };
         let mut source =
             self.runner.source(&self.plan).map_err(|error| PenstockError::new_err(with_causes(&error)))?;
         let first =
-            io()?.block_on(source.next()).map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
+            wait_for(py, source.next())?.map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
         let unknown = || {
             PyTypeError::new_err(
                 "how many batches there are is not known before the source was read to its end",
@@ -286,18 +300,16 @@ impl Running {
         serde_json::to_string(&snapshot).map_err(|error| PenstockError::new_err(error.to_string()))
     }
 
-    /// Ends it where it is, and waits until it is over; fails if that takes too long.
+    /// Ends it where it is, and waits until it has ended; fails if that takes too long.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.home.check()?;
         self.is_closed.store(true, Ordering::Release);
         // Nobody asks for them any more.
         locked(&self.waiting).clear();
-        let is_over = py.detach(|| {
-            self.handle.stop(StopReason::Asked);
-            self.join(STOP)
-        });
+        py.detach(|| self.handle.stop(StopReason::Asked));
+        let joined = self.join(py);
         logs::tell(py)?;
-        if is_over { Ok(()) } else { Err(PenstockError::new_err(still_running())) }
+        joined
     }
 }
 
@@ -310,16 +322,17 @@ impl Running {
                 // Nothing but collated batches comes out of a pipeline that collates.
                 Taken::Item(Item::Sample(_) | Item::Batch(_)) => {}
                 Taken::Over => return Ok(None),
-                Taken::NotYet => py.check_signals()?,
+                Taken::NotYet => {
+                    logs::tell(py)?;
+                    py.check_signals()?;
+                }
             }
         }
     }
 
     /// The run is over; fails if it failed.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
-        if !py.detach(|| self.join(STOP)) {
-            return Err(PenstockError::new_err(still_running()));
-        }
+        self.join(py)?;
         match self.last.get() {
             Some(snapshot) if snapshot.state == RunState::Failed => {
                 let why =
@@ -330,17 +343,28 @@ impl Running {
         }
     }
 
-    /// Takes the run's last figures, if it is over within `most`. Says whether it is over.
-    fn join(&self, most: Duration) -> bool {
-        let mut run = locked(&self.run);
-        if run.as_ref().is_some_and(|run| !run.wait_for(most)) {
-            return false;
+    /// Takes the run's last figures, once all its threads have ended; fails if that takes too long. Answers Ctrl-C.
+    fn join(&self, py: Python<'_>) -> PyResult<()> {
+        for _ in 0..STOP.as_millis() / SLICE.as_millis() {
+            if py.detach(|| self.handle.ended_within(SLICE)) {
+                py.detach(|| self.settle());
+                return Ok(());
+            }
+            py.check_signals()?;
         }
+        let most = STOP.as_secs();
+        Err(PenstockError::new_err(format!(
+            "the run did not end within {most} s: a stage does not come back"
+        )))
+    }
+
+    /// Takes the last figures of a run that has ended.
+    fn settle(&self) {
+        let mut run = locked(&self.run);
         if let Some(run) = run.take() {
             self.last.get_or_init(|| run.wait().snapshot);
             self.is_running.store(false, Ordering::Release);
         }
-        true
     }
 
     fn figures(&self) -> Option<RunSnapshot> {
@@ -362,22 +386,17 @@ impl Drop for Running {
             return;
         }
         run.stop(StopReason::Asked);
-        let is_running = &self.is_running;
+        let (handle, is_running) = (&self.handle, &self.is_running);
         Python::attach(|py| {
             py.detach(|| {
                 // A run that does not end keeps its place: it still has its instances.
-                if run.wait_for(STOP) {
+                if handle.ended_within(STOP) {
                     run.wait();
                     is_running.store(false, Ordering::Release);
                 }
             });
         });
     }
-}
-
-/// Why a run that was to end is not over.
-fn still_running() -> String {
-    format!("the run did not end within {} s: a stage does not come back", STOP.as_secs())
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,11 +1,18 @@
 //! What there is once in a process: the threads that read storage, and the knowledge that they do not survive a fork.
 
+use std::pin::pin;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::timeout;
 
 use crate::errors::{ForkError, PenstockError};
+use crate::logs;
+
+/// How long a wait goes on without looking for signals: Ctrl-C is to be felt at once.
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// The process in which something was made.
 #[derive(Clone, Copy, Debug)]
@@ -54,4 +61,19 @@ pub(crate) fn io() -> PyResult<&'static Handle> {
         .map_err(|error| PenstockError::new_err(format!("cannot start the I/O threads: {error}")))?;
     // Another thread may have been faster; its threads do as well.
     Ok(IO.get_or_init(|| Io { home: Home::here(), runtime }).runtime.handle())
+}
+
+/// What comes of a future, waited for without Python's lock. Ctrl-C drops it.
+pub(crate) fn wait_for<F: Future<Output: Send> + Send>(py: Python<'_>, future: F) -> PyResult<F::Output> {
+    let io = io()?;
+    let mut future = pin!(future);
+    loop {
+        match py.detach(|| io.block_on(async { timeout(SLICE, future.as_mut()).await })) {
+            Ok(output) => return Ok(output),
+            Err(_) => {
+                logs::tell(py)?;
+                py.check_signals()?;
+            }
+        }
+    }
 }

@@ -4,17 +4,14 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use penstock_runner::stream::client::{Batch as Streamed, Client, Received, StreamError as ClientError};
+use penstock_types::text::with_causes;
 use pyo3::prelude::*;
 
 use crate::batch::{Batch, Held};
-use crate::errors::{StreamError, with_causes};
-use crate::process::Home;
-
-/// How long a wait goes on without looking for signals.
-const SLICE: Duration = Duration::from_millis(50);
+use crate::errors::StreamError;
+use crate::process::{Home, SLICE};
 
 /// A connection to a run of a server on the same machine.
 #[pyclass(frozen, module = "penstock._penstock")]

@@ -104,7 +104,7 @@ pub fn compare(first: &Recording, second: &Recording) -> Comparison {
             Some(StageDelta::of(before?, stage))
         })
         .collect();
-    let limits = [limit(one), limit(other)];
+    let limits = [limit(first), limit(second)];
     let rate = Delta { from: rate(one), to: rate(other) };
     Comparison {
         sentence: sentence(&rate, &limits, &stages, [one.threads, other.threads]),
@@ -136,7 +136,7 @@ pub fn compare_ranks(runs: &[Recording]) -> Option<RankComparison> {
         .map(|(rank, run)| {
             let own = rate(run.snapshot()).unwrap_or(0.0);
             let to_median = if median > 0.0 { own / median } else { 1.0 };
-            RankRate { rank: *rank, rate: own, to_median, limit: limit(run.snapshot()) }
+            RankRate { rank: *rank, rate: own, to_median, limit: limit(run) }
         })
         .collect();
     found.sort_by(|one, other| one.rate.total_cmp(&other.rate));
@@ -213,9 +213,13 @@ fn sentence(rate: &Delta, limits: &[String; 2], stages: &[StageDelta], threads: 
 }
 
 /// What its verdict names: a stage's id or the source's, `consumer`, `threads`, or `nothing`.
-fn limit(run: &RunSnapshot) -> String {
-    let Some(verdict) = &run.verdict else { return "nothing".to_owned() };
+fn limit(run: &Recording) -> String {
+    let Some(verdict) = &run.snapshot().verdict else { return "nothing".to_owned() };
+    // Such a consumer takes no time: what comes in bursts is the loader's.
+    let discards =
+        run.document().pointer("/consumer").is_none_or(|consumer| consumer.get("discard").is_some());
     match (verdict.kind, &verdict.stage) {
+        (VerdictKind::Variance, Some(stage)) if discards => stage.clone(),
         (VerdictKind::Consumer | VerdictKind::Variance, _) => "consumer".to_owned(),
         (VerdictKind::Threads, _) => "threads".to_owned(),
         (_, Some(stage)) => stage.clone(),

@@ -13,8 +13,7 @@ use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::{Device, Plan, StageKind};
 use penstock_types::run::TransferRecord;
 use penstock_types::spec::{Spec, Stage};
-
-use crate::registry::in_words;
+use penstock_types::text::with_causes;
 
 /// The GPUs of a run.
 #[derive(Default)]
@@ -137,7 +136,7 @@ pub(crate) fn check_devices(spec: &Spec) -> Vec<SpecFault> {
         let message = format!(
             "found `{}`, but {}; `auto` takes a GPU where there is one, and `host` none",
             transfer.device,
-            in_words(&error)
+            with_causes(&error)
         );
         Some(SpecFault::new(place, message))
     };
@@ -179,7 +178,7 @@ mod tests {
     #[test]
     fn what_the_driver_answered_is_told_once() {
         assert_eq!(
-            in_words(&refused()),
+            with_causes(&refused()),
             "the CUDA driver here cannot be used: `cuInit` answered CUDA_ERROR_UNKNOWN (unknown error)"
         );
     }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use penstock_engine::Failure;
 use penstock_types::run::{RunSnapshot, Window};
 use penstock_types::series::TaskTimes;
+use penstock_types::text::with_causes;
 use serde::Serialize;
 
 use crate::dead_letter::{DeadLetter, LetterStage};
@@ -226,8 +227,7 @@ impl OutputFolder {
     fn note(&self, written: Result<(), OutputError>) {
         if let Err(error) = written {
             self.broken.get_or_init(|| {
-                let cause = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::error!(error = %error, cause, "the run's output is not whole");
+                tracing::error!(error = with_causes(&error), "the run's output is not whole");
                 error
             });
         }
@@ -265,12 +265,12 @@ pub(crate) fn letters_left_out(folder: &Path) -> u64 {
 impl Lines {
     fn write(&self, line: &impl Serialize) -> Result<(), OutputError> {
         self.with_file(|file| {
-            let mut file = Counted { file, bytes: 0 };
-            let written = serde_json::to_writer(&mut file, line)
-                .map_err(io::Error::from)
-                .and_then(|()| file.write_all(b"\n"));
-            self.bytes.fetch_add(file.bytes, Ordering::Relaxed);
-            written
+            // Whole: what is in the file while the run goes on ends with a line.
+            let mut text = serde_json::to_vec(line)?;
+            text.push(b'\n');
+            file.write_all(&text)?;
+            self.bytes.fetch_add(text.len() as u64, Ordering::Relaxed);
+            Ok(())
         })
     }
 
@@ -295,24 +295,6 @@ impl Lines {
             file.as_mut().map_or(Ok(()), write)
         };
         open().map_err(|error| write_error(&self.path, error))
-    }
-}
-
-/// Counts what is written.
-struct Counted<'a> {
-    file: &'a mut BufWriter<File>,
-    bytes: u64,
-}
-
-impl Write for Counted<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
     }
 }
 

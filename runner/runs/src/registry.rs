@@ -38,7 +38,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 pub use self::admission::Budget;
-pub(crate) use self::admission::machine_memory;
+pub(crate) use self::admission::{instances_mib, settings_mib};
 pub use self::benchmarks::{BenchmarkQuery, KeptBenchmark, PushedBenchmark};
 pub use self::catalogue::MAX_KEYS;
 pub use self::error::{OpenError, RunsError};
@@ -48,7 +48,6 @@ pub use self::predicting::{PredictRequest, PredictSweep, Predicted};
 pub use self::queries::{MAX_LIMIT, MAX_POINTS};
 pub use self::upload::Draft;
 pub use self::wire::*;
-pub(crate) use self::work::in_words;
 
 use self::feed::Feed;
 use self::live::Totals;

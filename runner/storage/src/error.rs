@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_engine::ports::SourceFault;
+use penstock_types::text::with_causes;
 
 /// Why a store could not answer. Every variant names the store and the key.
 #[derive(Debug, thiserror::Error)]
@@ -123,14 +124,7 @@ impl From<OpenFault> for io::Error {
 impl StoreError {
     /// The message with the messages of its causes, for places that keep no chain.
     pub fn with_causes(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        text
+        with_causes(self)
     }
 }
 

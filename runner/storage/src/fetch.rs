@@ -89,7 +89,7 @@ fn refuse(batch: Collated) -> Output {
         FailureClass::Contract,
         "fetch reads samples and batches of samples, but got a collated batch; put it before collate",
     );
-    let samples = batch.keys.into_iter().zip(batch.origins).map(|(key, origin)| Sample::new(key, origin));
-    let failed = samples.map(|sample| Failed { sample, fault: fault.clone() }).collect();
+    let failed =
+        batch.into_samples().into_iter().map(|sample| Failed { sample, fault: fault.clone() }).collect();
     Output { failed, ..Output::default() }
 }

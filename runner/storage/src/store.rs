@@ -81,14 +81,14 @@ pub trait Store: Send + Sync {
 
     /// Asks this machine to forget the object's bytes, so that the next read comes from where they are kept; those that are
     /// not written to it yet are written first. Says whether there was something to ask: `false` where this machine keeps
-    /// nothing of an object in between, or cannot be asked. `true` is no promise: what somebody else uses may stay.
+    /// nothing of an object in between, is where it is kept, or cannot be asked. `true` is no promise: what somebody else uses may stay.
     fn forget(&self, key: Arc<str>) -> BoxFuture<'static, Result<bool, StoreError>> {
         drop(key);
         Box::pin(std::future::ready(Ok(false)))
     }
 
     /// How much of the object this machine would not have to read from where it is kept, 0.0 to 1.0; `None` where it cannot be
-    /// told. It is a sample: of at most 8 pages spread over the object, which may be read into memory by being looked at.
+    /// told. It is a sample: of at most 8 pages spread over the object.
     fn cached_share(&self, key: Arc<str>) -> BoxFuture<'static, Result<Option<f64>, StoreError>> {
         drop(key);
         Box::pin(std::future::ready(Ok(None)))

@@ -107,7 +107,15 @@ impl Walk {
             if !name.starts_with(name_prefix) {
                 continue;
             }
-            let kind = entry.file_type()?;
+            let mut kind = entry.file_type()?;
+            if kind == FileType::unknown() {
+                // Some file systems do not tell it in a listing.
+                kind = match entry.metadata() {
+                    Ok(metadata) => metadata.file_type(),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(error) => return Err(error),
+                };
+            }
             if kind.is_dir() {
                 name.push('/');
                 entries.push(Entry { name });

@@ -10,7 +10,7 @@ pub const MANIFEST_SECTION: &str = "penstock.manifest";
 pub const MAX_COUNTERS: usize = 16;
 
 /// What a stage module says of itself. The guest SDK writes it into the custom section
-/// [`MANIFEST_SECTION`]; a module without that section is not a stage.
+/// `penstock.manifest`; a module without that section is not a stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -24,16 +24,16 @@ pub struct Manifest {
     /// What it is called with.
     #[serde(default)]
     pub mode: Mode,
-    /// Fields that cross into the module; `None` means all of them. The others are carried past it.
+    /// Fields that cross into the module; `null` means all of them. The others are carried past it.
     #[serde(default)]
     pub wants: Option<Vec<String>>,
     /// Fields it makes or replaces; for readers and for checks, not enforced per sample.
     #[serde(default)]
     pub makes: Vec<String>,
-    /// Counters it may add to, at most [`MAX_COUNTERS`].
+    /// Counters it may add to, at most 16.
     #[serde(default)]
     pub counters: Vec<String>,
-    /// JSON Schema of `params`; `None` when it takes none.
+    /// JSON Schema of `params`; `null` when it takes none.
     #[serde(default)]
     pub params: Option<serde_json::Value>,
 }

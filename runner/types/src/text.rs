@@ -1,6 +1,7 @@
 //! Text of strangers (guests, object keys, documents) made fit for people: bounded in length, without control characters
 //! that could move a cursor.
 
+use std::error::Error;
 use std::fmt::Write;
 
 /// Most bytes of a key that messages show.
@@ -30,6 +31,22 @@ pub fn printable(text: &str, limit: usize) -> String {
     shown
 }
 
+/// An error with its causes, in one line.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        // Some repeat their cause.
+        if !words.ends_with(&text) {
+            words.push_str(": ");
+            words.push_str(&text);
+        }
+        cause = error.source();
+    }
+    words
+}
+
 /// What is wrong with a JSON text, without the line and column that the message ends with: of a text that is itself a
 /// part of a file they would mislead.
 pub fn without_place(error: &serde_json::Error) -> String {
@@ -49,6 +66,30 @@ mod tests {
     #[test]
     fn control_characters_are_shown_and_do_not_act() {
         assert_eq!(printable("a\x1b[31mb\nc\u{202e}d\0", 100), "a\\u{1b}[31mb\\nc\\u{202e}d\\u{0}");
+    }
+
+    #[test]
+    fn causes_follow_unless_they_were_told() {
+        let inner = std::io::Error::other("no room");
+        let outer = std::io::Error::other(Repeats(inner));
+        assert_eq!(with_causes(&outer), "it failed: no room");
+        let plain = crate::fault::SpecFault::new(crate::fault::Pointer::ROOT, "bad");
+        assert_eq!(with_causes(&plain), plain.to_string());
+    }
+
+    #[derive(Debug)]
+    struct Repeats(std::io::Error);
+
+    impl std::fmt::Display for Repeats {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "it failed: {}", self.0)
+        }
+    }
+
+    impl Error for Repeats {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
     }
 
     #[test]

@@ -41,10 +41,12 @@ pub enum Compiler {
 /// The program that compiles one module and ends, and what it may use.
 #[derive(Clone, Debug)]
 pub struct CompilerProcess {
-    /// A program that calls [`compile_on_request`]; it is started without any environment of ours.
+    /// A program that calls [`compile_on_request`].
     pub program: PathBuf,
     /// What makes it do so.
     pub arguments: Vec<OsString>,
+    /// Variables that it needs to begin at all; it gets nothing else of our environment.
+    pub environment: Vec<(OsString, OsString)>,
     /// What one compilation may use.
     pub limits: CompileLimits,
 }
@@ -77,7 +79,7 @@ pub enum CompileLimit {
 }
 
 impl CompilerProcess {
-    /// This program with these arguments and the usual limits.
+    /// This program with these arguments, without an environment, and with the usual limits.
     pub fn new(
         program: impl Into<PathBuf>,
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
@@ -85,6 +87,7 @@ impl CompilerProcess {
         Self {
             program: program.into(),
             arguments: arguments.into_iter().map(Into::into).collect(),
+            environment: Vec::new(),
             limits: CompileLimits::default(),
         }
     }

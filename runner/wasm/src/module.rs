@@ -17,7 +17,7 @@ use crate::stage::{StageFactory, StageSettings};
 #[derive(Clone)]
 pub struct Module(Arc<ModuleParts>);
 
-/// What [`crate::inspect`] tells of a module without running it.
+/// What is known of a module without running it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModuleReport {
     /// `sha256:` and the hexadecimal digest of the uploaded bytes.

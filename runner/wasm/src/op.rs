@@ -334,18 +334,18 @@ fn broken_fault(reason: String) -> Fault {
 /// Every sample of an item that the module's mode cannot take. Plans are checked before they run, so this says that a
 /// check was missed.
 fn misfits(mode: Mode, item: Item) -> Vec<Failed> {
-    let (found, samples) = match item {
-        Item::Sample(sample) => ("a single sample", vec![sample]),
-        Item::Batch(samples) => ("a batch", samples),
-        Item::Collated(batch) => {
-            let samples = batch.keys.into_iter().zip(batch.origins);
-            ("a collated batch", samples.map(|(key, origin)| Sample::new(key, origin)).collect())
-        }
+    let found = match item {
+        Item::Sample(_) => "a single sample",
+        Item::Batch(_) => "a batch",
+        Item::Collated(_) => "a collated batch",
     };
     let remedy = match mode {
         Mode::Batch => "put an aggregate stage before it",
         Mode::Sample | Mode::Stateful => "put a disaggregate stage before it",
     };
     let reason = format!("was given {found}, which its mode does not take; {remedy}");
-    samples.into_iter().map(|sample| Failed { sample, fault: broken_fault(reason.clone()) }).collect()
+    item.into_samples()
+        .into_iter()
+        .map(|sample| Failed { sample, fault: broken_fault(reason.clone()) })
+        .collect()
 }

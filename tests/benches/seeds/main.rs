@@ -54,11 +54,9 @@ fn main() -> ExitCode {
     );
     let mut outside = Vec::new();
     for run in &runs {
-        let prediction = prediction(run.name).unwrap_or_else(|message| {
-            outside.push(format!("{}: {message}", run.name));
-            None
-        });
-        outside.extend(print(&oracle, run, prediction.as_ref()));
+        let prediction = prediction(run.name);
+        outside.extend(print(&oracle, run, prediction.as_ref().ok()));
+        outside.extend(prediction.err().map(|message| format!("{}: {message}", run.name)));
     }
     for line in &outside {
         eprintln!("outside: {line}");
@@ -120,15 +118,13 @@ fn shown(figures: Option<Figures>) -> String {
     format!("{qps:6.2} {put_ms:6.2} {get_ms:6.2} {readiness:5.3}")
 }
 
-/// What Penstock predicts of a document; `None` while it has no such command.
-fn prediction(document: &str) -> Result<Option<Prediction>, String> {
+/// What Penstock predicts of a document.
+fn prediction(document: &str) -> Result<Prediction, String> {
     let path = repository().join(format!("examples/pipelines/seeds/{document}.json"));
     let finished = Call::new(&["predict"]).argument(path).json().finish();
     match finished.code {
         Some(0) => serde_json::from_str(&finished.stdout)
-            .map(Some)
             .map_err(|error| format!("the prediction cannot be read: {error}")),
-        Some(2) if finished.stderr.contains("unrecognized subcommand") => Ok(None),
         code => Err(format!("`penstock predict` ended with {code:?}: {}", finished.stderr)),
     }
 }

@@ -96,7 +96,7 @@ struct LogParameters {
 #[serde(deny_unknown_fields)]
 struct Replay {
     /// What a module's name, as the document has it, is to stand for: `name`, `name@3`, `name@alias` or a digest. Those that are
-    /// missing are the ones that failed.
+    /// missing are what the document's names mean now.
     #[serde(default)]
     modules: BTreeMap<String, String>,
 }

@@ -22,8 +22,8 @@ use crate::take::{InPath, InQuery, Limit, Limited, Sent, SentModule, small};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ListQuery {
-    /// A part of the name, or of what the module says of itself.
+struct ModuleListQuery {
+    /// A part of the name.
     q: Option<String>,
     /// Where an earlier page ended: its `next`.
     cursor: Option<String>,
@@ -130,7 +130,7 @@ pub(super) fn routes() -> ApiRouter<App> {
 
 async fn list(
     State(app): State<App>,
-    InQuery(query): InQuery<ListQuery>,
+    InQuery(query): InQuery<ModuleListQuery>,
 ) -> ApiResult<Json<Page<ModuleSummary>>> {
     let query = ModuleQuery { text: query.q, cursor: query.cursor, limit: query.limit.map(Limit::get) };
     Ok(Json(app.runs.modules(query).await?))

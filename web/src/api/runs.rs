@@ -19,7 +19,7 @@ use crate::take::{InPath, InQuery, Limit, SentPipeline, words};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ListQuery {
+struct RunListQuery {
     /// States, separated by commas.
     state: Option<String>,
     /// The pipeline's name.
@@ -140,7 +140,7 @@ enum SubmitAnswer {
 
 async fn list(
     State(app): State<App>,
-    InQuery(query): InQuery<ListQuery>,
+    InQuery(query): InQuery<RunListQuery>,
 ) -> ApiResult<Json<Page<RunSummary>>> {
     let sort = match query.sort.as_deref().filter(|sort| !sort.is_empty()) {
         None => RunSort::default(),

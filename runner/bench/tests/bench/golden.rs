@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use penstock_bench::report::ReportState;
 use penstock_bench::{BenchSpec, Report};
 use serde_json::{Value, json};
 
@@ -89,6 +90,21 @@ fn a_warm_up_within_the_pass_is_left_out_of_its_figures() {
 }
 
 #[test]
+fn a_warm_up_that_leaves_nothing_of_its_pass_is_refused() {
+    for rounds in [10, 11] {
+        let load = json!({
+            "modes": ["sync"], "workers": [1], "batch_size": 10, "repeats": 2,
+            "warm_up": { "rounds": [rounds], "how": "inline" }
+        });
+        let report = ran(in_memory(95, load), synthetic(95, 100, Duration::ZERO));
+        let reason = format!(
+            "the warm-up takes {rounds} batches, and the first pass, of which it is the head, has 10; have fewer `rounds`"
+        );
+        assert_eq!((report.state, report.reason), (ReportState::Failed, Some(reason)));
+    }
+}
+
+#[test]
 fn reads_at_a_time_are_as_many_times_as_fast() {
     let load = json!({
         "modes": ["sync", "async"], "workers": [2], "in_flight": 8, "batch_size": 40, "repeats": 1
@@ -100,7 +116,7 @@ fn reads_at_a_time_are_as_many_times_as_fast() {
         // Two workers with one read of 20 ms each, and with eight.
         assert!(rates[0] < 101.0 && rates[1] < 801.0, "{rates:?}");
         assert!(report.findings.iter().any(|found| found.contains("times as fast as one after another")));
-        unless(rates[0] > 70.0 && rates[1] / rates[0] > 5.0, &rates)
+        unless(rates[0] > 50.0 && rates[1] / rates[0] > 4.0, &rates)
     });
 }
 

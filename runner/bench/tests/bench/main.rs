@@ -11,7 +11,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use penstock_bench::{BenchSpec, Benchmark, Cancel, MemorySource, Report, Step, StoreKind, Subject};
+use penstock_bench::{BenchSpec, Benchmark, Cancel, Follow, MemorySource, Report, Step, StoreKind, Subject};
 use penstock_engine::range::RangeSource;
 use penstock_storage::{BoundedStore, Store};
 use penstock_types::spec::Millis;
@@ -26,10 +26,6 @@ fn in_memory(count: u32, load: Value) -> Value {
         "ceiling": false,
         "actions": [{ "whole_set": load }]
     })
-}
-
-fn runtime() -> Runtime {
-    Runtime::new().unwrap()
 }
 
 /// Made-up objects, read in order.
@@ -77,10 +73,15 @@ fn unless(holds: bool, told: &dyn Debug) -> Result<(), String> {
 }
 
 fn run(document: Value, subject: impl Future<Output = Subject>) -> Report {
-    let runtime = runtime();
+    followed(document, subject, &mut |_: &Step| {})
+}
+
+/// Runs a document on a subject while somebody follows.
+fn followed(document: Value, subject: impl Future<Output = Subject>, follow: &mut dyn Follow) -> Report {
+    let runtime = Runtime::new().unwrap();
     let spec = BenchSpec::from_value(document).unwrap();
     let subject = runtime.block_on(subject);
     let benchmark =
         Benchmark::new(spec, subject, Duration::ZERO, None, runtime.handle().clone(), Cancel::default());
-    benchmark.run("test", &mut |_: &Step| {})
+    benchmark.run("test", follow)
 }

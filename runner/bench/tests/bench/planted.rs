@@ -10,24 +10,31 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use penstock_bench::books::audit;
 use penstock_bench::record::LoadRecord;
-use penstock_bench::{BenchSpec, Benchmark, Cancel, OnReadError, StoreKind};
+use penstock_bench::{Follow, Step, StoreKind};
 use penstock_storage::{Keys, MemoryStore, Store, StoreError, Version};
 use penstock_types::stats::Tick;
 use serde_json::json;
 
-use crate::{in_memory, numbered, ran, runtime, synthetic};
+use crate::{followed, in_memory, numbered, ran, synthetic};
+
+/// Keeps what a load left behind.
+#[derive(Default)]
+struct Keeping(Option<LoadRecord>);
+
+impl Follow for Keeping {
+    fn step(&mut self, _: &Step) {}
+
+    fn record(&mut self, load: &LoadRecord, _key: &dyn Fn(u32) -> Arc<str>) {
+        self.0 = Some(load.clone());
+    }
+}
 
 /// A record of 120 items in batches of 10 by 3 workers, two passes.
 fn record() -> LoadRecord {
-    let runtime = runtime();
     let load = json!({ "modes": ["async"], "workers": [3], "in_flight": 4, "batch_size": 10, "repeats": 2 });
-    let spec = BenchSpec::from_value(in_memory(120, load)).unwrap();
-    let subject = runtime.block_on(async {
-        synthetic(120, 100, Duration::from_millis(1)).await.survey(OnReadError::Fail).await.unwrap()
-    });
-    let benchmark =
-        Benchmark::new(spec, subject, Duration::ZERO, None, runtime.handle().clone(), Cancel::default());
-    benchmark.records().unwrap().remove(0)
+    let mut kept = Keeping::default();
+    followed(in_memory(120, load), synthetic(120, 100, Duration::from_millis(1)), &mut kept);
+    kept.0.unwrap()
 }
 
 /// The identities that do not hold once `plant` has changed the record.

@@ -42,17 +42,25 @@ pub(crate) fn storage(args: &BenchStorageArgs) -> Result<u8> {
     let report = benchmark.run(program, &mut kept);
     drop(benchmark);
     runtime.shutdown_background();
-    // Said first: a disk that is full takes nothing away.
-    if args.json {
-        say(&serde_json::to_string_pretty(&report)?)?;
-    } else {
-        say(&words::report(&report))?;
-    }
-    kept.finish(&report)?;
-    if let Some(client) = client {
-        let page = kept::push(&client, &report)?;
-        if args.json { warn(&page) } else { say(&page)? }
-    }
+    // What one of them cannot do takes nothing away from the others.
+    let said = match args.json {
+        true => say(&serde_json::to_string_pretty(&report)?),
+        false => say(&words::report(&report)),
+    };
+    let written = kept.finish(&report);
+    let pushed = client.map(|client| kept::push(&client, &report)).transpose();
+    let shown = match &pushed {
+        Ok(Some(page)) if args.json => {
+            warn(page);
+            Ok(())
+        }
+        Ok(Some(page)) => say(page),
+        _ => Ok(()),
+    };
+    // A closed standard output is nobody's fault, and told last.
+    written?;
+    pushed?;
+    said.and(shown)?;
     Ok(exit_code(&report))
 }
 

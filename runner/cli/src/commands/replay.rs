@@ -56,6 +56,8 @@ fn replay_on(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
         return Ok(code(&report));
     }
     let interrupts = Interrupts::listen(runtime)?;
+    // Who cannot be told any more still gets what is written down.
+    let mut said = Ok(());
     for (runner, stage, plan) in &plans {
         let run = runtime.block_on(runner.start_replay(plan, &letters, stage, output.clone()))?;
         interrupts.stop(&run);
@@ -63,7 +65,7 @@ fn replay_on(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
         output.context("the output of the replay is not whole")?;
         let replay = StageReplay::of(stage, snapshot);
         if !args.json {
-            say(&in_words(&replay))?;
+            said = said.and(say(&in_words(&replay)));
         }
         if let Some(error) = &replay.snapshot.error {
             warn(&format!("error: the replay of [{}] failed: {error}", replay.stage));
@@ -75,11 +77,12 @@ fn replay_on(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
         }
     }
     if args.json {
-        say(&serde_json::to_string_pretty(&report)?)?;
+        said = said.and(say(&serde_json::to_string_pretty(&report)?));
     }
     if let Some(output) = &output {
         output.write_replay(&report).context("the output of the replay is not whole")?;
     }
+    said?;
     Ok(code(&report))
 }
 

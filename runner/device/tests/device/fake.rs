@@ -125,6 +125,22 @@ impl OpenContext {
         Self(context)
     }
 
+    /// Takes memory of the device, as another program would.
+    pub(crate) fn allocate(&self, len: usize) -> u64 {
+        let allocate: unsafe extern "C" fn(*mut u64, usize) -> c_uint = function("cuMemAlloc_v2");
+        let mut begin = 0;
+        // SAFETY: it writes an address.
+        self.within(|| assert_eq!(unsafe { allocate(&raw mut begin, len) }, 0));
+        begin
+    }
+
+    /// Lets go of what was allocated.
+    pub(crate) fn free(&self, begin: u64) {
+        let free: unsafe extern "C" fn(u64) -> c_uint = function("cuMemFree_v2");
+        // SAFETY: nobody reads it.
+        self.within(|| assert_eq!(unsafe { free(begin) }, 0));
+    }
+
     fn within(&self, work: impl FnOnce()) {
         let push: unsafe extern "C" fn(*mut c_void) -> c_uint = function("cuCtxPushCurrent_v2");
         let pop: unsafe extern "C" fn(*mut *mut c_void) -> c_uint = function("cuCtxPopCurrent_v2");

@@ -9,7 +9,7 @@ use penstock_engine::item::{Item, Origin, Sample};
 use penstock_engine::ports::{Items, TaskOp};
 
 use crate::fake::{Counts, OpenContext, TrainingStream, with_driver};
-use crate::work::{MIB, SAMPLES, Wanted, Work, assert_whole, buffer, outcome, sum, until};
+use crate::work::{MIB, SAMPLES, Wanted, Warnings, Work, assert_whole, buffer, outcome, sum, until};
 
 const IMAGE: usize = 20_000;
 
@@ -206,5 +206,30 @@ fn a_full_device_makes_do_with_fewer_places_and_refuses_only_what_never_fits() {
              smaller batches, or leave more of the device's memory free"
         );
         assert_whole(&work.send_one(4, IMAGE).unwrap(), 4, IMAGE);
+    });
+}
+
+#[test]
+fn that_a_full_device_makes_a_batch_wait_is_told_once_and_what_others_let_go_is_noticed() {
+    let memory = (5 * MIB).to_string();
+    with_driver(&[("FAKE_CUDA_MEMORY", &memory)], || {
+        let warnings = Warnings::listen();
+        let gpu = Gpu::open(0).unwrap();
+        let others = OpenContext::of_first_device();
+        let theirs = others.allocate(2 * MIB);
+        let mut work = Work::start(&gpu, &Wanted::default()).unwrap();
+        let kept = work.send_one(0, IMAGE).unwrap();
+        let next = work.batch(1, IMAGE);
+        let second = work.transfer.start(next);
+        until("it is told", || warnings.count() == 1);
+        others.free(theirs);
+        let second = outcome(futures::executor::block_on(second)).unwrap();
+        let next = work.batch(2, IMAGE);
+        let third = work.transfer.start(next);
+        std::thread::sleep(Duration::from_millis(120));
+        drop(kept);
+        assert_whole(&outcome(futures::executor::block_on(third)).unwrap(), 2, IMAGE);
+        assert_whole(&second, 1, IMAGE);
+        assert_eq!(warnings.count(), 1);
     });
 }

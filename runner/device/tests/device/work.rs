@@ -1,6 +1,7 @@
 //! Batches that tell their numbers, and their way through a transfer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -11,6 +12,8 @@ use penstock_engine::item::{Collated, Dtype, Item, Origin, Sample, Stacked, Tens
 use penstock_engine::memory::{BatchMemory, Pool};
 use penstock_engine::ops::CollateFactory;
 use penstock_engine::ports::{Fault, Items, Output, StopFlag, TaskOp, ThreadOp, ThreadOpFactory};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::fake::bytes;
 
@@ -118,6 +121,44 @@ pub(crate) fn assert_whole(batch: &Collated, number: u64, image_bytes: usize) {
         Stacked::Texts(indices.iter().map(|index| format!("no {index}")).collect())
     );
     assert_eq!(batch.origins.iter().map(|origin| origin.index).collect::<Vec<_>>(), indices);
+}
+
+/// Counts the warnings of this process.
+#[derive(Clone, Default)]
+pub(crate) struct Warnings(Arc<AtomicUsize>);
+
+impl Warnings {
+    pub(crate) fn listen() -> Self {
+        let warnings = Self::default();
+        tracing::subscriber::set_global_default(warnings.clone()).unwrap();
+        warnings
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
 }
 
 /// Waits for what another thread is about to do.

@@ -10,7 +10,7 @@ use penstock_types::run::FailureClass;
 use penstock_types::spec::SleepShape;
 
 use super::Random;
-use crate::item::{Item, Origin, Sample};
+use crate::item::{Item, Origin};
 use crate::ports::{Failed, Fault, Output, StopFlag, TaskOp, ThreadOp, ThreadOpFactory};
 use crate::timer::{Timer, wait};
 
@@ -95,12 +95,7 @@ impl ThreadOp for SleepThread {
 
 /// Where the item's first sample came from.
 pub(crate) fn origin(item: &Item) -> Origin {
-    let first = match item {
-        Item::Sample(sample) => Some(sample.origin),
-        Item::Batch(samples) => samples.first().map(|sample| sample.origin),
-        Item::Collated(batch) => batch.origins.first().copied(),
-    };
-    first.unwrap_or_default()
+    item.first().map_or_else(Origin::default, |(_, origin)| origin)
 }
 
 fn output(item: Item, fails: bool) -> Output {
@@ -108,15 +103,8 @@ fn output(item: Item, fails: bool) -> Output {
         return Output::one(item);
     }
     let fault = Fault::new(FailureClass::Data, "failed on purpose (`fail_rate`)");
-    let samples = match item {
-        Item::Sample(sample) => vec![sample],
-        Item::Batch(samples) => samples,
-        // Collated fields belong to no sample any more: the keys are what is left to tell.
-        Item::Collated(batch) => {
-            batch.keys.into_iter().zip(batch.origins).map(|(key, origin)| Sample::new(key, origin)).collect()
-        }
-    };
-    let failed = samples.into_iter().map(|sample| Failed { sample, fault: fault.clone() }).collect();
+    let failed =
+        item.into_samples().into_iter().map(|sample| Failed { sample, fault: fault.clone() }).collect();
     Output { failed, ..Output::default() }
 }
 
@@ -126,7 +114,7 @@ mod tests {
     use penstock_types::spec::SleepOn;
 
     use super::*;
-    use crate::item::Collated;
+    use crate::item::{Collated, Sample};
     use crate::ports::Items;
 
     const PLAN: SleepPlan = SleepPlan {

@@ -362,10 +362,6 @@ impl Results {
 }
 
 fn first_of(item: &Item) -> (Arc<str>, Origin) {
-    let first = match item {
-        Item::Sample(sample) => Some((sample.key.clone(), sample.origin)),
-        Item::Batch(samples) => samples.first().map(|sample| (sample.key.clone(), sample.origin)),
-        Item::Collated(batch) => batch.keys.first().cloned().zip(batch.origins.first().copied()),
-    };
-    first.unwrap_or_else(|| ("".into(), Origin::default()))
+    let (key, origin) = item.first().unzip();
+    (key.cloned().unwrap_or_default(), origin.unwrap_or_default())
 }

@@ -588,6 +588,20 @@ fn a_run_whose_items_are_all_delivered_is_over_when_the_consumer_is_done() {
 }
 
 #[test]
+fn time_ends_with_the_run() {
+    let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
+    let stages = vec![stage(1, 1, pipe(1, Order::Completion, RunsOn::AnyThread))];
+    let mut driver = Driver::new(shape(stages, 1), vec![], 1);
+    driver.schedule.offer(Ok(Some(Produced::Samples(samples(0..2, 0)))), at(0));
+    let job = driver.schedule.take_job(0, at(1)).unwrap();
+    driver.schedule.stop();
+    driver.schedule.complete(job.task, Ok(Output::default()), OpTime::default(), at(20));
+    assert!(driver.schedule.take_job(0, at(30)).is_none());
+    assert!(matches!(driver.schedule.deliver(at(40)), Delivery::Over));
+    assert_eq!(driver.schedule.read(at(10)).at, at(10));
+}
+
+#[test]
 fn a_consumer_that_cannot_finish_fails_the_run_even_after_a_stop() {
     let mut schedule = Schedule::new(shape(vec![], 3), Tick::ZERO);
     schedule.stop();

@@ -211,9 +211,9 @@ class Stream:
 
 
 def _check(run: Mapping[str, Any]) -> None:
-    """Raises what a run has failed of, if it has."""
-    if run["state"] == "failed":
-        raise RunFailed(run.get("error"))
+    """Raises what a run has failed of, if it has; one that its server did not live to end has failed, too."""
+    if run["state"] in ("failed", "interrupted"):
+        raise RunFailed(run.get("error") or "the server that ran it ended before the run did")
 
 
 def _object(told: bytes) -> dict[str, Any] | None:

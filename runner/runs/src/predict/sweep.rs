@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use super::{Machine, PredictError, Recording, scenario};
+use crate::registry::{instances_mib, settings_mib};
 
 /// Events of one prediction of a sweep: enough for about one percent, since hundreds are made.
 const EVENTS: usize = 20_000;
@@ -26,7 +27,7 @@ const PREDICTIONS: u32 = 1_500;
 pub struct SweepBudget {
     /// Worker threads.
     pub threads: u32,
-    /// Memory of all instances of modules, in MiB.
+    /// Memory of all instances of modules, one on each thread, and of objects that are being fetched, in MiB.
     pub memory_mib: u64,
 }
 
@@ -146,7 +147,7 @@ fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
     let mut add = |plan: Plan, threads: u32| {
         let machine = Machine { threads, ..setting.machine };
         let next = Setting { plan, machine, rate: 0.0 };
-        if threads <= budget.threads && memory_mib(&next) <= budget.memory_mib {
+        if threads <= budget.threads && settings_mib(&next.plan, threads) <= budget.memory_mib {
             found.push(next);
         }
     };
@@ -250,7 +251,7 @@ fn proposal(setting: &Setting, start: &Setting) -> Proposal {
         rate: setting.rate,
         gain: if start.rate > 0.0 { setting.rate / start.rate } else { 1.0 },
         threads: to,
-        memory_mib: memory_mib(setting),
+        memory_mib: instances_mib(&setting.plan, to),
     }
 }
 
@@ -270,18 +271,6 @@ fn on_threads(kind: &StageKind) -> bool {
         StageKind::Sleep(sleep) => sleep.on == penstock_types::spec::SleepOn::Thread,
         _ => false,
     }
-}
-
-/// What all instances may take: one of each module on each thread, as far as there are tasks for them.
-fn memory_mib(setting: &Setting) -> u64 {
-    let instances = setting.plan.stages.iter().map(|stage| match &stage.kind {
-        StageKind::Wasm(wasm) => {
-            let instances = (stage.concurrency.get() as u64).min(u64::from(setting.machine.threads));
-            (wasm.memory_bytes >> 20) * instances
-        }
-        _ => 0,
-    });
-    instances.sum()
 }
 
 fn written<S: Serializer>(pointer: &Pointer, serializer: S) -> Result<S::Ok, S::Error> {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use penstock_engine::machine;
 use penstock_types::config::RunBounds;
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::{Plan, StageKind, StagePlan};
@@ -45,43 +46,25 @@ pub(crate) struct Line<T> {
 }
 
 impl Budget {
-    /// This machine's cores, and three quarters of its memory.
+    /// The cores that this process may use, and three quarters of the memory.
     pub fn of_this_machine() -> Self {
         Self {
             threads: crate::runner::cores(),
-            memory_mib: machine_memory().map_or(4096, |bytes| (bytes >> 20) * 3 / 4).max(1),
+            memory_mib: machine::memory_bytes().map_or(4096, |bytes| (bytes >> 20) * 3 / 4).max(1),
             instances: 256,
         }
     }
-}
-
-/// Bytes of memory that this machine has, if it tells.
-pub(crate) fn machine_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
-    kib.checked_mul(1024)
 }
 
 impl Cost {
     /// What a run of a plan may use, whose assets take so many MiB.
     pub(crate) fn of(plan: &Plan, assets_mib: u64) -> Self {
         let threads = plan.threads.unwrap_or_else(crate::runner::cores).max(1);
-        let guests = || {
-            plan.stages.iter().filter_map(|stage| match &stage.kind {
-                StageKind::Wasm(wasm) => Some(wasm.memory_bytes >> 20),
-                _ => None,
-            })
-        };
-        let instances: u64 = guests().sum::<u64>() * u64::from(threads);
+        let modules = u32::try_from(guests(plan).count()).unwrap_or(u32::MAX);
         Self {
             threads,
-            memory_mib: instances
-                + (plan.buffer_bytes >> 20)
-                + fetches(plan) * FETCH_MIB
-                + assets_mib
-                + RUN_MIB,
-            instances: threads.saturating_mul(u32::try_from(guests().count()).unwrap_or(u32::MAX)),
+            memory_mib: settings_mib(plan, threads) + (plan.buffer_bytes >> 20) + assets_mib + RUN_MIB,
+            instances: threads.saturating_mul(modules),
         }
     }
 
@@ -115,6 +98,24 @@ impl Cost {
             && self.memory_mib <= budget.memory_mib
             && self.instances <= budget.instances
     }
+}
+
+/// Memory that a plan's concurrency and threads decide, in MiB: its instances, and the objects that are being fetched.
+pub(crate) fn settings_mib(plan: &Plan, threads: u32) -> u64 {
+    instances_mib(plan, threads) + fetches(plan) * FETCH_MIB
+}
+
+/// Memory of all instances of a plan, in MiB: each thread may come to have one of each module.
+pub(crate) fn instances_mib(plan: &Plan, threads: u32) -> u64 {
+    guests(plan).sum::<u64>() * u64::from(threads)
+}
+
+/// Memory that an instance of each module may have, in MiB.
+fn guests(plan: &Plan) -> impl Iterator<Item = u64> {
+    plan.stages.iter().filter_map(|stage| match &stage.kind {
+        StageKind::Wasm(wasm) => Some(wasm.memory_bytes >> 20),
+        _ => None,
+    })
 }
 
 /// Tasks of all stages that fetch, at a time.

@@ -226,12 +226,11 @@ impl Events {
                 if !events.is_empty() {
                     return Some(events);
                 }
-            } else if newest.is_closed {
+            }
+            if newest.is_closed {
                 return None;
             }
-            if self.newest.borrow().number <= self.seen {
-                self.newest.changed().await.ok()?;
-            }
+            self.newest.changed().await.ok()?;
         }
     }
 
@@ -304,6 +303,15 @@ mod tests {
         assert!(new.next().now_or_never().is_none());
         feed.close();
         assert_eq!(new.next().now_or_never(), Some(None));
+    }
+
+    #[test]
+    fn a_reader_hears_of_the_end_behind_what_others_watch() {
+        let feed = Feed::new();
+        let mut reader = feed.reader(vec!["r".to_owned()], None, Vec::new());
+        feed.tell("other", log(1));
+        feed.close();
+        assert_eq!(reader.next().now_or_never(), Some(None));
     }
 
     #[test]

@@ -7,14 +7,13 @@ use penstock_engine::ports::StopFlag;
 use penstock_engine::running::StopReason;
 use penstock_types::plan::Plan;
 use penstock_types::spec::Stage;
-use penstock_types::text::{MAX_SHOWN_KEY, printable};
+use penstock_types::text::{MAX_SHOWN_KEY, printable, with_causes};
 use tokio::sync::oneshot;
 
 use super::admission::{self, Cost};
 use super::owner::{Message, Part};
 use super::upload::apart;
 use super::wire::{DeadLetters, StageDeadLetters};
-use super::work::in_words;
 use super::workshop::Workshop;
 use super::{Runs, RunsError};
 use crate::history::modules;
@@ -93,7 +92,7 @@ impl Runs {
             for (stage, plan) in &plans {
                 let run = runtime
                     .block_on(runner.start_replay(plan, &letters, stage, None))
-                    .map_err(|error| RunsError::Conflict(in_words(&error)))?;
+                    .map_err(|error| RunsError::Conflict(with_causes(&error)))?;
                 while !run.wait_for(LOOK) {
                     if ending.is_set() || own.is_set() {
                         run.stop(StopReason::Asked);
@@ -150,7 +149,7 @@ fn prepare<'a>(
             RunsError::Refused(format!(
                 "the module `{}`: {}",
                 printable(wanted, MAX_SHOWN_KEY),
-                in_words(&error)
+                with_causes(&error)
             ))
         })?;
         loaded.insert(written, module);

@@ -293,6 +293,7 @@ impl Owner {
                     run = oldest.id(),
                     "what a run did is lost: it cannot be stored, as too many others"
                 );
+                self.fading.push_back((self.clock.now().after(FEED_AFTER_END), oldest.id().to_owned()));
             }
         }
         self.show();
@@ -399,7 +400,7 @@ impl Owner {
         // Their threads hang in the system and cannot be joined; the process is about to end.
         self.alive.clear();
         self.show();
-        let Self { messages, history, clock, feed, .. } = self;
+        let Self { messages, history, clock, feed, unstored, .. } = self;
         let (told, ended) = std::sync::mpsc::sync_channel(1);
         // The writer's last work. It alone lets runs join, so that none can come behind these.
         let last = Box::new(move |connection: &mut rusqlite::Connection| {
@@ -414,6 +415,11 @@ impl Owner {
                 run.reveal_end();
                 run.tell_end();
                 if is_stored { stored += 1 } else { lost.push(run.id().to_owned()) }
+            }
+            for run in unstored {
+                if run.write(connection).is_err() {
+                    lost.push(run.id().to_owned());
+                }
             }
             // Nobody waits for it when it took too long.
             told.send((stored, lost)).ok();

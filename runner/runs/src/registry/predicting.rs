@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::upload::apart;
-use super::{Runs, RunsError};
+use super::{Runs, RunsError, settings_mib};
 use crate::predict::{Machine, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep};
 
 /// The longest run that is predicted from its start, in seconds.
@@ -74,9 +74,12 @@ impl Runs {
         let checked = self.check(document.to_string().into()).await?;
         let own_cores = available_parallelism().map_or(1.0, |cores| cores.get() as f64);
         let machine = Machine { threads: checked.cost.threads, cores: request.cores.unwrap_or(own_cores) };
+        // What the run is charged whatever its settings are is not there for them.
+        let fixed = checked.cost.memory_mib - settings_mib(&checked.plan, checked.cost.threads);
+        let has = self.0.budget.memory_mib.saturating_sub(fixed);
         let budget = request.sweep.map(|sweep| SweepBudget {
             threads: sweep.max_threads.unwrap_or(self.0.budget.threads).min(self.0.budget.threads),
-            memory_mib: sweep.max_memory_mib.unwrap_or(self.0.budget.memory_mib),
+            memory_mib: sweep.max_memory_mib.unwrap_or(has).min(has),
         });
         let turn = self.0.trials.clone().acquire_owned().await.map_err(|_| RunsError::Closed)?;
         apart(self, move || {

@@ -90,17 +90,18 @@ impl Runs {
             ));
         }
         let repeat = idempotency_key.map(|key| repeat(key, &document, for_s)).transpose()?;
+        if let Some(known) = self.repeated(repeat.as_ref()).await? {
+            return Ok(known);
+        }
+        // Before its turn: stores may be asked, and others do not wait for them.
+        let checked = self.check(document).await?;
         let turn = match &repeat {
             Some(_) => Some(self.0.keyed.acquire().await.map_err(|_| RunsError::Closed)?),
             None => None,
         };
-        if let Some(repeat) = repeat.clone() {
-            let known = self.history().read(move |connection| runs::find_key(connection, &repeat)).await?;
-            if let Some(known) = self.known(known).await? {
-                return Ok(known);
-            }
+        if let Some(known) = self.repeated(repeat.as_ref()).await? {
+            return Ok(known);
         }
-        let checked = self.check(document).await?;
         let (known, live) = self.register(checked, for_s, repeat, None).await?;
         // Whoever sends the same again finds it from now on.
         drop(turn);
@@ -215,6 +216,13 @@ impl Runs {
             Some(known) => Ok(known),
             None => Ok(Submitted { run: self.detail_of(live).await, is_new: true }),
         }
+    }
+
+    /// The run that a repeated submission asks for once more.
+    async fn repeated(&self, repeat: Option<&Repeat>) -> Result<Option<Submitted>, RunsError> {
+        let Some(repeat) = repeat.cloned() else { return Ok(None) };
+        let known = self.history().read(move |connection| runs::find_key(connection, &repeat)).await?;
+        self.known(known).await
     }
 
     /// The run that a key stands for.
@@ -438,9 +446,9 @@ fn flows(plan: &Plan, modes: &BTreeMap<String, Mode>) -> Vec<(&'static str, &'st
 }
 
 fn repeat(key: String, document: &Bytes, for_s: Option<f64>) -> Result<Repeat, RunsError> {
-    if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+    if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) {
         return Err(RunsError::Refused(format!(
-            "an Idempotency-Key has 1 to {MAX_KEY} printable ASCII characters"
+            "an Idempotency-Key has 1 to {MAX_KEY} printable ASCII characters and no blanks"
         )));
     }
     let request =

@@ -9,7 +9,7 @@ use penstock_engine::item::{Origin, Sample, Value};
 use penstock_engine::ports::StopFlag;
 use penstock_storage::{BYTES_FIELD, sample_of};
 use penstock_types::spec::{DeadlineMs, MemoryMib};
-use penstock_types::text::{MAX_SHOWN_KEY, printable};
+use penstock_types::text::{MAX_SHOWN_KEY, printable, with_causes};
 use serde_json::{Map, json};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -17,7 +17,6 @@ use super::catalogue::storage;
 use super::letters::{LOOK, Waited};
 use super::upload::apart;
 use super::wire::{TryFrom, TryRequest, TrySample};
-use super::work::in_words;
 use super::{Runs, RunsError};
 use crate::trial::{TrialReport, TrialSettings, check_trial_params, try_module_until};
 
@@ -76,7 +75,7 @@ impl Runs {
         let mut trial = std::pin::pin!(apart(self, move || {
             // As long as the work goes on, whoever waits for it.
             let _turn = turn;
-            let refused = |error: &dyn std::error::Error| RunsError::Refused(in_words(error));
+            let refused = |error: &dyn std::error::Error| RunsError::Refused(with_causes(error));
             let module = workshop.load(&digest).map_err(|error| refused(&error))?;
             let faults = check_trial_params(&module, &settings.params);
             if !faults.is_empty() {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use penstock_types::text::with_causes;
 use penstock_wasm::{Module, ModuleReport};
 use sha2::{Digest, Sha256};
 use tokio::fs::File;
@@ -10,7 +11,6 @@ use tokio::io::AsyncWriteExt;
 
 use super::catalogue::check_alias;
 use super::wire::ModuleUpload;
-use super::work::in_words;
 use super::workshop::{Workshop, sync_folder};
 use super::{Runs, RunsError};
 use crate::history::{HistoryError, modules, transact};
@@ -74,7 +74,7 @@ impl Draft {
         apart(&runs, move || {
             let _place = place;
             let bytes = read(&path.0)?;
-            sandbox.inspect(&bytes).map_err(|error| RunsError::Refused(in_words(&error)))
+            sandbox.inspect(&bytes).map_err(|error| RunsError::Refused(with_causes(&error)))
         })
         .await
     }
@@ -151,7 +151,7 @@ fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleRepor
         return Ok(known.report);
     }
     let bytes = read(&draft.0)?;
-    let refused = |error: &dyn std::error::Error| RunsError::Refused(in_words(error));
+    let refused = |error: &dyn std::error::Error| RunsError::Refused(with_causes(error));
     let report = ModuleReport::read(&bytes, &workshop.gate).map_err(|error| refused(&error))?;
     let name = &report.manifest.name;
     if penstock_types::spec::Name::new(name).is_none() {

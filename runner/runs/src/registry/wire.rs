@@ -14,6 +14,7 @@ use crate::history::LayoutStage;
 
 /// A part of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PageOf{T}")]
 pub struct Page<T> {
     /// The entries.
     pub items: Vec<T>,

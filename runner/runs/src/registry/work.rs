@@ -1,7 +1,6 @@
 //! One run from its start to its end, on a thread of its own.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use futures::future::{Either, select};
 use penstock_engine::running::StopReason;
 use penstock_types::plan::{ConsumerPlan, Plan};
 use penstock_types::run::RunState;
+use penstock_types::text::with_causes;
 use serde_json::Value;
 
 use super::live::LiveRun;
@@ -40,7 +40,7 @@ pub(crate) fn work(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> bool 
             live.write_soon(0);
             let Ended { snapshot, output, .. } = wait(run, job.time);
             let output =
-                output.err().map(|error| format!("its dead letters are not whole: {}", in_words(&error)));
+                output.err().map(|error| format!("its dead letters are not whole: {}", with_causes(&error)));
             let (state, error) = (snapshot.state, snapshot.error.clone());
             live.on_ended(Some(snapshot), state, error, output);
         }
@@ -59,19 +59,20 @@ fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<R
         if *stop.borrow() {
             return Ok(None);
         }
-        let module =
-            workshop.load(digest).map_err(|error| format!("the module `{written}`: {}", in_words(&error)))?;
+        let module = workshop
+            .load(digest)
+            .map_err(|error| format!("the module `{written}`: {}", with_causes(&error)))?;
         runner.get_or_insert_with(|| workshop.modules()).insert(written, module);
     }
     let runner = workshop.runner(runner);
     let folder = workshop.run_folder(live.id());
     let letter_bytes = u64::from(workshop.bounds.dead_letters_mib.get()) << 20;
     let output = OutputFolder::for_letters(&folder, job.spec.clone(), letter_bytes);
-    let output = output.map_err(|error| in_words(&error))?;
+    let output = output.map_err(|error| with_causes(&error))?;
     let mut ends = Ends { follower: Some(live.clone()), ..Ends::default() };
     if let ConsumerPlan::Stream { ahead, wait } = job.plan.consumer {
         let opened = stream::open(&workshop.streams(), live.id(), &job.plan.name, ahead, wait);
-        let opened = opened.map_err(|error| in_words(&error))?;
+        let opened = opened.map_err(|error| with_causes(&error))?;
         live.on_stream(opened.address);
         ends.consumer = Some(Box::new(opened.consumer));
         ends.memory = Some(opened.memory);
@@ -85,7 +86,7 @@ fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<R
             Either::Right(_) => None,
         }
     });
-    started.transpose().map_err(|error: StartError| in_words(&error))
+    started.transpose().map_err(|error: StartError| with_causes(&error))
 }
 
 fn wait(run: Run, time: Option<Duration>) -> Ended {
@@ -95,20 +96,4 @@ fn wait(run: Run, time: Option<Duration>) -> Ended {
         None => while !run.wait_for(WAIT) {},
     }
     run.wait()
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn in_words(error: &dyn Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        // Some repeat their cause.
-        if !words.ends_with(&text) {
-            words.push_str(": ");
-            words.push_str(&text);
-        }
-        cause = error.source();
-    }
-    words
 }

@@ -14,6 +14,7 @@ use memmap2::MmapMut;
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Collated, Column, Dtype, Origin, Stacked, Tensor};
 use penstock_types::stats::Tick;
+use penstock_types::text::with_causes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::door::is_ours;
@@ -23,7 +24,6 @@ use super::protocol::{
     BatchHead, Contents, End, FieldHead, FromConsumer, MAX_BODY_BYTES, MAX_REGIONS, PROTOCOL, Refused, Spot,
     ToConsumer, ValuesHead, Welcome,
 };
-use crate::registry::in_words;
 
 /// A consumer of a run. When it is dropped, the batches that it has not acknowledged go to the next one; arrays that are still
 /// there stay as they are. A process that was forked off shares the connection: as long as it lives, the server does not see that
@@ -210,7 +210,7 @@ impl Client {
             Err(StreamError::Closed) => Some(Last::Closed),
             Err(error) => {
                 self.line.leave();
-                Some(Last::Failed(in_words(error)))
+                Some(Last::Failed(with_causes(error)))
             }
         };
         received

@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use penstock_engine::machine;
 use penstock_types::stats::Tick;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
@@ -19,7 +20,6 @@ use super::frame::{Garbled, Incoming, Outgoing, Read};
 use super::outbox::{KeepsTooMuch, Kept, NotGiven, Reading};
 use super::place::Place;
 use super::protocol::{FromConsumer, PROTOCOL, Refusal, Refused, ToConsumer, Welcome};
-use crate::registry::machine_memory;
 
 /// How long somebody may take to say who they are.
 const ARRIVAL: Duration = Duration::from_secs(1);
@@ -419,9 +419,9 @@ fn still(leaving: Vec<Leaving>, ready: &[PollFlags]) -> Vec<Leaving> {
     leaving.into_iter().zip(are_gone).filter(|(_, is_gone)| !is_gone).map(|(leaving, _)| leaving).collect()
 }
 
-/// Up to a quarter of the machine's memory.
+/// Up to a quarter of the memory that this process may use.
 fn most_kept() -> Kept {
-    Kept { regions: MAX_KEPT, bytes: machine_memory().unwrap_or(4 << 30) / 4 }
+    Kept { regions: MAX_KEPT, bytes: machine::memory_bytes().unwrap_or(4 << 30) / 4 }
 }
 
 /// Nothing more comes in, and what did is thrown away: a file that nobody takes could be the other end of this socket, which would

@@ -54,7 +54,7 @@ pub enum MadeValue {
         dtype: &'static str,
         /// Dimensions, slowest first.
         shape: Vec<u32>,
-        /// Smallest element; `None` without elements that are numbers.
+        /// Smallest element; `null` without elements that are numbers.
         min: Option<f64>,
         /// Largest element.
         max: Option<f64>,

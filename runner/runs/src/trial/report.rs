@@ -43,7 +43,7 @@ pub struct TrialReport {
     pub start: StartTrial,
     /// Every call, in the order of the samples.
     pub calls: Vec<CallTrial>,
-    /// What a stateful module gave in the end; `None` for the others.
+    /// What a stateful module gave in the end; `null` for the others.
     pub finish: Option<CallTrial>,
     /// Sums of its counters over the first time that all samples were tried.
     pub counters: BTreeMap<String, f64>,
@@ -55,7 +55,7 @@ pub struct TrialReport {
     pub missing_fields: Vec<String>,
     /// Names of the fields that the samples have.
     pub input_fields: Vec<String>,
-    /// Samples that did not always become the same; `None` when each was tried once.
+    /// Samples that did not always become the same; `null` when each was tried once.
     pub differences: Option<Vec<Difference>>,
     /// Limits that would do for what was seen.
     pub suggested: Suggestion,

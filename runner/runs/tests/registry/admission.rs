@@ -145,9 +145,10 @@ async fn only_so_many_may_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_while_the_server_ends_ends_with_it() {
-    let folder = tempfile::tempdir().unwrap();
     let document = json!({ "threads": 4, "source": { "range": { "count": 1 } } });
+    let mut count = 0;
     for _ in 0..5 {
+        let folder = tempfile::tempdir().unwrap();
         let runs = open(&folder.path().join("data"), stores(folder.path()));
         let mut submitting = tokio::task::JoinSet::new();
         for _ in 0..4 {
@@ -169,6 +170,7 @@ async fn what_was_acknowledged_while_the_server_ends_ends_with_it() {
         while runs.list(RunQuery::default()).await.unwrap().items.len() < 4 {}
         let ended = runs.shutdown().await;
         let acknowledged = submitting.join_all().await.concat();
+        count += acknowledged.len();
         drop(runs);
         let runs = open(&folder.path().join("data"), stores(folder.path()));
         for id in acknowledged.iter().filter(|id| !ended.unfinished.contains(id)) {
@@ -177,6 +179,7 @@ async fn what_was_acknowledged_while_the_server_ends_ends_with_it() {
         }
         runs.shutdown().await;
     }
+    assert!(count > 0, "nothing was acknowledged");
 }
 
 #[tokio::test(flavor = "multi_thread")]

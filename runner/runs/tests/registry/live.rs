@@ -27,7 +27,7 @@ async fn a_run_is_followed_from_its_start_to_its_end() {
     let run = submit(&runs, &document).await;
     let id = run.summary.id.clone();
     assert_eq!(run.summary.modules, ["misbehaving@1"]);
-    let mut events = runs.events(std::slice::from_ref(&id), None).await.unwrap();
+    let mut events = runs.events(std::slice::from_ref(&id), Some(0)).await.unwrap();
     let mut samples = Vec::new();
     let mut logs = Vec::new();
     let follow = async {

@@ -1,7 +1,7 @@
 //! A bucket that answers, as the operations of a store use it.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::http::HttpResponse;
@@ -18,17 +18,22 @@ use crate::s3::client::connect;
 use crate::s3::failure::{Cause, Failure};
 use crate::s3::settings::{S3Settings, S3Timeouts};
 
+/// How long nobody looks for a region again where none was found.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
+
 /// A bucket, and the client for it once somebody has asked for something.
 pub(crate) struct Bucket {
     store: Arc<str>,
     settings: S3Settings,
-    /// Or why there is none: looking for a region may take seconds, and would end the same for every sample.
-    client: OnceCell<Result<Client, Cause>>,
+    client: OnceCell<Client>,
+    /// When there was no client at last, and why: looking for a region may take seconds, and would end the same for the samples
+    /// that come right after.
+    refused: Mutex<Option<(Instant, Cause)>>,
 }
 
 impl Bucket {
     pub(crate) fn new(store: Arc<str>, settings: S3Settings) -> Self {
-        Self { store, settings, client: OnceCell::new() }
+        Self { store, settings, client: OnceCell::new(), refused: Mutex::default() }
     }
 
     pub(crate) fn store(&self) -> &Arc<str> {
@@ -56,15 +61,27 @@ impl Bucket {
     /// The client, made at the first call.
     async fn client(&self) -> Result<&Client, Failure> {
         let most = self.settings.timeouts.attempt;
+        // One at a time; those that waited find out what the first one did.
         let connect = || async {
-            match timeout(most, connect(&self.settings).with_subscriber(Dispatch::none())).await {
-                Ok(client) => client.map_err(|fault| Cause::new(fault.to_string())),
-                Err(_) => Err(Cause::new(format!(
-                    "no region was found within {most:?}; name it in the store's settings"
-                ))),
+            let last = self.refused().clone();
+            if let Some((_, cause)) = last.filter(|(at, _)| at.elapsed() < REFUSED_FOR) {
+                return Err(cause);
             }
+            let cause = match timeout(most, connect(&self.settings).with_subscriber(Dispatch::none())).await {
+                Ok(Ok(client)) => return Ok(client),
+                Ok(Err(fault)) => Cause::new(fault.to_string()),
+                Err(_) => Cause::new(format!(
+                    "no region was found within {most:?}; name it in the store's settings"
+                )),
+            };
+            *self.refused() = Some((now(), cause.clone()));
+            Err(cause)
         };
-        self.client.get_or_init(connect).await.as_ref().map_err(|cause| Failure::Lasting(cause.clone()))
+        self.client.get_or_try_init(connect).await.map_err(Failure::Lasting)
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<(Instant, Cause)>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does `attempt` as often as the settings allow; each, and all together, may take `allowance` longer than they say.

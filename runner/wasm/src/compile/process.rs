@@ -101,6 +101,7 @@ impl Worker {
         Command::new(&process.program)
             .args(&process.arguments)
             .env_clear()
+            .envs(process.environment.iter().map(|(name, value)| (name, value)))
             .env("RAYON_NUM_THREADS", threads.to_string())
             .current_dir("/")
             .process_group(0)

@@ -14,7 +14,7 @@ use crate::component::encode;
 use crate::error::ModuleError;
 use crate::module::ModuleKind;
 use crate::sandbox::{code_config, digest_of_engine};
-use crate::text::hex;
+use crate::text::{hex, printable};
 
 /// How much the compiling process lets others go first: runs of the process that asks feed an accelerator. On a core that
 /// they keep busy it gets a quarter of the time; at 10 it would be a tenth, and whoever waits for the module waits that
@@ -75,7 +75,7 @@ fn made_component(kind: ModuleKind, module: &[u8]) -> Result<Option<Vec<u8>>, An
     };
     encoded.map(Some).map_err(|error| match error {
         ModuleError::Invalid { reason } => Answer::Invalid(reason),
-        other => Answer::Refused(other.to_string()),
+        other => refused(&other.to_string()),
     })
 }
 
@@ -84,7 +84,7 @@ fn answered(work: impl FnOnce() -> Result<Vec<u8>, Answer> + Send) -> Result<Vec
         // Threads fail for want of address space, ours as well as those of the compiler.
         Apart::NoThread(_) => Err(Answer::OutOfMemory),
         Apart::Panicked(message) if message.contains("thread pool") => Err(Answer::OutOfMemory),
-        panicked => Err(Answer::Refused(panicked.to_string())),
+        panicked => Err(refused(&panicked.to_string())),
     })
 }
 
@@ -94,7 +94,12 @@ fn told(error: &wasmtime::Error) -> Answer {
             cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::OutOfMemory)
                 || cause.downcast_ref::<rustix::io::Errno>() == Some(&rustix::io::Errno::NOMEM)
         });
-    if is_out_of_memory { Answer::OutOfMemory } else { Answer::Refused(format!("{error:#}")) }
+    if is_out_of_memory { Answer::OutOfMemory } else { refused(&format!("{error:#}")) }
+}
+
+/// Says no more of it than fits into an answer.
+fn refused(reason: &str) -> Answer {
+    Answer::Refused(printable(reason, 1000))
 }
 
 /// Gives this process its limits, before it reads a byte of the module.

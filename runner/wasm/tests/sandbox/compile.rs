@@ -119,6 +119,27 @@ fn a_module_that_is_no_wasm_inside_is_told_as_in_this_process() {
 }
 
 #[test]
+fn a_refusal_that_is_longer_than_an_answer_is_cut() {
+    let name = "A".repeat(20_000);
+    let text = format!(
+        r#"(component
+        (type (record (field "{name}_" u32)))
+        (core module $m (func (export "f")) (@custom "penstock.manifest" "{{\"name\":\"m\",\"version\":\"1\"}}"))
+        (core instance $i (instantiate $m))
+        (func $f (canon lift (core func $i "f")))
+        (instance $t (export "init" (func $f)) (export "process" (func $f)) (export "finish" (func $f)))
+        (export "penstock:stage/transform@0.1.0" (instance $t)))"#
+    );
+    let bytes = wat::parse_str(text).unwrap();
+    let by_child = sandbox(limited(|_| ())).load(&bytes).unwrap_err().to_string();
+    assert_eq!(by_child, crate::support::sandbox().load(&bytes).unwrap_err().to_string());
+    assert!(
+        by_child.starts_with("the module cannot be compiled: ") && by_child.ends_with("AAA…"),
+        "{by_child}"
+    );
+}
+
+#[test]
 fn a_child_gets_no_environment_and_no_file_of_ours() {
     let folder = tempfile::tempdir().unwrap();
     let _file = fs::File::create(folder.path().join("ours")).unwrap();
@@ -137,6 +158,14 @@ fn a_child_gets_no_environment_and_no_file_of_ours() {
     let files = fs::read_to_string(script.folder.path().join("files")).unwrap();
     assert!(files.contains("0 -> pipe:"), "{files}");
     assert!(!files.contains("ours") && !files.contains("socket:"), "{files}");
+}
+
+#[test]
+fn a_child_gets_the_variables_that_it_needs() {
+    let mut script = script(r#"echo "$NEEDED" > needed; exit 3"#);
+    script.process.environment = vec![("NEEDED".into(), "to begin".into())];
+    script.fails_twice();
+    assert_eq!(fs::read_to_string(script.folder.path().join("needed")).unwrap(), "to begin\n");
 }
 
 #[test]

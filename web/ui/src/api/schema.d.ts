@@ -725,8 +725,8 @@ export interface components {
             /** @description The server's token. */
             token: string;
         };
-        ListQuery: {
-            /** @description A part of the name, or of what the module says of itself. */
+        ModuleListQuery: {
+            /** @description A part of the name. */
             q?: string | null;
             /** @description Where an earlier page ended: its `next`. */
             cursor?: string | null;
@@ -734,7 +734,7 @@ export interface components {
             limit?: number | null;
         };
         /** @description A part of a list. */
-        Page: {
+        PageOfModuleSummary: {
             /** @description The entries. */
             items: components["schemas"]["ModuleSummary"][];
             /** @description Where to go on; `null` at the end. */
@@ -784,7 +784,7 @@ export interface components {
             /** @description What it is. */
             report: components["schemas"]["ModuleReport"];
         };
-        /** @description What [`crate::inspect`] tells of a module without running it. */
+        /** @description What is known of a module without running it. */
         ModuleReport: {
             /** @description `sha256:` and the hexadecimal digest of the uploaded bytes. */
             digest: string;
@@ -816,7 +816,7 @@ export interface components {
         ModuleKind: "core" | "component";
         /**
          * @description What a stage module says of itself. The guest SDK writes it into the custom section
-         *     [`MANIFEST_SECTION`]; a module without that section is not a stage.
+         *     `penstock.manifest`; a module without that section is not a stage.
          */
         Manifest: {
             /** @description The module's name, e.g. `decode-resize`. */
@@ -834,7 +834,7 @@ export interface components {
              */
             mode: components["schemas"]["Mode"];
             /**
-             * @description Fields that cross into the module; `None` means all of them. The others are carried past it.
+             * @description Fields that cross into the module; `null` means all of them. The others are carried past it.
              * @default null
              */
             wants: string[] | null;
@@ -844,12 +844,12 @@ export interface components {
              */
             makes: string[];
             /**
-             * @description Counters it may add to, at most [`MAX_COUNTERS`].
+             * @description Counters it may add to, at most 16.
              * @default []
              */
             counters: string[];
             /**
-             * @description JSON Schema of `params`; `None` when it takes none.
+             * @description JSON Schema of `params`; `null` when it takes none.
              * @default null
              */
             params: unknown;
@@ -1008,7 +1008,7 @@ export interface components {
             start: components["schemas"]["StartTrial"];
             /** @description Every call, in the order of the samples. */
             calls: components["schemas"]["CallTrial"][];
-            /** @description What a stateful module gave in the end; `None` for the others. */
+            /** @description What a stateful module gave in the end; `null` for the others. */
             finish?: components["schemas"]["CallTrial"] | null;
             /** @description Sums of its counters over the first time that all samples were tried. */
             counters: {
@@ -1025,7 +1025,7 @@ export interface components {
             missing_fields: string[];
             /** @description Names of the fields that the samples have. */
             input_fields: string[];
-            /** @description Samples that did not always become the same; `None` when each was tried once. */
+            /** @description Samples that did not always become the same; `null` when each was tried once. */
             differences?: components["schemas"]["Difference"][] | null;
             /** @description Limits that would do for what was seen. */
             suggested: components["schemas"]["Suggestion"];
@@ -1174,7 +1174,7 @@ export interface components {
             shape: number[];
             /**
              * Format: double
-             * @description Smallest element; `None` without elements that are numbers.
+             * @description Smallest element; `null` without elements that are numbers.
              */
             min?: number | null;
             /**
@@ -1293,7 +1293,7 @@ export interface components {
             /** @description Whether there are more. */
             more: boolean;
         };
-        ListQuery2: {
+        RunListQuery: {
             /** @description States, separated by commas. */
             state?: string | null;
             /** @description The pipeline's name. */
@@ -1310,7 +1310,7 @@ export interface components {
             limit?: number | null;
         };
         /** @description A part of a list. */
-        Page2: {
+        PageOfRunSummary: {
             /** @description The entries. */
             items: components["schemas"]["RunSummary"][];
             /** @description Where to go on; `null` at the end. */
@@ -2398,7 +2398,7 @@ export interface components {
             limit?: number | null;
         };
         /** @description A part of a list. */
-        Page3: {
+        PageOfRunError: {
             /** @description The entries. */
             items: components["schemas"]["RunError"][];
             /** @description Where to go on; `null` at the end. */
@@ -2468,7 +2468,7 @@ export interface components {
             limit?: number | null;
         };
         /** @description A part of a list. */
-        Page4: {
+        PageOfLogEntry: {
             /** @description The entries. */
             items: components["schemas"]["LogEntry"][];
             /** @description Where to go on; `null` at the end. */
@@ -2525,7 +2525,7 @@ export interface components {
         Replay: {
             /**
              * @description What a module's name, as the document has it, is to stand for: `name`, `name@3`, `name@alias` or a digest. Those that are
-             *     missing are the ones that failed.
+             *     missing are what the document's names mean now.
              * @default {}
              */
             modules: {
@@ -2757,7 +2757,7 @@ export interface components {
             limit?: number | null;
         };
         /** @description A part of a list. */
-        Page5: {
+        PageOfBenchmarkSummary: {
             /** @description The entries. */
             items: components["schemas"]["BenchmarkSummary"][];
             /** @description Where to go on; `null` at the end. */
@@ -2870,7 +2870,7 @@ export interface components {
             cores: number;
             /**
              * Format: uint64
-             * @description Its memory; `None` where the system does not tell.
+             * @description Its memory; `null` where the system does not tell.
              */
             memory_bytes?: number | null;
         };
@@ -3492,7 +3492,7 @@ export interface components {
             count: number;
             /**
              * Format: uint64
-             * @description All their bytes; `None` when nobody has asked for sizes.
+             * @description All their bytes; `null` when nobody has asked for sizes.
              */
             bytes?: number | null;
             /**
@@ -3522,7 +3522,7 @@ export interface components {
             survey_s?: number | null;
             /**
              * Format: double
-             * @description How long reading everything once took, to have it in the page cache; `None` where that was not done.
+             * @description How long reading everything once took, to have it in the page cache; `null` where that was not done.
              */
             warmed_s?: number | null;
         };
@@ -3630,7 +3630,7 @@ export interface components {
             requests: components["schemas"]["ReadRequests"];
             /** @description What failed. */
             failures: components["schemas"]["ReadFailures"][];
-            /** @description What this client does without the store; `None` when it was not measured. */
+            /** @description What this client does without the store; `null` when it was not measured. */
             ceiling?: components["schemas"]["Ceiling"] | null;
             /** @description What does not hold voids the figures above. */
             books: components["schemas"]["LoadBooks"];
@@ -3663,7 +3663,7 @@ export interface components {
              */
             benchmark: number;
         };
-        /** @description Times of each level; `None` where nothing was measured. */
+        /** @description Times of each level; `null` where nothing was measured. */
         LevelTimes: {
             /** @description One item that came: from the request to the whole body, looked at, in memory. */
             getitem?: components["schemas"]["Spread"] | null;
@@ -3774,7 +3774,7 @@ export interface components {
             p99_s: number;
             /**
              * Format: double
-             * @description Share of the objects' bytes that the page cache held before; `None` where that cannot be told.
+             * @description Share of the objects' bytes that the page cache held before; `null` where that cannot be told.
              */
             cached?: number | null;
         };
@@ -3843,7 +3843,7 @@ export interface components {
             in_flight: number;
             /**
              * Format: double
-             * @description Median time of the reads that ended in it; `None` when none did.
+             * @description Median time of the reads that ended in it; `null` when none did.
              */
             median_s?: number | null;
             /**
@@ -4210,7 +4210,7 @@ export interface operations {
     list_modules: {
         parameters: {
             query?: {
-                /** @description A part of the name, or of what the module says of itself. */
+                /** @description A part of the name. */
                 q?: string;
                 /** @description Where an earlier page ended: its `next`. */
                 cursor?: string;
@@ -4229,7 +4229,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page"];
+                    "application/json": components["schemas"]["PageOfModuleSummary"];
                 };
             };
             /** @description Why it was not done. */
@@ -4301,7 +4301,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What [`crate::inspect`] tells of a module without running it. */
+            /** @description What is known of a module without running it. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4650,7 +4650,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page2"];
+                    "application/json": components["schemas"]["PageOfRunSummary"];
                 };
             };
             /** @description Why it was not done. */
@@ -5047,7 +5047,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page3"];
+                    "application/json": components["schemas"]["PageOfRunError"];
                 };
             };
             /** @description Why it was not done. */
@@ -5090,7 +5090,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page4"];
+                    "application/json": components["schemas"]["PageOfLogEntry"];
                 };
             };
             /** @description Why it was not done. */
@@ -5287,7 +5287,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page5"];
+                    "application/json": components["schemas"]["PageOfBenchmarkSummary"];
                 };
             };
             /** @description Why it was not done. */

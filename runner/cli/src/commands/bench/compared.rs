@@ -16,8 +16,8 @@ use crate::text::{say, warn};
 use crate::{COMPLETED, FAILED};
 
 pub(super) fn compare(args: &BenchCompareArgs) -> Result<u8> {
-    let after = read(&args.after)?;
-    let comparison = compared(&read(&args.before)?, &after);
+    let (before, after) = (read(&args.before)?, read(&args.after)?);
+    let comparison = compared(&before, &after);
     if args.json {
         say(&serde_json::to_string_pretty(&comparison)?)?;
     } else {
@@ -25,9 +25,11 @@ pub(super) fn compare(args: &BenchCompareArgs) -> Result<u8> {
     }
     let Some(percent) = args.fail_if_slower else { return Ok(COMPLETED) };
     // What could not be judged has not passed.
-    let is_judged =
-        !comparison.cells.is_empty() && comparison.cells.iter().all(|cell| cell.rate.between.is_some());
-    let too_slow = comparison.cells.iter().any(|cell| cell.rate.is_surely_below(-percent / 100.0));
+    let cells = &comparison.cells;
+    let is_judged = !cells.is_empty()
+        && cells.len() == before.cells().count()
+        && cells.iter().all(|cell| cell.rate.between.is_some());
+    let too_slow = cells.iter().any(|cell| cell.rate.is_surely_below(-percent / 100.0));
     if !is_judged {
         warn(
             "error: not every load could be judged: have the same loads in both, with `repeats` of 2 or more",

@@ -1,0 +1,115 @@
+//! Arguments of the storage benchmark.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use super::{ModuleArgs, ServerArgs, StoreArgs};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Read a folder or a bucket as a data loader does, level by level, and tell what it can feed.
+    ///
+    /// Workers read batches: one item after another (sync), or several at a time (async). Every read is written down,
+    /// and the books of it are checked; figures whose books do not balance are called void.
+    #[command(after_help = "Examples:\n  penstock bench storage --store photos=./photos\n  \
+        penstock bench storage --store photos=s3://bucket/train --suffix .jpg --workers 4,16 --in-flight 16 --out found\n  \
+        penstock bench storage photos-bench.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
+        Exit codes: 0 measured, 1 something failed or the books do not balance, 2 bad input, 130 stopped by Ctrl-C.")]
+    Storage(Box<BenchStorageArgs>),
+    /// Compare two reports: which loads got faster or slower, and how sure that is.
+    #[command(after_help = "Examples:\n  penstock bench compare before after\n  \
+        penstock bench compare before/report.json after/report.json --fail-if-slower 5\n\n\
+        Exit codes: 0 compared, 1 slower than allowed, 2 bad input.")]
+    Compare(BenchCompareArgs),
+    /// Print the JSON Schema of the benchmark's document.
+    Schema,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchStorageArgs {
+    /// The benchmark's document, a JSON file; without one, all objects of the one store are read.
+    #[arg(value_name = "CONFIG")]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
+    #[command(flatten)]
+    pub(crate) modules: ModuleArgs,
+    /// Change the document before it is read, e.g. `/actions/0/whole_set/in_flight=16`.
+    #[arg(long = "set", value_name = "/POINTER=VALUE")]
+    pub(crate) settings: Vec<String>,
+    /// Read only keys that end so, e.g. `.jpg`.
+    #[arg(long, value_name = "TEXT", conflicts_with = "file")]
+    pub(crate) suffix: Option<String>,
+    /// Read only keys that start so.
+    #[arg(long, value_name = "TEXT", conflicts_with = "file")]
+    pub(crate) prefix: Option<String>,
+    /// Read so many objects at most.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// How workers read: `sync`, `async`, or both.
+    #[arg(long, value_name = "MODES", value_delimiter = ',')]
+    pub(crate) modes: Vec<String>,
+    /// Numbers of workers.
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    pub(crate) workers: Vec<u32>,
+    /// Reads that an async worker has in flight at most.
+    #[arg(long, value_name = "K")]
+    pub(crate) in_flight: Option<u32>,
+    /// Items of a batch.
+    #[arg(long, value_name = "N")]
+    pub(crate) batch_size: Option<u32>,
+    /// Batches that each worker may have begun and not delivered.
+    #[arg(long, value_name = "N")]
+    pub(crate) prefetch: Option<u32>,
+    /// Measured passes over all objects.
+    #[arg(long, value_name = "N")]
+    pub(crate) repeats: Option<u32>,
+    /// Let the machine forget the objects before each pass, so that a disk is measured and not the page cache.
+    #[arg(long)]
+    pub(crate) cold: bool,
+    /// Find out how many accelerators it can feed: a preset such as `resnet50/h100`, or `STEP` for steps of that long,
+    /// e.g. `30ms`.
+    #[arg(long, value_name = "PRESET|STEP")]
+    pub(crate) accelerator: Option<String>,
+    /// Run the fastest load again without storage, without each stage, and without the accelerator.
+    #[arg(long)]
+    pub(crate) counterfactuals: bool,
+    /// Write report.json, report.html and reads.ndjson into this new folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Let a server keep the report, and show it under /bench.
+    #[arg(long)]
+    pub(crate) push: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Print the report as JSON, alone, on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not say what goes on.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchCompareArgs {
+    /// The report before: a file, or the folder that `--out` has made.
+    #[arg(value_name = "A")]
+    pub(crate) before: PathBuf,
+    /// The report after.
+    #[arg(value_name = "B")]
+    pub(crate) after: PathBuf,
+    /// Fail when a load is surely slower by more than so many percent.
+    #[arg(long, value_name = "PERCENT", value_parser = slower)]
+    pub(crate) fail_if_slower: Option<f64>,
+    /// Print the comparison as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn slower(given: &str) -> Result<f64, String> {
+    match given.parse() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("it is a percentage from 0 to 100, e.g. 5".to_owned()),
+    }
+}
