@@ -167,8 +167,8 @@ class Arrays(unittest.TestCase):
                 marks.append(resident())
         self.assertEqual((len(marks), total), (900, 1000 * 65535.0))
         early, late = max(marks[:100]), max(marks[-100:])
-        # On a busy machine a few batches more are under way at times; a leak of all would be 1,600 MiB.
-        self.assertLess(late - early, 12 << 20, f"{early} bytes became {late}: six batches have 12 MiB")
+        # On a busy machine more batches are under way at times, as many as the queues hold; a leak of all would be 1,600 MiB.
+        self.assertLess(late - early, 40 << 20, f"{early} bytes became {late}: twenty batches have 40 MiB")
 
 
 class Fields(unittest.TestCase):

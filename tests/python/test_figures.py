@@ -70,14 +70,15 @@ class Headspace(unittest.TestCase):
 
     def test_a_loader_that_does_not_keep_up_is_not(self) -> None:
         # 10 ms for a batch, of which the loop needs 1 ms. What is measured is held against what comes out by this clock at once
-        # afterwards: how much longer a busy machine takes for it changes from moment to moment, so that it may have to be again.
+        # afterwards. How much longer a busy machine takes for it changes from moment to moment, by half and more; samples instead
+        # of batches would be four times as many.
         for _ in range(4):
             found = penstock.headspace(planes(40_000, step_ms=2.5), lambda batch: time.sleep(0.001), seconds=1.5)
             self.assertLess(found.loader_rate, 110)
             begin = time.monotonic()
             rate = sum(1 for _ in planes(400, step_ms=2.5)) / (time.monotonic() - begin)
             is_told = not found.is_enough and found.to_gain > 2 and found.feeds < 0.4
-            if is_told and abs(found.loader_rate / rate - 1) < 0.2:
+            if is_told and 0.4 < found.loader_rate / rate < 2.5:
                 return
         self.fail(f"{found} of {found.loader_rate} instead of {rate} batches/s")
 
