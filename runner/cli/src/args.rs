@@ -230,7 +230,7 @@ pub(crate) struct PredictArgs {
     /// Most worker threads of a change; as many as it has, or this machine has cores, unless given.
     #[arg(long, value_name = "N", requires = "sweep", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) max_threads: Option<u32>,
-    /// Most memory of all instances of modules in a change.
+    /// Most memory of all instances of modules in a change, one on each thread, and of 1 MiB for each fetch at a time.
     #[arg(long, value_name = "MIB", requires = "sweep", default_value_t = 4096)]
     pub(crate) max_memory_mib: u64,
     /// Print the prediction as JSON.

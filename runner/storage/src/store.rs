@@ -81,7 +81,8 @@ pub trait Store: Send + Sync {
 
     /// Asks this machine to forget the object's bytes, so that the next read comes from where they are kept; those that are
     /// not written to it yet are written first. Says whether there was something to ask: `false` where this machine keeps
-    /// nothing of an object in between, is where it is kept, or cannot be asked. `true` is no promise: what somebody else uses may stay.
+    /// nothing of an object in between, is where it is kept, or cannot be asked. `true` is no promise: what somebody else uses may
+    /// stay.
     fn forget(&self, key: Arc<str>) -> BoxFuture<'static, Result<bool, StoreError>> {
         drop(key);
         Box::pin(std::future::ready(Ok(false)))

@@ -307,7 +307,7 @@ fn accelerators_are_fed_as_far_as_the_rate_goes_and_parts_cost_what_they_cost() 
             report.counterfactuals.iter().map(|one| (one.without.as_str(), one.gain)).collect();
         let names: Vec<&str> = without.iter().map(|(without, _)| *without).collect();
         assert_eq!(names, ["nothing", "storage", "consumer"]);
-        unless(found.supported >= 3, found)?;
+        unless(found.supported >= 6, found)?;
         // As many as can be fed take about what storage gives: it is storage that costs, if they are not the limit.
         unless(without[2].1 > -0.2 && without[1].1 > -0.2, &without)
     });

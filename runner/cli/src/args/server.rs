@@ -41,7 +41,7 @@ pub(crate) struct ServeArgs {
     /// Worker threads that all runs may use at a time [default: four for each core, but at least 32].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) threads: Option<u32>,
-    /// Memory that all runs may use at a time [default: three quarters of the machine's].
+    /// Memory that all runs may use at a time [default: three quarters of what the system lets it use].
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..))]
     pub(crate) memory_mib: Option<u32>,
 }

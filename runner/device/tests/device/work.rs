@@ -12,8 +12,9 @@ use penstock_engine::item::{Collated, Dtype, Item, Origin, Sample, Stacked, Tens
 use penstock_engine::memory::{BatchMemory, Pool};
 use penstock_engine::ops::CollateFactory;
 use penstock_engine::ports::{Fault, Items, Output, StopFlag, TaskOp, ThreadOp, ThreadOpFactory};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry;
 
 use crate::fake::bytes;
 
@@ -130,7 +131,7 @@ pub(crate) struct Warnings(Arc<AtomicUsize>);
 impl Warnings {
     pub(crate) fn listen() -> Self {
         let warnings = Self::default();
-        tracing::subscriber::set_global_default(warnings.clone()).unwrap();
+        tracing::subscriber::set_global_default(registry().with(warnings.clone())).unwrap();
         warnings
     }
 
@@ -139,26 +140,12 @@ impl Warnings {
     }
 }
 
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN
+impl<S: Subscriber> Layer<S> for Warnings {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if *event.metadata().level() == Level::WARN {
+            self.0.fetch_add(1, Ordering::Release);
+        }
     }
-
-    fn event(&self, _: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::Release);
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }
 
 /// Waits for what another thread is about to do.

@@ -36,7 +36,8 @@ pub struct PredictRequest {
 pub struct PredictSweep {
     /// Worker threads at most; what the server has unless given.
     pub max_threads: Option<u32>,
-    /// Memory of all instances of modules at most, in MiB; what the server has unless given.
+    /// Memory of all instances of modules, one on each thread, and of 1 MiB for each fetch at a time, in MiB; what the server has
+    /// unless given, and never more.
     pub max_memory_mib: Option<u64>,
 }
 

@@ -13,7 +13,7 @@ use crate::spec::{DeadlineMs, MemoryMib};
 pub struct Budget {
     /// Worker threads; four for each core, but at least 32, when missing.
     pub threads: Option<NonZeroU32>,
-    /// Memory of instances and queues, in MiB; three quarters of the machine's when missing.
+    /// Memory of instances and queues, in MiB; three quarters of what the system lets it use when missing.
     pub memory_mib: Option<NonZeroU32>,
 }
 

@@ -2626,7 +2626,8 @@ export interface components {
             max_threads: number | null;
             /**
              * Format: uint64
-             * @description Memory of all instances of modules at most, in MiB; what the server has unless given.
+             * @description Memory of all instances of modules, one on each thread, and of 1 MiB for each fetch at a time, in MiB; what the server has
+             *     unless given, and never more.
              * @default null
              */
             max_memory_mib: number | null;
