@@ -23,5 +23,3 @@ mod shared;
 mod tasks;
 pub mod timer;
 mod worker;
-
-pub use schedule::Failure;

@@ -1,11 +1,12 @@
-//! What the engine knows of the outside: sources, ops and consumers. Everything else plugs in here.
+//! Traits through which sources, ops, consumers and observers plug into the engine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use penstock_types::run::FailureClass;
+use penstock_types::run::{Disposition, FailureClass, FailureRecord, RunState, Window};
+use penstock_types::stats::{QueueSums, TaskSums, Tick};
 
 use crate::item::{Item, Sample};
 
@@ -80,6 +81,51 @@ pub trait Consumer: Send {
     fn unfinished(&self) -> u64 {
         0
     }
+}
+
+/// Watches a run. Called from the run's threads without a lock; a call must not take long.
+pub trait Observer: Send + Sync {
+    /// Receives one failed sample.
+    fn on_failure(&self, _failure: &Failure) {}
+
+    /// Receives the figures of a measuring interval that is over; the last one may be shorter.
+    fn on_window(&self, _window: &Window) {}
+
+    /// Receives the sums of a pulse of at most 250 ms: sums can be merged, figures cannot. Pulses follow each other without a
+    /// gap and end at the end of every window and of the run.
+    fn on_sums(&self, _sums: &Sums) {}
+}
+
+/// One failed sample, as observers see it.
+#[derive(Debug)]
+pub struct Failure {
+    /// The entry of the failure log.
+    pub record: FailureRecord,
+    /// The sample as it came into the stage.
+    pub sample: Sample,
+}
+
+/// Sums that a run added up during one pulse, and its state at the end of the pulse.
+#[derive(Clone, Debug)]
+pub struct Sums {
+    /// Begin of the pulse.
+    pub t0: Tick,
+    /// End of the pulse.
+    pub t1: Tick,
+    /// Sums of the stages, first to last.
+    pub stages: Vec<TaskSums>,
+    /// Sums of the queues, first to last.
+    pub queues: Vec<QueueSums>,
+    /// State at `t1`.
+    pub state: RunState,
+    /// Samples that the source makes in all, if known at `t1`.
+    pub expected: Option<u64>,
+    /// Samples taken by the consumer, from the run's start to `t1`.
+    pub delivered: u64,
+    /// Samples that failed, from the run's start to `t1`.
+    pub failed_samples: u64,
+    /// Items in each queue at `t1`.
+    pub occupancy: Vec<usize>,
 }
 
 /// How the items of a run came to an end.
@@ -159,6 +205,13 @@ impl StopFlag {
     /// The flag itself, for what can only watch an atomic (an epoch callback).
     pub fn shared(&self) -> Arc<AtomicBool> {
         self.0.clone()
+    }
+}
+
+impl Failure {
+    /// The sample, if the stage's policy is to keep it.
+    pub fn dead_letter(&self) -> Option<&Sample> {
+        (self.record.disposition == Disposition::DeadLettered).then_some(&self.sample)
     }
 }
 

@@ -2,7 +2,7 @@ use penstock_types::run::{QueueRecord, StageRecord, Window};
 use penstock_types::stats::{QueueSums, TaskSums, Tick};
 
 use crate::graph::{Graph, Node};
-use crate::running::Stretch;
+use crate::ports::Sums;
 use crate::schedule::Reading;
 use crate::shared::Pulse;
 
@@ -73,9 +73,9 @@ impl Recorder {
     }
 
     /// The same as sums.
-    pub(crate) fn stretch(&self, from: &Reading, pulse: &Pulse) -> Stretch {
+    pub(crate) fn sums(&self, from: &Reading, pulse: &Pulse) -> Sums {
         let to = &pulse.reading;
-        Stretch {
+        Sums {
             t0: from.at,
             t1: to.at,
             stages: stage_sums(from, to),

@@ -7,53 +7,18 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use penstock_types::ledger::Ledger;
-use penstock_types::run::{FailureGroup, QueueRecord, RunState, StageRecord, Window};
-use penstock_types::stats::{QueueSums, TaskSums, Tick};
+use penstock_types::run::{FailureGroup, QueueRecord, RunState, StageRecord};
+use penstock_types::stats::Tick;
 use tokio::runtime::Handle;
 
 use crate::clock::Clock;
 use crate::graph::Graph;
 use crate::item::Item;
-use crate::ports::{Consumer, Fault};
+use crate::ports::{Consumer, Fault, Observer};
 use crate::record::Recorder;
-use crate::schedule::Failure;
 use crate::shared::Shared;
 use crate::tasks::{panicked, run_source};
 use crate::worker::run_worker;
-
-/// Watches a run from outside. Called from the run's threads, so it must not take long.
-pub trait Observer: Send + Sync {
-    /// A sample failed.
-    fn on_failure(&self, failure: &Failure);
-    /// A measuring interval is over; the last one may be shorter.
-    fn on_window(&self, window: &Window);
-    /// A stretch of at most 250 ms is over: what to keep of a run, since sums can be merged and figures cannot. Stretches
-    /// follow each other without a gap, end at every interval's border too, and the last one at the run's end.
-    fn on_sums(&self, _stretch: &Stretch) {}
-}
-
-/// What a run added up between two moments, and what it was doing at the later one.
-#[derive(Clone, Debug)]
-pub struct Stretch {
-    /// Its begin.
-    pub t0: Tick,
-    /// Its end.
-    pub t1: Tick,
-    /// What the stages added up in it, first to last.
-    pub stages: Vec<TaskSums>,
-    /// What the queues added up in it, first to last.
-    pub queues: Vec<QueueSums>,
-    /// What the run was doing at its end.
-    pub state: RunState,
-    /// How many samples the source makes in all, if it was known by then.
-    pub expected: Option<u64>,
-    /// Samples that the consumer had taken by then, since the run's start.
-    pub delivered: u64,
-    /// Samples that had failed by then, since the run's start.
-    pub failed_samples: u64,
-    /// Items in each queue at its end.
-    pub occupancy: Vec<usize>,
-}
 
 /// A run, seen at one moment.
 #[derive(Clone, Debug)]
@@ -119,10 +84,10 @@ impl Graph {
         self,
         runtime: Handle,
         clock: Arc<dyn Clock>,
-        observer: Arc<dyn Observer>,
+        observers: Vec<Arc<dyn Observer>>,
     ) -> io::Result<Running> {
         let recorder = Arc::new(Recorder::of(&self));
-        let shared = Arc::new(Shared::new(&self, runtime, clock, observer));
+        let shared = Arc::new(Shared::new(&self, runtime, clock, observers));
         let handle = RunHandle { shared: shared.clone(), recorder };
         let owner = {
             let handle = handle.clone();
@@ -233,24 +198,26 @@ impl RunHandle {
     /// Reads the sums at the end of every interval and in between, and of the last, shorter ones, and reports what was done
     /// since the reading before.
     fn keep_time(&self, interval: Duration) {
-        let (mut windows, mut stretches) = (Grid::of(interval), Grid::of(interval.min(STRETCH)));
+        let (mut windows, mut pulses) = (Grid::of(interval), Grid::of(interval.min(PULSE)));
         // Source and consumer have been at work for a while: what they did belongs to the first window.
         let mut at_window = self.recorder.nothing();
         let mut before = self.recorder.nothing();
         loop {
-            let border = windows.border.min(stretches.border);
+            let border = windows.border.min(pulses.border);
             let over = self.shared.wait_until(border);
             let pulse = self.shared.pulse();
             let now = &pulse.reading;
             if now.at > before.at {
-                self.shared.observer().on_sums(&self.recorder.stretch(&before, &pulse));
+                let sums = self.recorder.sums(&before, &pulse);
+                self.shared.observers().iter().for_each(|observer| observer.on_sums(&sums));
             }
             if (over || now.at >= windows.border) && now.at > at_window.at {
-                self.shared.observer().on_window(&self.recorder.window(&at_window, now));
+                let window = self.recorder.window(&at_window, now);
+                self.shared.observers().iter().for_each(|observer| observer.on_window(&window));
                 at_window = now.clone();
             }
             windows.pass(now.at);
-            stretches.pass(now.at);
+            pulses.pass(now.at);
             before = pulse.reading;
             if over {
                 return;
@@ -260,7 +227,7 @@ impl RunHandle {
 }
 
 /// Longest time between two readings of the sums.
-const STRETCH: Duration = Duration::from_millis(250);
+const PULSE: Duration = Duration::from_millis(250);
 
 /// Moments at equal distances.
 struct Grid {
@@ -332,13 +299,6 @@ mod tests {
 
     /// Longer than any wait of a test that works.
     const LONG: Duration = Duration::from_secs(60);
-
-    struct Unobserved;
-
-    impl Observer for Unobserved {
-        fn on_failure(&self, _failure: &Failure) {}
-        fn on_window(&self, _window: &Window) {}
-    }
 
     struct Silent;
 
@@ -412,9 +372,7 @@ mod tests {
             interval: Duration::from_secs(1),
             measured: true,
         };
-        graph
-            .start(runtime.handle().clone(), Arc::new(MonotonicClock::start()), Arc::new(Unobserved))
-            .unwrap()
+        graph.start(runtime.handle().clone(), Arc::new(MonotonicClock::start()), Vec::new()).unwrap()
     }
 
     #[test]

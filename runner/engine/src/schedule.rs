@@ -28,7 +28,6 @@ use penstock_types::stats::{QueueMeter, QueueSums, StageMeter, TaskSums, Tick};
 use self::aggregate::Aggregate;
 use self::core::{Core, Step};
 use self::disaggregate::Disaggregate;
-pub use self::failures::Failure;
 use self::failures::{FailureLog, exceeds, too_many};
 use self::pipe::Pipe;
 use self::queue::{ByteBudget, Queue, Take};
@@ -37,7 +36,7 @@ use self::source::SourceEnd;
 use self::work::WorkList;
 pub(crate) use self::work::{Job, OpTime, RunsOn, Task, Work};
 use crate::item::Item;
-use crate::ports::{Fault, Output, Produced};
+use crate::ports::{Failure, Fault, Output, Produced};
 
 /// What a schedule is made of.
 #[derive(Debug)]

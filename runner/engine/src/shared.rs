@@ -14,9 +14,9 @@ use tokio_util::task::TaskTracker;
 use crate::clock::Clock;
 use crate::graph::{Graph, StageWork};
 use crate::item::Item;
-use crate::ports::{Ending, Fault, Output, Produced, StopFlag, TaskOp};
-use crate::running::{Observer, StopReason, Taken};
-use crate::schedule::{Delivery, Failure, Job, OpTime, Reading, Schedule, Task};
+use crate::ports::{Ending, Failure, Fault, Observer, Output, Produced, StopFlag, TaskOp};
+use crate::running::{StopReason, Taken};
+use crate::schedule::{Delivery, Job, OpTime, Reading, Schedule, Task};
 use crate::tasks::run_task;
 
 /// What the threads and tasks of one run share: the schedule behind its lock, and the ways to wake each other.
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     tracker: TaskTracker,
     runtime: Handle,
     clock: Arc<dyn Clock>,
-    observer: Arc<dyn Observer>,
+    observers: Vec<Arc<dyn Observer>>,
     /// Ops that wait, by stage; `None` for stages that have none.
     task_ops: Vec<Option<Arc<dyn TaskOp>>>,
 }
@@ -94,7 +94,7 @@ impl Shared {
         graph: &Graph,
         runtime: Handle,
         clock: Arc<dyn Clock>,
-        observer: Arc<dyn Observer>,
+        observers: Vec<Arc<dyn Observer>>,
     ) -> Self {
         let task_ops = graph
             .stages
@@ -125,7 +125,7 @@ impl Shared {
             tracker: TaskTracker::new(),
             runtime,
             clock,
-            observer,
+            observers,
             task_ops,
         }
     }
@@ -138,8 +138,8 @@ impl Shared {
         &self.stop
     }
 
-    pub(crate) fn observer(&self) -> &dyn Observer {
-        &*self.observer
+    pub(crate) fn observers(&self) -> &[Arc<dyn Observer>] {
+        &self.observers
     }
 
     /// Hands in what a worker did last, which ended at `now`, and waits for its next job; `None` when the run is over.
@@ -450,7 +450,9 @@ impl Shared {
                 self.spawn(run_task(self.clone(), op.clone(), task, item));
             }
         }
-        calls.failures.iter().for_each(|failure| self.observer.on_failure(failure));
+        for failure in &calls.failures {
+            self.observers.iter().for_each(|observer| observer.on_failure(failure));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use penstock_engine::Failure;
+use penstock_engine::ports::Failure;
 use penstock_types::run::{RunSnapshot, Window};
 use penstock_types::series::TaskTimes;
 use penstock_types::text::with_causes;

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use penstock_engine::Failure;
-use penstock_engine::running::{Observer, RunHandle, RunView, Running, StopReason, Stretch, Taken};
+use penstock_engine::ports::{Failure, Observer, Sums};
+use penstock_engine::running::{RunHandle, RunView, Running, StopReason, Taken};
 use penstock_types::plan::Plan;
 use penstock_types::run::{RunSnapshot, StageRecord, Window};
 use penstock_types::series::TaskTimes;
@@ -289,7 +289,7 @@ impl Observer for Watcher {
         }
     }
 
-    fn on_sums(&self, stretch: &Stretch) {
+    fn on_sums(&self, stretch: &Sums) {
         if self.output.is_some() {
             let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
             times.iter_mut().zip(&stretch.stages).for_each(|(all, stage)| all.merge(&stage.op_times));

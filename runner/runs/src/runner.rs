@@ -233,7 +233,7 @@ impl Runner {
         let watcher = Arc::new(Watcher::new(output, plan, verdicts, transfers, ends.follower.as_ref()));
         let running = assembled
             .graph
-            .start(self.runtime.clone(), clock, watcher.clone())
+            .start(self.runtime.clone(), clock, vec![watcher.clone()])
             .map_err(StartError::Thread)?;
         Ok(Run::new(running, facts, watcher))
     }

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use penstock_engine::Failure;
 use penstock_engine::clock::{Clock, ManualClock, MonotonicClock};
 use penstock_engine::consumers::Discard;
 use penstock_engine::graph::{Graph, Node, StageNode, StageWork};
@@ -13,10 +12,8 @@ use penstock_engine::item::{Item, Origin, Sample, Value};
 use penstock_engine::ports::{
     Consumer, Fault, Output, Produced, Source, SourceFault, StopFlag, ThreadOp, ThreadOpFactory,
 };
-use penstock_engine::running::Observer;
 use penstock_engine::timer::Timer;
 use penstock_types::policy::{Capacity, Concurrency, OnError, Order};
-use penstock_types::run::Window;
 use tokio::runtime::Runtime;
 
 use crate::{Bound, Row, median, take_turns};
@@ -57,7 +54,7 @@ pub(crate) fn last_item_to_end() -> Row {
             let (last, taken) = std::sync::mpsc::channel();
             let consumer = NotesLast { last };
             let running = graph(1000, &empty_sample(), Arc::new(Identity), 12, Box::new(consumer), true)
-                .start(runtime.handle().clone(), Arc::new(MonotonicClock::start()), Arc::new(Nobody))
+                .start(runtime.handle().clone(), Arc::new(MonotonicClock::start()), Vec::new())
                 .unwrap();
             running.wait();
             let end = Instant::now();
@@ -106,7 +103,7 @@ pub(crate) fn run(
         if measured { Arc::new(MonotonicClock::start()) } else { Arc::new(ManualClock::default()) };
     let graph = graph(items, sample, factory, 1, Box::new(Discard), measured);
     let start = Instant::now();
-    let view = graph.start(runtime.handle().clone(), clock, Arc::new(Nobody)).unwrap().wait();
+    let view = graph.start(runtime.handle().clone(), clock, Vec::new()).unwrap().wait();
     let elapsed = start.elapsed();
     assert_eq!(view.ledger.total.delivered, items, "{:?}", view.error);
     elapsed
@@ -228,11 +225,4 @@ impl Consumer for NotesLast {
         self.last.send(Instant::now()).unwrap();
         Ok(())
     }
-}
-
-struct Nobody;
-
-impl Observer for Nobody {
-    fn on_failure(&self, _failure: &Failure) {}
-    fn on_window(&self, _window: &Window) {}
 }

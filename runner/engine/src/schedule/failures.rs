@@ -4,29 +4,12 @@ use penstock_types::policy::{FailureLimit, OnError, RATE_NEEDS_TASKS};
 use penstock_types::run::{Disposition, FailureClass, FailureGroup, FailureRecord};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
-use crate::item::Sample;
-use crate::ports::{Failed, Fault};
+use crate::ports::{Failed, Failure, Fault};
 
 /// Most groups a run lists; what comes on top is only counted.
 const MAX_GROUPS: usize = 100;
 /// Keys a group names.
 const FIRST_KEYS: usize = 5;
-
-/// One sample that failed, on its way to whoever watches the run.
-#[derive(Debug)]
-pub struct Failure {
-    /// What is written about it.
-    pub record: FailureRecord,
-    /// The sample as it came into the stage.
-    pub sample: Sample,
-}
-
-impl Failure {
-    /// The sample, where the stage's policy is to keep it.
-    pub fn dead_letter(&self) -> Option<&Sample> {
-        (self.record.disposition == Disposition::DeadLettered).then_some(&self.sample)
-    }
-}
 
 /// Counts and groups the failures of one run.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use penstock_engine::running::Stretch;
+use penstock_engine::ports::Sums;
 use penstock_types::plan::Plan;
 use penstock_types::run::{QueueRecord, StageRecord, Window};
 use penstock_types::series::{Level, Row};
@@ -162,7 +162,7 @@ impl Tape {
     }
 
     /// Takes in what the run added up. Gives the finest row that this completes, if it does.
-    pub(crate) fn add(&self, stretch: &Stretch) -> Option<Row> {
+    pub(crate) fn add(&self, stretch: &Sums) -> Option<Row> {
         self.lock().add(stretch)
     }
 
@@ -257,7 +257,7 @@ impl Tape {
 }
 
 impl Reel {
-    fn add(&mut self, stretch: &Stretch) -> Option<Row> {
+    fn add(&mut self, stretch: &Sums) -> Option<Row> {
         let (t0, t1) = (stretch.t0.nanos(), stretch.t1.nanos());
         self.count_times(t1, stretch);
         let width = Level::Finest.width();
@@ -281,7 +281,7 @@ impl Reel {
     }
 
     /// Adds the stretch to the open row of a coarser level. Its spreads come when the finest row is complete.
-    fn widen(&mut self, level: Level, stretch: &Stretch, slot: u64, t0: u64) {
+    fn widen(&mut self, level: Level, stretch: &Sums, slot: u64, t0: u64) {
         let place = usize::from(level.number());
         if self.levels[place].open.as_ref().is_some_and(|open| open.slot != slot) {
             self.close(level);
@@ -324,7 +324,7 @@ impl Reel {
         Some(row)
     }
 
-    fn count_times(&mut self, at: u64, stretch: &Stretch) {
+    fn count_times(&mut self, at: u64, stretch: &Sums) {
         let number = at / TIMES_NANOS;
         if self.times.back().is_none_or(|times| times.number != number) {
             let histograms = vec![Histogram::default(); self.stages];

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use penstock_engine::running::Stretch;
+use penstock_engine::ports::Sums;
 use penstock_types::run::RunState;
 use penstock_types::series::Level;
 use penstock_types::stats::{Histogram, QueueSums, TaskSums, Tick};
@@ -34,7 +34,7 @@ fn layout() -> Layout {
 }
 
 /// A quarter of a second of a run whose figures are never the same.
-fn stretch(quarter: u64) -> Stretch {
+fn stretch(quarter: u64) -> Sums {
     let mut noise = quarter;
     let mut some = |most: u64| {
         // Knuth's MMIX generator; its high bits are the good ones.
@@ -60,7 +60,7 @@ fn stretch(quarter: u64) -> Stretch {
     };
     let queues = (0..=STAGES).map(|_| queue()).collect();
     let tick = |quarters: u64| Tick::from_nanos(quarters * QUARTER);
-    Stretch {
+    Sums {
         t0: tick(quarter),
         t1: tick(quarter + 1),
         stages,

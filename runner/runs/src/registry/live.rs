@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use penstock_engine::Failure;
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Field, Sample, Value};
-use penstock_engine::running::{RunHandle, StopReason, Stretch};
+use penstock_engine::ports::{Failure, Sums};
+use penstock_engine::running::{RunHandle, StopReason};
 use penstock_types::run::{
     FailureClass, PayloadField, RunDetail, RunError, RunSnapshot, RunState, RunSummary,
 };
@@ -191,7 +191,7 @@ impl LiveRun {
     }
 
     /// A stretch of time is over. Called from the thread that keeps the run's time.
-    pub(crate) fn on_sums(self: &Arc<Self>, stretch: &Stretch) {
+    pub(crate) fn on_sums(self: &Arc<Self>, stretch: &Sums) {
         let row = self.tape.add(stretch);
         let (state, is_due) = {
             let mut said = self.said();
