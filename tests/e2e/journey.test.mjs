@@ -186,7 +186,7 @@ test('every page holds on a phone, in the dark, and to its own host', async () =
     ['/modules/decode-resize', page.getByRole('heading', { name: /^Runs that used version/ })],
     [compare, page.locator('canvas').first()],
     ['/system', page.getByRole('heading', { name: 'Limits' })],
-    ['/api/docs#submit_run', page.getByRole('heading', { name: 'Types' })],
+    ['/api/docs', page.getByRole('heading', { name: 'The OpenAPI document' })],
     ['/nowhere', page.getByText('leads nowhere')],
   ]
   for (const [name, size, scheme] of [['phone', { width: 390, height: 800 }, 'light'], ['dark', { width: 1280, height: 900 }, 'dark'], ['light', { width: 1280, height: 900 }, 'light']]) {
