@@ -2,8 +2,10 @@ import { svelte } from '@sveltejs/vite-plugin-svelte'
 import { svelteTesting } from '@testing-library/svelte/vite'
 import { defineConfig } from 'vitest/config'
 
-// `npm run dev` passes requests on to a server that runs beside it.
-const server = process.env.PENSTOCK_URL ?? 'http://127.0.0.1:7878'
+import { DEFAULT_SERVER } from './src/api/client'
+
+// `npm run dev` passes requests on to a server that runs beside it. The server compares `Origin` with `Host`, so `Host` must stay.
+const server = { target: process.env.PENSTOCK_URL ?? DEFAULT_SERVER, changeOrigin: false }
 
 export default defineConfig(({ mode }) => ({
   plugins: [svelte(), ...(mode === 'test' ? [svelteTesting({ autoCleanup: false })] : [])],

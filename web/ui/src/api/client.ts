@@ -2,6 +2,9 @@ import type { Problem } from './types'
 
 const BASE = '/api/v1'
 
+/** Address of a server that was started without `--listen`. */
+export const DEFAULT_SERVER = 'http://127.0.0.1:7700'
+
 /** What a request came to when it did not succeed. `problem.status` is 0 when the server did not answer at all. */
 export class ApiError extends Error {
   constructor(readonly problem: Problem) {
