@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use penstock_runner::{Modules, Runner, Stores};
+use penstock_pipeline::{Modules, Runner, Stores};
 use penstock_tests::{Call, Folder, penstock, shown};
 use penstock_types::run::RunSnapshot;
 use penstock_types::spec::Spec;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use penstock_engine::item::{Collated, Dtype, Item, Stacked, Tensor};
 use penstock_engine::ports::{Consumer, Fault, StopFlag};
-use penstock_runner::{Modules, Runner, Stores};
+use penstock_pipeline::{Modules, Runner, Stores};
 use penstock_tests::{module, repository};
 use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::spec::{self, Spec};

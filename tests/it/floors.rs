@@ -5,19 +5,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_tests::workspace_metadata;
 use serde_json::Value;
 
-/// What a crate may depend on, of our own crates.
-const FLOORS: [(&str, &[&str]); 14] = [
+/// The crates of this workspace that each crate may depend on.
+const FLOORS: [(&str, &[&str]); 16] = [
     ("penstock-types", &[]),
     ("penstock-engine", &["penstock-types"]),
     ("penstock-wasm", &["penstock-types", "penstock-engine"]),
     ("penstock-storage", &["penstock-types", "penstock-engine"]),
     ("penstock-device", &["penstock-types", "penstock-engine"]),
     (
-        "penstock-runner",
+        "penstock-pipeline",
         &["penstock-types", "penstock-engine", "penstock-wasm", "penstock-storage", "penstock-device"],
     ),
+    ("penstock-stream", &["penstock-types", "penstock-engine"]),
     ("penstock-bench", &["penstock-types", "penstock-engine", "penstock-storage"]),
-    ("penstock-web", &["penstock-types", "penstock-runner", "penstock-bench"]),
+    (
+        "penstock-server",
+        &[
+            "penstock-types",
+            "penstock-engine",
+            "penstock-wasm",
+            "penstock-storage",
+            "penstock-pipeline",
+            "penstock-stream",
+        ],
+    ),
+    (
+        "penstock-web",
+        &["penstock-types", "penstock-pipeline", "penstock-stream", "penstock-bench", "penstock-server"],
+    ),
     (
         "penstock",
         &[
@@ -25,14 +40,22 @@ const FLOORS: [(&str, &[&str]); 14] = [
             "penstock-engine",
             "penstock-wasm",
             "penstock-storage",
-            "penstock-runner",
+            "penstock-pipeline",
             "penstock-bench",
+            "penstock-server",
             "penstock-web",
         ],
     ),
     (
         "penstock-python",
-        &["penstock-types", "penstock-engine", "penstock-wasm", "penstock-device", "penstock-runner"],
+        &[
+            "penstock-types",
+            "penstock-engine",
+            "penstock-wasm",
+            "penstock-device",
+            "penstock-pipeline",
+            "penstock-stream",
+        ],
     ),
     ("penstock-guest", &["penstock-guest-macros"]),
     ("penstock-guest-macros", &[]),
@@ -49,7 +72,7 @@ const HEAVY: [(&str, &[&str]); 10] = [
     ("aws-sdk-s3", &["penstock-storage"]),
     ("clap", &["penstock", "make-data", "penstock-s3-server"]),
     ("comfy-table", &["penstock"]),
-    ("rusqlite", &["penstock-runner"]),
+    ("rusqlite", &["penstock-server"]),
     ("axum", &["penstock-web"]),
     ("pyo3", &["penstock-python"]),
 ];
@@ -132,6 +155,21 @@ fn crates_depend_on_lower_floors_only() {
             packages.iter().any(|package| package.name == name),
             "`{name}` is gone; so should its floor be"
         );
+    }
+}
+
+#[test]
+fn a_run_without_a_server_links_no_sqlite() {
+    let packages = packages();
+    for start in ["penstock-pipeline", "penstock-stream", "penstock-bench"] {
+        let mut linked = BTreeSet::from([start]);
+        let mut waiting = vec![start];
+        while let Some(name) = waiting.pop() {
+            let package = packages.iter().find(|package| package.name == name).unwrap();
+            assert!(!package.normal.contains("rusqlite"), "`{start}` links SQLite by `{name}`");
+            waiting.extend(ours(&package.normal, &packages).into_iter().filter(|found| linked.insert(found)));
+        }
+        assert!(linked.contains("penstock-engine"), "`{start}` was not followed: {linked:?}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::process::Command;
 
-use penstock_runner::Stores;
+use penstock_pipeline::Stores;
 use penstock_tests::{Call, Finished, Folder, photos, shown};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use penstock_runner::{Modules, Runner, Stores};
+use penstock_pipeline::{Modules, Runner, Stores};
 use penstock_tests::{Call, Folder, photos, repository};
 use penstock_types::run::{RunSnapshot, StageRecord};
 use penstock_types::spec::Spec;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use penstock_engine::item::{Collated, Item, Stacked};
 use penstock_engine::ports::{Consumer, Fault, StopFlag};
-use penstock_runner::{Modules, Runner, Stores};
+use penstock_pipeline::{Modules, Runner, Stores};
 use penstock_tests::{Call, Folder, lines, photos, repository, shown};
 use penstock_types::run::{FailureRecord, RunState};
 use penstock_types::spec::{self, Spec};

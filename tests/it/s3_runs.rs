@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use penstock_runner::Stores;
+use penstock_pipeline::Stores;
 use penstock_s3_server::{Fault, Rclone, Server, Settings, Trouble};
 use penstock_tests::{Call, Folder, lines, photos};
 use penstock_types::config::DatasetConfig;

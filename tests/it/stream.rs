@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::item::{Collated, Item, Stacked};
 use penstock_engine::ports::{Consumer, Fault, StopFlag};
-use penstock_runner::stream::client::{Batch, Client, Received, StreamError};
-use penstock_runner::stream::protocol::{End, FromConsumer, PROTOCOL, Refusal, ToConsumer};
-use penstock_runner::{Modules, Runner, Stores, StreamAddress};
+use penstock_pipeline::{Modules, Runner, Stores};
+use penstock_stream::StreamAddress;
+use penstock_stream::client::{Batch, Client, Received, StreamError};
+use penstock_stream::protocol::{End, FromConsumer, PROTOCOL, Refusal, ToConsumer};
 use penstock_tests::{Call, Folder, Served, Serving, module, photos};
 use penstock_types::spec::Spec;
 use penstock_wasm::{Sandbox, SandboxSettings};

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use penstock_runner::{Counts, LiveCounts};
+use penstock_server::{Counts, LiveCounts};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

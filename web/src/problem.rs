@@ -6,7 +6,7 @@ use aide::openapi::{MediaType, Operation, Response as DocumentedResponse, Schema
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use penstock_runner::{HistoryError, RunsError};
+use penstock_server::{HistoryError, RunsError};
 use penstock_types::fault::SpecFault;
 use penstock_types::text::with_causes;
 use schemars::JsonSchema;

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Router, middleware};
 use bytes::Bytes;
-use penstock_runner::Runs;
+use penstock_server::Runs;
 use penstock_types::config::{GateBounds, RunBounds};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;

@@ -1,6 +1,6 @@
 //! Something to run for somebody who has nothing yet.
 
-use penstock_runner::{Runs, RunsError};
+use penstock_server::{Runs, RunsError};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;

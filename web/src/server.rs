@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use penstock_runner::Runs;
+use penstock_server::Runs;
 use rustix::io::Errno;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use penstock_runner::{Modules, Runner};
+use penstock_pipeline::{Modules, Runner};
 use penstock_types::config::GateBounds;
 use penstock_types::fault::SpecFault;
 use penstock_types::spec::{self, Spec};

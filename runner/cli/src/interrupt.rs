@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use penstock_engine::running::{RunHandle, StopReason};
-use penstock_runner::{OutputFolder, Run};
+use penstock_pipeline::{OutputFolder, Run};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
-use penstock_runner::{StoreFault, Stores, WrittenFault};
+use penstock_pipeline::{StoreFault, Stores, WrittenFault};
 use penstock_types::config::{Config, StoreConfig};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::spec::Name;

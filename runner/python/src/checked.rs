@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use penstock_device::Gpu;
-use penstock_runner::{Modules, Runner, Stores};
+use penstock_pipeline::{Modules, Runner, Stores};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::{Device, Plan, StageKind};
 use penstock_types::spec::{self, Consumer, DeviceName, Spec, Stage};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use penstock_runner::stream::client::{Batch as Streamed, Client, Received, StreamError as ClientError};
+use penstock_stream::client::{Batch as Streamed, Client, Received, StreamError as ClientError};
 use penstock_types::text::with_causes;
 use pyo3::prelude::*;
 

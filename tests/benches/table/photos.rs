@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fast_image_resize as fir;
-use penstock_runner::{Modules, Runner, Stores};
+use penstock_pipeline::{Modules, Runner, Stores};
 use penstock_types::run::RunState;
 use penstock_types::spec::Spec;
 use penstock_wasm::{Sandbox, SandboxSettings};

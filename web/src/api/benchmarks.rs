@@ -6,7 +6,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
 use penstock_bench::report::{REPORT_VERSION, ReportState};
 use penstock_bench::{Report, StoreKind};
-use penstock_runner::{BenchmarkQuery, KeptBenchmark, MAX_BENCHMARK_BYTES, MAX_LIMIT, Page, PushedBenchmark};
+use penstock_server::{BenchmarkQuery, KeptBenchmark, MAX_BENCHMARK_BYTES, MAX_LIMIT, Page, PushedBenchmark};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::spec;
 use penstock_types::text::printable;

@@ -7,9 +7,9 @@ use aide::axum::routing::{get_with, post_with};
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use penstock_runner::{
-    DeadLetters, ErrorQuery, LogEntry, LogQuery, MAX_LIMIT, MAX_POINTS, Page, ReplayReport, SeriesQuery,
-    WindowQuery,
+use penstock_pipeline::ReplayReport;
+use penstock_server::{
+    DeadLetters, ErrorQuery, LogEntry, LogQuery, MAX_LIMIT, MAX_POINTS, Page, SeriesQuery, WindowQuery,
 };
 use penstock_types::ledger::Ledger;
 use penstock_types::run::{RunError, Window};

@@ -9,7 +9,7 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event as SentEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, Stream, StreamExt};
-use penstock_runner::{Event, Events, RunGap, parse_event_id};
+use penstock_server::{Event, Events, RunGap, parse_event_id};
 use penstock_types::series::Level;
 use schemars::JsonSchema;
 use serde::Deserialize;

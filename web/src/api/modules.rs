@@ -5,10 +5,10 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
-use penstock_runner::trial::TrialReport;
-use penstock_runner::{
-    Draft, MAX_LIMIT, ModuleDetail, ModuleQuery, ModuleReport, ModuleSummary, ModuleUpload, ModuleVersion,
-    Page, TryRequest,
+use penstock_pipeline::ModuleReport;
+use penstock_pipeline::trial::TrialReport;
+use penstock_server::{
+    Draft, MAX_LIMIT, ModuleDetail, ModuleQuery, ModuleSummary, ModuleUpload, ModuleVersion, Page, TryRequest,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;

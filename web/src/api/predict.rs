@@ -2,7 +2,7 @@ use aide::axum::ApiRouter;
 use aide::axum::routing::post_with;
 use axum::Json;
 use axum::extract::State;
-use penstock_runner::{PredictRequest, Predicted};
+use penstock_server::{PredictRequest, Predicted};
 
 use super::runs::RunPath;
 use crate::problem::ApiResult;

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
-use penstock_runner::{MAX_LIMIT, Page, RunQuery, RunSort, RunSpec, Submission, Validation};
+use penstock_server::{MAX_LIMIT, Page, RunQuery, RunSort, RunSpec, Submission, Validation};
 use penstock_types::run::{RunDetail, RunSummary};
 use schemars::{JsonSchema, json_schema};
 use serde::Deserialize;

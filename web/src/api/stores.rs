@@ -2,7 +2,7 @@ use aide::axum::ApiRouter;
 use aide::axum::routing::get_with;
 use axum::Json;
 use axum::extract::State;
-use penstock_runner::{MAX_KEYS, StoreKeys, StoreSummary};
+use penstock_server::{MAX_KEYS, StoreKeys, StoreSummary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@ use aide::axum::ApiRouter;
 use aide::axum::routing::get_with;
 use axum::Json;
 use axum::extract::State;
-use penstock_runner::StreamAddress;
+use penstock_stream::StreamAddress;
 
 use super::runs::RunPath;
 use crate::problem::ApiResult;

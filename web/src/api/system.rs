@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, NoContent, Response};
-use penstock_runner::{BudgetUse, StorageUse};
+use penstock_server::{BudgetUse, StorageUse};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

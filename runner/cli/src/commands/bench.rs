@@ -13,7 +13,7 @@ use penstock_bench::{
 };
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::ports::SourceFault;
-use penstock_runner::{Computing, Runner};
+use penstock_pipeline::{Computing, Runner};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{Plan, StageKind};
 use tokio::runtime::Runtime;

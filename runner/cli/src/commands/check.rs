@@ -1,5 +1,5 @@
 use anyhow::Result;
-use penstock_runner::Runner;
+use penstock_pipeline::Runner;
 
 use crate::COMPLETED;
 use crate::args::CheckArgs;

@@ -1,6 +1,6 @@
 use anyhow::Result;
-use penstock_runner::compare::{Comparison, Delta, RankComparison, compare as compare_two, compare_ranks};
-use penstock_runner::predict::{Recording, RecordingError};
+use penstock_pipeline::compare::{Comparison, Delta, RankComparison, compare as compare_two, compare_ranks};
+use penstock_pipeline::predict::{Recording, RecordingError};
 
 use crate::COMPLETED;
 use crate::args::CompareArgs;

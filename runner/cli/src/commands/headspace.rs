@@ -1,6 +1,6 @@
 use anyhow::Result;
-use penstock_runner::Run;
-use penstock_runner::headspace::{Headspace, HeadspaceError, Leg, headspace as measure};
+use penstock_pipeline::Run;
+use penstock_pipeline::headspace::{Headspace, HeadspaceError, Leg, headspace as measure};
 
 use crate::args::HeadspaceArgs;
 use crate::input::{Prepared, bad, faults, runtime};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use penstock_runner::Stores;
+use penstock_pipeline::Stores;
 use penstock_storage::{
     BoundedStore, FolderStore, Keys, MAX_INDEX_BYTES, Store, Wanted, check_key, check_prefix, write_index,
 };

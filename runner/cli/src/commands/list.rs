@@ -1,7 +1,7 @@
 //! What a server has: runs and modules.
 
 use anyhow::Result;
-use penstock_runner::{MAX_LIMIT, ModuleSummary, Page};
+use penstock_server::{MAX_LIMIT, ModuleSummary, Page};
 use penstock_types::run::RunSummary;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

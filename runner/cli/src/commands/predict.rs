@@ -1,8 +1,8 @@
 use std::thread::available_parallelism;
 
 use anyhow::Result;
-use penstock_runner::Runner;
-use penstock_runner::predict::{
+use penstock_pipeline::Runner;
+use penstock_pipeline::predict::{
     Machine, PredictReport, Proposal, Recording, RecordingError, SweepBudget, predict_plan, sweep,
 };
 use serde::Serialize;

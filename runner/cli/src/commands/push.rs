@@ -1,7 +1,7 @@
 use std::fs;
 
 use anyhow::Result;
-use penstock_runner::ModuleUpload;
+use penstock_server::ModuleUpload;
 use ureq::http::Method;
 
 use crate::COMPLETED;

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use penstock_runner::{
+use penstock_pipeline::{
     Ended, Letters, OutputFolder, ReplayFault, ReplayReport, Run, Runner, StageLetters, StageReplay,
     Unreadable,
 };

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use penstock_engine::running::StopReason;
-use penstock_runner::{Ended, OutputFolder, Run, Runner};
+use penstock_pipeline::{Ended, OutputFolder, Run, Runner};
 use penstock_types::run::{RunSnapshot, RunState};
 use tokio::runtime::Runtime;
 

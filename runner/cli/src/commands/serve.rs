@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::thread::available_parallelism;
 
 use anyhow::{Context, Result};
-use penstock_runner::{Budget, Runs, RunsError, RunsSettings};
+use penstock_server::{Budget, Runs, RunsError, RunsSettings};
 use penstock_types::config::Config;
 use penstock_wasm::SandboxSettings;
 use penstock_web::{ServeLimits, ServeSettings, Server, Token};

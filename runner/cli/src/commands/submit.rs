@@ -2,7 +2,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Result;
-use penstock_runner::Validation;
+use penstock_server::Validation;
 use penstock_types::run::{RunDetail, RunState};
 use serde_json::json;
 use ureq::http::Method;

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use penstock_engine::item::Sample;
-use penstock_runner::trial::{
+use penstock_pipeline::trial::{
     FileField, MAX_INPUT_BYTES, TrialError, TrialSettings, check_trial_params, read_samples, try_module,
 };
 use penstock_types::config::Limits;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use penstock_bench::{BenchSpec, DataSource, preset};
-use penstock_runner::Runner;
+use penstock_pipeline::Runner;
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{Plan, StageKind};

@@ -1,6 +1,6 @@
 //! A trial's report for people.
 
-use penstock_runner::trial::{
+use penstock_pipeline::trial::{
     CallTrial, Difference, DifferenceCause, MadeField, MadeSample, MadeValue, Outcome, SampleTrial,
     TrialReport,
 };

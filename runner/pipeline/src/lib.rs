@@ -1,0 +1,34 @@
+//! Runs pipelines: checks documents against stores and modules, assembles graphs, and keeps what runs make.
+//!
+//! The only crate that knows the engine, the sandbox, the stores and the devices at once; it knows no server.
+
+mod assemble;
+pub mod compare;
+mod dead_letter;
+mod devices;
+mod files;
+pub mod headspace;
+mod machine;
+pub mod memory;
+mod modules;
+mod output;
+mod params;
+pub mod predict;
+mod replay;
+mod run;
+mod runner;
+mod stores;
+pub mod trial;
+
+pub use assemble::AssembleError;
+pub use files::{Difference, FilesError};
+pub use modules::Modules;
+pub use output::{OutputError, OutputFolder, letters_left_out};
+pub use penstock_wasm::{LogLevel, ModuleReport};
+pub use replay::{
+    Letters, MAX_LETTER_BYTES, ReplayFault, ReplayReport, StageLetters, StageReplay, Unreadable,
+    UnreadableLetter,
+};
+pub use run::{Ended, Run, RunFacts};
+pub use runner::{Computing, ReadyRun, RunEnds, Runner, StartError, check_against_known, cores};
+pub use stores::{StoreFault, Stores, WrittenFault};

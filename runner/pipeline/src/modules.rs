@@ -1,0 +1,78 @@
+use std::collections::BTreeMap;
+
+use penstock_types::plan::ModuleFacts;
+use penstock_wasm::{Module, ModuleError, Sandbox};
+
+/// The modules that pipelines may name.
+#[derive(Clone, Debug)]
+pub struct Modules {
+    sandbox: Sandbox,
+    loaded: BTreeMap<String, Module>,
+}
+
+impl Modules {
+    /// No modules yet.
+    pub fn new(sandbox: Sandbox) -> Self {
+        Self { sandbox, loaded: BTreeMap::new() }
+    }
+
+    /// Checks and compiles a module, and lets `name` stand for it.
+    pub fn add(&mut self, name: &str, bytes: &[u8]) -> Result<&Module, ModuleError> {
+        let module = self.sandbox.load(bytes)?;
+        self.loaded.insert(name.to_owned(), module);
+        Ok(&self.loaded[name])
+    }
+
+    /// Lets `name` stand for a module that was loaded in the same sandbox.
+    pub fn insert(&mut self, name: &str, module: Module) {
+        self.loaded.insert(name.to_owned(), module);
+    }
+
+    /// The module that a document calls `written`: by name, by `name@version`, or by digest.
+    pub fn find(&self, written: &str) -> Option<&Module> {
+        if let Some(module) = self.loaded.get(written) {
+            return Some(module);
+        }
+        if written.starts_with("sha256:") {
+            return self.loaded.values().find(|module| module.digest() == written);
+        }
+        let (name, version) = written.split_once('@')?;
+        self.loaded.get(name).filter(|module| is_version(&module.manifest().version, version))
+    }
+
+    /// What is known of all modules, by every way a document may call them.
+    pub(crate) fn facts(&self, written: impl Iterator<Item = String>) -> BTreeMap<String, ModuleFacts> {
+        let known = self.loaded.iter().map(|(name, module)| (name.clone(), facts(name, module)));
+        let called = written.filter_map(|written| {
+            let module = self.find(&written)?;
+            let name = written.split('@').next().filter(|name| self.loaded.contains_key(*name));
+            let facts = facts(name.unwrap_or(&module.manifest().name), module);
+            Some((written, facts))
+        });
+        known.chain(called).collect()
+    }
+}
+
+/// Whether `found` is `wanted` or a release of it: `1.2.3` is a release of `1` and of `1.2`.
+fn is_version(found: &str, wanted: &str) -> bool {
+    found == wanted || found.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('.'))
+}
+
+fn facts(name: &str, module: &Module) -> ModuleFacts {
+    ModuleFacts {
+        name: name.to_owned(),
+        digest: module.digest().to_owned(),
+        manifest: module.manifest().clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_version;
+
+    #[test]
+    fn a_version_stands_for_its_releases_and_not_for_its_namesakes() {
+        assert!(is_version("1.2.3", "1.2.3") && is_version("1.2.3", "1.2") && is_version("1.2.3", "1"));
+        assert!(!is_version("1.20.0", "1.2") && !is_version("11.0.0", "1") && !is_version("1.2.3", "2"));
+    }
+}

@@ -1,0 +1,278 @@
+use std::cell::Cell;
+use std::cmp::Ordering;
+
+use penstock_engine::predict::{Extent, predict};
+use penstock_types::fault::Pointer;
+use penstock_types::plan::{Plan, StageKind};
+use penstock_types::policy::{Capacity, Concurrency};
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
+
+use super::{Machine, PredictError, Recording, scenario};
+use crate::memory::{instances_mib, settings_mib};
+
+/// Events of one prediction of a sweep: enough for about one percent, since hundreds are made.
+const EVENTS: usize = 20_000;
+/// Gains below this share are none: predictions stray by as much.
+const GAIN: f64 = 0.01;
+/// What a smaller setting may cost, as a share of the rate.
+const SLACK: f64 = 0.005;
+/// Changes that are tried one after another at most.
+const STEPS: usize = 40;
+/// Predictions of a sweep at most; what was found by then is what there is.
+const PREDICTIONS: u32 = 1_500;
+
+/// What changes may cost at most.
+#[derive(Clone, Copy, Debug)]
+pub struct SweepBudget {
+    /// Worker threads.
+    pub threads: u32,
+    /// Memory of all instances of modules, one on each thread, and of objects that are being fetched, in MiB.
+    pub memory_mib: u64,
+}
+
+/// Settings that together make a pipeline faster, or as fast with less.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Proposal {
+    /// What to set.
+    pub changes: Vec<Change>,
+    /// Items that the consumer would take in a second then.
+    pub rate: f64,
+    /// That rate to the one without changes.
+    pub gain: f64,
+    /// Worker threads in all.
+    pub threads: u32,
+    /// Memory that instances of modules may take, in MiB.
+    pub memory_mib: u64,
+}
+
+/// One setting of the document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Change {
+    /// Where in the document.
+    #[serde(serialize_with = "written")]
+    #[schemars(with = "String")]
+    pub pointer: Pointer,
+    /// What it is.
+    pub from: u32,
+    /// What it would be.
+    pub to: u32,
+}
+
+/// Settings under trial.
+#[derive(Clone)]
+struct Setting {
+    plan: Plan,
+    machine: Machine,
+    rate: f64,
+}
+
+/// The rate of a setting.
+type Rate<'a> = dyn Fn(&Plan, Machine) -> Result<f64, PredictError> + 'a;
+
+/// The best few changes of concurrency, threads and queues within a budget, cheapest first: each is faster than the ones
+/// before. Nothing when the consumer is the limit, or nothing helps.
+pub fn sweep(
+    plan: &Plan,
+    recording: Option<&Recording>,
+    machine: Machine,
+    budget: SweepBudget,
+) -> Result<Vec<Proposal>, PredictError> {
+    let made = Cell::new(0);
+    // Once enough were made, nothing is found to be any better.
+    let rate = |plan: &Plan, machine: Machine| -> Result<f64, PredictError> {
+        if made.replace(made.get() + 1) >= PREDICTIONS {
+            return Ok(0.0);
+        }
+        let predicted = predict(scenario(plan, recording, machine)?, Extent::Events(EVENTS));
+        Ok(predicted.window.queues.last().and_then(|queue| queue.figures.qps).unwrap_or(0.0))
+    };
+    let start = Setting { plan: plan.clone(), machine, rate: rate(plan, machine)? };
+    let mut best = start.clone();
+    let mut found: Vec<Setting> = Vec::new();
+    for _ in 0..STEPS {
+        let mut next: Option<Setting> = None;
+        for mut candidate in neighbours(&best, budget) {
+            candidate.rate = rate(&candidate.plan, candidate.machine)?;
+            let is_better = match &next {
+                Some(next) => preference(&candidate, next) == Ordering::Greater,
+                None => true,
+            };
+            if is_better {
+                next = Some(candidate);
+            }
+        }
+        match next {
+            Some(next) if next.rate > best.rate * (1.0 + GAIN) => best = next,
+            _ => break,
+        }
+        found.push(best.clone());
+    }
+    let mut proposals: Vec<Proposal> = Vec::new();
+    for setting in found {
+        let trimmed = trimmed(setting, &start, &rate)?;
+        let proposal = proposal(&trimmed, &start);
+        let is_worth_it = proposals.last().is_none_or(|last| proposal.rate > last.rate * (1.0 + GAIN));
+        if is_worth_it && !proposal.changes.is_empty() {
+            proposals.push(proposal);
+        }
+    }
+    Ok(proposals)
+}
+
+/// The faster one; of two that are as fast, the one that costs less.
+fn preference(one: &Setting, other: &Setting) -> Ordering {
+    let (least, most) = (one.rate.min(other.rate), one.rate.max(other.rate));
+    if most > least * (1.0 + SLACK) {
+        return one.rate.total_cmp(&other.rate);
+    }
+    cost(other).cmp(&cost(one))
+}
+
+/// Threads count most, then tasks, then places in queues.
+fn cost(setting: &Setting) -> (u32, usize, usize) {
+    let stages = &setting.plan.stages;
+    (
+        setting.machine.threads,
+        stages.iter().map(|stage| stage.concurrency.get()).sum(),
+        stages.iter().map(|stage| stage.queue.get()).sum(),
+    )
+}
+
+/// Settings one step further: a stage with more tasks, with threads for them too, more threads, or a deeper queue; and all
+/// stages with twice as many, for those that limit together.
+fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
+    let mut found = Vec::new();
+    let threads = setting.machine.threads;
+    let mut add = |plan: Plan, threads: u32| {
+        let machine = Machine { threads, ..setting.machine };
+        let next = Setting { plan, machine, rate: 0.0 };
+        if threads <= budget.threads && settings_mib(&next.plan, threads) <= budget.memory_mib {
+            found.push(next);
+        }
+    };
+    for (place, stage) in setting.plan.stages.iter().enumerate() {
+        if let Some(tasks) = changeable(&stage.kind).then(|| stage.concurrency.get() as u32) {
+            for more in [tasks + 1, tasks * 2] {
+                let Some(concurrency) = Concurrency::new(more) else { continue };
+                let mut plan = setting.plan.clone();
+                plan.stages[place].concurrency = concurrency;
+                if on_threads(&stage.kind) {
+                    add(plan.clone(), threads + (more - tasks));
+                }
+                add(plan, threads);
+            }
+        }
+        let Some(queue) = Capacity::new(stage.queue.get() as u32 * 2) else { continue };
+        let mut plan = setting.plan.clone();
+        plan.stages[place].queue = queue;
+        add(plan, threads);
+    }
+    let mut all = setting.plan.clone();
+    for stage in all.stages.iter_mut().filter(|stage| changeable(&stage.kind)) {
+        let tasks = stage.concurrency.get() as u32;
+        stage.concurrency = Concurrency::new(tasks * 2).unwrap_or(stage.concurrency);
+    }
+    add(all.clone(), threads);
+    if all.stages.iter().any(|stage| on_threads(&stage.kind)) {
+        add(all.clone(), (threads * 2).min(budget.threads));
+        add(setting.plan.clone(), threads + 1);
+        add(setting.plan.clone(), (threads * 2).min(budget.threads));
+    }
+    found
+}
+
+/// The same with whatever is not needed taken back to where it was, or as near as does no harm.
+fn trimmed(mut setting: Setting, start: &Setting, rate: &Rate<'_>) -> Result<Setting, PredictError> {
+    let enough = setting.rate * (1.0 - SLACK);
+    for place in 0..setting.plan.stages.len() {
+        let was = &start.plan.stages[place];
+        let mut plan = setting.plan.clone();
+        plan.stages[place].queue = was.queue;
+        if plan != setting.plan && rate(&plan, setting.machine)? >= enough {
+            setting.plan = plan;
+        }
+        let with = |tasks: u32| {
+            let mut plan = setting.plan.clone();
+            plan.stages[place].concurrency = Concurrency::new(tasks).unwrap_or(was.concurrency);
+            plan
+        };
+        let now = setting.plan.stages[place].concurrency.get() as u32;
+        let least = least(was.concurrency.get() as u32, now, |tasks| {
+            Ok(rate(&with(tasks), setting.machine)? >= enough)
+        })?;
+        setting.plan = with(least);
+    }
+    let with = |threads| Machine { threads, ..setting.machine };
+    let threads = least(start.machine.threads, setting.machine.threads, |threads| {
+        Ok(rate(&setting.plan, with(threads))? >= enough)
+    })?;
+    setting.machine = with(threads);
+    // At least what was held to be enough, which is all that is known when no more is predicted.
+    setting.rate = rate(&setting.plan, setting.machine)?.max(enough);
+    Ok(setting)
+}
+
+/// The least number from `from` to `to` that is enough, where `to` is, and what is enough stays so further up.
+fn least(
+    mut from: u32,
+    mut to: u32,
+    is_enough: impl Fn(u32) -> Result<bool, PredictError>,
+) -> Result<u32, PredictError> {
+    while from < to {
+        let middle = from.midpoint(to);
+        if is_enough(middle)? {
+            to = middle;
+        } else {
+            from = middle + 1;
+        }
+    }
+    Ok(to)
+}
+
+fn proposal(setting: &Setting, start: &Setting) -> Proposal {
+    let mut changes = Vec::new();
+    for (place, (now, was)) in setting.plan.stages.iter().zip(&start.plan.stages).enumerate() {
+        let at = Pointer::ROOT.key("stages").index(place).key(now.kind.name());
+        let settings = [
+            ("concurrency", was.concurrency.get(), now.concurrency.get()),
+            ("queue", was.queue.get(), now.queue.get()),
+        ];
+        for (name, from, to) in settings.into_iter().filter(|(_, from, to)| from != to) {
+            changes.push(Change { pointer: at.key(name), from: from as u32, to: to as u32 });
+        }
+    }
+    let (from, to) = (start.machine.threads, setting.machine.threads);
+    if from != to {
+        changes.push(Change { pointer: Pointer::ROOT.key("threads"), from, to });
+    }
+    Proposal {
+        changes,
+        rate: setting.rate,
+        gain: if start.rate > 0.0 { setting.rate / start.rate } else { 1.0 },
+        threads: to,
+        memory_mib: instances_mib(&setting.plan, to),
+    }
+}
+
+fn changeable(kind: &StageKind) -> bool {
+    match kind {
+        StageKind::Aggregate { .. } | StageKind::Disaggregate => false,
+        StageKind::Wasm(wasm) => wasm.mode != penstock_types::manifest::Mode::Stateful,
+        StageKind::Fetch { .. } | StageKind::Collate | StageKind::Transfer { .. } | StageKind::Sleep(_) => {
+            true
+        }
+    }
+}
+
+fn on_threads(kind: &StageKind) -> bool {
+    match kind {
+        StageKind::Wasm(_) | StageKind::Collate => true,
+        StageKind::Sleep(sleep) => sleep.on == penstock_types::spec::SleepOn::Thread,
+        _ => false,
+    }
+}
+
+fn written<S: Serializer>(pointer: &Pointer, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(pointer)
+}

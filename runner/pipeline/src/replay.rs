@@ -1,0 +1,221 @@
+//! Runs the dead letters of a run again, each through the stage in which it failed and no other.
+
+mod lines;
+mod source;
+mod survey;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use penstock_types::fault::{Pointer, SpecFault};
+use penstock_types::plan::{Plan, StageId};
+use penstock_types::run::{FailureGroup, RunSnapshot};
+use penstock_types::spec::{Source, Spec, Stage};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+pub use self::lines::MAX_LETTER_BYTES;
+use self::source::LetterSource;
+pub use self::survey::{Letters, ReplayFault, StageLetters, Unreadable, UnreadableLetter};
+use crate::output::OutputFolder;
+use crate::run::Run;
+use crate::runner::{RunEnds, Runner, StartError};
+
+/// What a replay came to: `replay.json`, and what `--json` prints.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ReplayReport {
+    /// The stages that had letters, in the pipeline's order.
+    pub stages: Vec<StageReplay>,
+    /// Lines that are no letters.
+    pub unreadable: Unreadable,
+}
+
+/// What became of the letters of one stage.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct StageReplay {
+    /// Id of the stage.
+    pub stage: String,
+    /// Letters it had.
+    pub letters: u64,
+    /// Letters that it takes now.
+    pub mended: u64,
+    /// Letters that fail again.
+    pub still_failing: u64,
+    /// Letters that were not tried to the end, because the replay was stopped or could not go on.
+    pub left: u64,
+    /// Digests of the modules in which they had failed.
+    pub failed_in: Vec<String>,
+    /// Digest of the module that ran now; `null` for stages without one.
+    pub ran_in: Option<String>,
+    /// What still fails, grouped.
+    pub failures: Vec<FailureGroup>,
+    /// The run.
+    pub snapshot: RunSnapshot,
+}
+
+/// What a stage takes.
+enum Input {
+    Samples,
+    /// The place of the `aggregate` that made the batches.
+    Batches(usize),
+    /// The places of the `aggregate` and of the `collate`.
+    Collated(usize, usize),
+}
+
+impl StageReplay {
+    /// What a run over `letters` came to.
+    pub fn of(letters: &StageLetters, snapshot: RunSnapshot) -> Self {
+        let stage = letters.id.to_string();
+        // What fails before the stage, where its batches are made, has not been tried.
+        let book = snapshot.ledger.stages.iter().find(|book| book.id == stage).cloned().unwrap_or_default();
+        let still_failing = book.skipped + book.dead_lettered;
+        // Fan-outs make samples of their own, so that what came out says nothing of how many went in.
+        let is_whole = snapshot.ledger.total.left == 0 && snapshot.error.is_none();
+        let tried =
+            if is_whole { book.taken } else { book.taken.min(still_failing + book.out + book.dropped) };
+        let mended = tried.saturating_sub(still_failing);
+        Self {
+            stage,
+            letters: letters.count,
+            mended,
+            still_failing,
+            left: letters.count.saturating_sub(mended + still_failing),
+            failed_in: letters.modules.iter().cloned().collect(),
+            ran_in: snapshot.modules.get(&letters.id.to_string()).cloned(),
+            failures: snapshot.failures.clone(),
+            snapshot,
+        }
+    }
+}
+
+impl Runner {
+    /// Checks that the stage of these letters can run: alone, behind what makes its batches if it takes batches.
+    pub fn check_replay(
+        &self,
+        letters: &Letters,
+        stage: &StageLetters,
+        has_output: bool,
+    ) -> Result<Plan, Vec<SpecFault>> {
+        let spec = letters.spec();
+        let place = stage.place();
+        let chain = match input_of(spec, place) {
+            Input::Samples => vec![place],
+            Input::Batches(aggregate) => vec![aggregate, place],
+            Input::Collated(aggregate, collate) => vec![aggregate, collate, place],
+        };
+        let alone = alone(spec, &chain, stage, has_output)?;
+        let mut plan = self.check(&alone).map_err(|faults| as_in_the_document(faults, &chain))?;
+        for (plan, place) in plan.stages.iter_mut().zip(&chain) {
+            plan.id = id_of(&spec.stages[*place], *place);
+        }
+        if let Some(last) = plan.stages.last_mut() {
+            last.id = stage.id.clone();
+            last.seeded_as.clone_from(&stage.seeded_as);
+        }
+        Ok(plan)
+    }
+
+    /// Starts a run of these letters by a plan that [`Self::check_replay`] gave.
+    pub async fn start_replay(
+        &self,
+        plan: &Plan,
+        letters: &Letters,
+        stage: &StageLetters,
+        output: Option<Arc<OutputFolder>>,
+    ) -> Result<Run, StartError> {
+        let source = LetterSource::new(letters.path().to_owned(), stage);
+        let ends = RunEnds { source: Some(Box::new(source)), ..RunEnds::default() };
+        self.ready(plan, output, ends).await?.start(Vec::new())
+    }
+}
+
+/// The document of a run of the stages at `chain` alone, over as many samples as there are letters.
+fn alone(
+    spec: &Spec,
+    chain: &[usize],
+    letters: &StageLetters,
+    has_output: bool,
+) -> Result<Spec, Vec<SpecFault>> {
+    let mut document = serde_json::to_value(spec).expect("a document is JSON");
+    document["source"] = json!({ "range": { "count": letters.count } });
+    document["consumer"] = json!({ "discard": {} });
+    document["max_failures"] = Value::Null;
+    let stages = chain.iter().map(|place| {
+        let mut stage = document["stages"][*place].clone();
+        let kind = spec.stages[*place].kind();
+        let is_replayed = *place == letters.place();
+        if let Some(members) = stage[kind].as_object_mut() {
+            if matches!(spec.stages[*place], Stage::Aggregate(_)) {
+                // The last letters are tried, too, however many there are.
+                members.insert("drop_last".to_owned(), false.into());
+                return stage;
+            }
+            let on_error = if is_replayed && has_output { "dead_letter" } else { "skip" };
+            members.insert("on_error".to_owned(), on_error.into());
+            members.shift_remove("max_failures");
+            // The store that it read from was the source's, which is another one now.
+            if let (Stage::Fetch(fetch), Some(store)) = (&spec.stages[*place], store_of(&spec.source)) {
+                members.insert(
+                    "store".to_owned(),
+                    fetch.store.as_ref().map_or(store, |own| own.as_str()).into(),
+                );
+            }
+        }
+        stage
+    });
+    document["stages"] = stages.collect();
+    Spec::from_value(document)
+}
+
+fn store_of(source: &Source) -> Option<&str> {
+    source.store().map(|store| store.as_str())
+}
+
+/// What the stage at `place` takes, by what stands before it.
+fn input_of(spec: &Spec, place: usize) -> Input {
+    let mut input = Input::Samples;
+    for (place, stage) in spec.stages[..place].iter().enumerate() {
+        input = match (stage, input) {
+            (Stage::Aggregate(_), _) => Input::Batches(place),
+            (Stage::Disaggregate(_), _) => Input::Samples,
+            (Stage::Collate(_), Input::Batches(aggregate)) => Input::Collated(aggregate, place),
+            (_, input) => input,
+        };
+    }
+    input
+}
+
+/// The id of a stage that only makes batches: such stages go by their name or their kind.
+fn id_of(stage: &Stage, place: usize) -> StageId {
+    let name = stage.name().map_or(stage.kind(), |name| name.as_str());
+    StageId::parse(&format!("{}:{name}", place + 1)).expect("a place and a name are an id")
+}
+
+/// Faults of the stages at `chain`, told where they stand in the document itself.
+fn as_in_the_document(faults: Vec<SpecFault>, chain: &[usize]) -> Vec<SpecFault> {
+    let moved = |fault: SpecFault| {
+        let mut steps: Vec<String> = fault.pointer.steps().collect();
+        let place = match steps.as_slice() {
+            [stages, place, ..] if stages == "stages" => place.parse::<usize>().ok(),
+            _ => None,
+        };
+        let Some(original) = place.and_then(|place| chain.get(place)) else { return fault };
+        steps[1] = original.to_string();
+        let pointer = steps.iter().fold(Pointer::ROOT, |pointer, step| pointer.key(step));
+        SpecFault::new(pointer, fault.message)
+    };
+    faults.into_iter().map(moved).collect()
+}
+
+impl Letters {
+    /// The document that ran, as it is written down again.
+    pub fn document(&self) -> Value {
+        serde_json::to_value(self.spec()).expect("a document is JSON")
+    }
+
+    /// Where they lie.
+    pub(crate) fn path(&self) -> &PathBuf {
+        &self.path
+    }
+}

@@ -1,0 +1,244 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use penstock_types::fault::SpecFault;
+use penstock_types::plan::StageId;
+use penstock_types::spec::{MAX_DOCUMENT_BYTES, Spec, Stage};
+use penstock_types::text::{MAX_SHOWN_KEY, printable, without_place};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::lines::{Line, Lines, MAX_LETTER_BYTES};
+use crate::dead_letter::ReadLetter;
+use crate::output::{DEAD_LETTERS, SPEC};
+
+/// Most unreadable lines that are told one by one.
+const MAX_TOLD: usize = 20;
+
+/// Most different modules of one stage that are told.
+const MAX_MODULES: usize = 10;
+
+/// Most bytes of a reason that are shown.
+const MAX_REASON: usize = 300;
+
+/// The dead letters of a run, found and counted. They stay on the disk.
+#[derive(Debug)]
+pub struct Letters {
+    spec: Spec,
+    pub(super) path: PathBuf,
+    stages: Vec<StageLetters>,
+    unreadable: Unreadable,
+}
+
+/// The letters of one stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageLetters {
+    /// The stage.
+    pub id: StageId,
+    /// Its name as it goes into seeds.
+    pub(super) seeded_as: String,
+    /// How many there are.
+    pub count: u64,
+    /// Digests of the modules in which they failed.
+    pub modules: BTreeSet<String>,
+}
+
+/// Lines that are no letters of this run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Unreadable {
+    /// How many.
+    pub count: u64,
+    /// The first of them.
+    pub first: Vec<UnreadableLetter>,
+}
+
+/// A line that is no letter of this run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct UnreadableLetter {
+    /// Its number, from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Why there is nothing that could be replayed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReplayFault {
+    /// The folder holds no run.
+    #[error("`{}` holds no run: there is no `{SPEC}` in it; name a folder that `penstock run --out` has made", .0.display())]
+    NoRun(PathBuf),
+    /// The document in it cannot be read any more.
+    #[error("`{}` cannot run as written", path.display())]
+    Document {
+        /// The document.
+        path: PathBuf,
+        /// All that is wrong with it.
+        faults: Vec<SpecFault>,
+    },
+    /// The disk says no.
+    #[error("cannot read `{}`", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: Arc<io::Error>,
+    },
+}
+
+impl StageLetters {
+    /// The stage's place among the document's stages, from 0.
+    pub fn place(&self) -> usize {
+        self.id.position() as usize - 1
+    }
+}
+
+impl Letters {
+    /// Reads the document of the run in `folder` and looks at all of its letters once.
+    pub fn open(folder: &Path) -> Result<Self, ReplayFault> {
+        let spec = read_spec(&folder.join(SPEC), folder)?;
+        let path = folder.join(DEAD_LETTERS);
+        let mut letters = Self { spec, path, stages: Vec::new(), unreadable: Unreadable::default() };
+        letters.survey().map_err(|error| read_error(&letters.path, error))?;
+        Ok(letters)
+    }
+
+    /// The document that ran.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The stages that have letters, in the pipeline's order.
+    pub fn stages(&self) -> &[StageLetters] {
+        &self.stages
+    }
+
+    /// Lines that cannot be replayed.
+    pub fn unreadable(&self) -> &Unreadable {
+        &self.unreadable
+    }
+
+    fn survey(&mut self) -> io::Result<()> {
+        let mut lines = match Lines::open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            lines => lines?,
+        };
+        let mut stages = BTreeMap::new();
+        while let Some(line) = lines.next()? {
+            let number = line.number;
+            if let Err(reason) = count(&self.spec, &line, &mut stages) {
+                self.unreadable.note(number, &reason);
+            }
+        }
+        self.stages = stages.into_values().collect();
+        Ok(())
+    }
+}
+
+impl Unreadable {
+    fn note(&mut self, line: u64, reason: &str) {
+        self.count += 1;
+        if self.first.len() < MAX_TOLD {
+            self.first.push(UnreadableLetter { line, reason: printable(reason, MAX_REASON) });
+        }
+    }
+}
+
+/// Counts the letter on a line to its stage; else says what is wrong with it.
+fn count(spec: &Spec, line: &Line<'_>, stages: &mut BTreeMap<StageId, StageLetters>) -> Result<(), String> {
+    let Some(letter) = letter(line)? else { return Ok(()) };
+    let id = stage_of(spec, &letter.stage)?;
+    let (seeded_as, module) = (letter.seeded_as.clone(), letter.module.clone());
+    letter.into_sample()?;
+    let stage = stages.entry(id.clone()).or_insert_with(|| StageLetters {
+        id,
+        seeded_as: seeded_as.clone(),
+        count: 0,
+        modules: BTreeSet::new(),
+    });
+    if stage.seeded_as != seeded_as {
+        return Err(format!(
+            "says that `{}` is `{}` in seeds, and a line before said `{}`",
+            stage.id,
+            printable(&seeded_as, MAX_SHOWN_KEY),
+            stage.seeded_as
+        ));
+    }
+    stage.count += 1;
+    if stage.modules.len() < MAX_MODULES {
+        stage.modules.extend(module.map(|module| printable(&module, MAX_SHOWN_KEY)));
+    }
+    Ok(())
+}
+
+/// The letter on a line; `None` when it is blank.
+pub(super) fn letter(line: &Line<'_>) -> Result<Option<ReadLetter>, String> {
+    let Some(text) = line.text else {
+        return Err(format!("is longer than {} MiB", MAX_LETTER_BYTES >> 20));
+    };
+    if text.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_slice(text).map(Some).map_err(|error| {
+        let reason = without_place(&error);
+        match line.has_end {
+            true => format!("is no dead letter: {reason}, at column {}", error.column()),
+            false => "is cut off: the run ended while it was written".to_owned(),
+        }
+    })
+}
+
+/// The stage of this id, if the document has it and something can fail in it.
+fn stage_of(spec: &Spec, written: &str) -> Result<StageId, String> {
+    let id = StageId::parse(written);
+    let stage = id.as_ref().and_then(|id| {
+        let place = usize::try_from(id.position()).ok()?.checked_sub(1)?;
+        spec.stages.get(place).filter(|stage| may_be_called(stage, id.name()))
+    });
+    match (id, stage) {
+        (Some(id), Some(Stage::Fetch(_) | Stage::Wasm(_) | Stage::Transfer(_) | Stage::Sleep(_))) => Ok(id),
+        (_, Some(Stage::Collate(_))) => Err(format!(
+            "failed in `{written}` for being unlike the rest of its batch, which cannot be tried without the rest; mend a stage \
+             before it and run the pipeline again"
+        )),
+        (_, Some(Stage::Aggregate(_) | Stage::Disaggregate(_))) => {
+            Err(format!("names the stage `{written}`, in which nothing can fail"))
+        }
+        _ => Err(format!(
+            "names the stage `{}`, which the document does not have",
+            printable(written, MAX_SHOWN_KEY)
+        )),
+    }
+}
+
+/// Whether a stage goes by this name. What one without a name of its own is called depends on its module.
+fn may_be_called(stage: &Stage, name: &str) -> bool {
+    match (stage.name(), stage) {
+        (Some(own), _) => own.as_str() == name,
+        (None, Stage::Wasm(wasm)) => {
+            let module = wasm.module.as_str();
+            module.starts_with("sha256:") || module.split('@').next() == Some(name)
+        }
+        (None, other) => other.kind() == name,
+    }
+}
+
+fn read_spec(path: &Path, folder: &Path) -> Result<Spec, ReplayFault> {
+    let mut bytes = Vec::new();
+    let read =
+        File::open(path).and_then(|file| file.take(MAX_DOCUMENT_BYTES as u64 + 1).read_to_end(&mut bytes));
+    match read {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Err(ReplayFault::NoRun(folder.to_owned()));
+        }
+        read => read.map_err(|error| read_error(path, error))?,
+    };
+    Spec::read(&bytes).map_err(|faults| ReplayFault::Document { path: path.to_owned(), faults })
+}
+
+fn read_error(path: &Path, error: io::Error) -> ReplayFault {
+    ReplayFault::Read { path: path.to_owned(), source: Arc::new(error) }
+}

@@ -1,0 +1,298 @@
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use penstock_engine::ports::{Failure, Observer, Sums};
+use penstock_engine::running::{RunHandle, RunView, Running, StopReason, Taken};
+use penstock_types::plan::Plan;
+use penstock_types::run::{RunSnapshot, StageRecord, Window};
+use penstock_types::series::TaskTimes;
+use penstock_types::stats::Histogram;
+use penstock_types::verdict::{Diagnosis, Shape, VerdictSpan};
+use penstock_wasm::{LogLines, StageFactory};
+
+use crate::dead_letter::LetterStage;
+use crate::devices::Transfers;
+use crate::files::FilesCount;
+use crate::machine::MachineReading;
+use crate::output::{OutputError, OutputFolder};
+
+/// A run of this process.
+#[derive(Debug)]
+pub struct Run {
+    running: Running,
+    handle: RunHandle,
+    facts: RunFacts,
+    watcher: Arc<Watcher>,
+}
+
+/// A run that is over.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its last snapshot.
+    pub snapshot: RunSnapshot,
+    /// The last lines that each module logged, by stage id.
+    pub logs: BTreeMap<String, LogLines>,
+    /// Why its output is not whole, if it is not.
+    pub output: Result<(), OutputError>,
+}
+
+/// A run's unchanging facts, and handles to what its parts count. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct RunFacts {
+    id: String,
+    name: String,
+    started_at: String,
+    threads: u32,
+    modules: BTreeMap<String, String>,
+    parts: Parts,
+    machine: MachineReading,
+    verdicts: Verdicts,
+}
+
+/// What is looked at beside the engine while a run goes on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parts {
+    /// The stages that run modules, by id.
+    pub(crate) guests: BTreeMap<String, StageFactory>,
+    /// What the consumer writes, if it writes files.
+    pub(crate) files: Option<Arc<FilesCount>>,
+    /// What stages copy to devices.
+    pub(crate) transfers: Transfers,
+}
+
+/// What limits a run: told by the thread that keeps its time, asked by anybody.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdicts(Arc<Mutex<Diagnosis>>);
+
+/// Writes down what happens.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    output: Option<Arc<OutputFolder>>,
+    /// What is written beside a failure, by stage id.
+    stages: BTreeMap<String, LetterStage>,
+    /// How long ops took, by stage, first to last; for the output.
+    times: Mutex<Vec<Histogram>>,
+    /// At the end of the last window; for the output.
+    machine: Mutex<MachineReading>,
+    verdicts: Verdicts,
+    /// Whose devices are looked at from time to time.
+    transfers: Transfers,
+}
+
+impl Run {
+    pub(crate) fn new(running: Running, facts: RunFacts, watcher: Arc<Watcher>) -> Self {
+        Self { handle: running.handle(), running, facts, watcher }
+    }
+
+    /// Names the run.
+    pub fn id(&self) -> &str {
+        &self.facts.id
+    }
+
+    /// Ends the run where it is.
+    pub fn stop(&self, reason: StopReason) {
+        self.handle.stop(reason);
+    }
+
+    /// A way to stop it from elsewhere.
+    pub fn handle(&self) -> RunHandle {
+        self.handle.clone()
+    }
+
+    /// Where it is written down, if it is.
+    pub fn output(&self) -> Option<Arc<OutputFolder>> {
+        self.watcher.output.clone()
+    }
+
+    /// The next item of a run that [`Runner::start_taken`] started, if one comes within `most`.
+    ///
+    /// [`Runner::start_taken`]: crate::Runner::start_taken
+    pub fn take(&self, most: Duration) -> Taken {
+        self.handle.take(most)
+    }
+
+    /// Waits until it is over, but not longer than `most`. Says whether it is over.
+    pub fn wait_for(&self, most: Duration) -> bool {
+        self.handle.wait_for(most)
+    }
+
+    /// The run at this moment.
+    pub fn snapshot(&self) -> RunSnapshot {
+        self.facts.snapshot(self.handle.view())
+    }
+
+    /// The last lines that each module logged, by stage id.
+    pub fn logs(&self) -> BTreeMap<String, LogLines> {
+        self.facts.logs()
+    }
+
+    /// Waits until it is over and its output is written.
+    pub fn wait(self) -> Ended {
+        let snapshot = self.facts.snapshot(self.running.wait());
+        let logs = self.facts.logs();
+        let output = match &self.watcher.output {
+            Some(output) => output.finish(&snapshot, &self.watcher.times(&snapshot)),
+            None => Ok(()),
+        };
+        Ended { snapshot, logs, output }
+    }
+}
+
+impl RunFacts {
+    pub(crate) fn new(
+        id: Option<String>,
+        name: &str,
+        threads: u32,
+        modules: BTreeMap<String, String>,
+        parts: Parts,
+        verdicts: Verdicts,
+    ) -> Self {
+        Self {
+            id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),
+            name: name.to_owned(),
+            started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+            threads,
+            modules,
+            parts,
+            machine: MachineReading::now(),
+            verdicts,
+        }
+    }
+
+    fn logs(&self) -> BTreeMap<String, LogLines> {
+        self.parts.guests.iter().map(|(stage, guest)| (stage.clone(), guest.logs())).collect()
+    }
+
+    /// The stages that run modules, by id.
+    pub fn guests(&self) -> &BTreeMap<String, StageFactory> {
+        &self.parts.guests
+    }
+
+    /// Time of the start, RFC 3339 in UTC.
+    pub fn started_at(&self) -> &str {
+        &self.started_at
+    }
+
+    /// Verdict on the run at this moment.
+    pub fn verdict(&self) -> Option<VerdictSpan> {
+        self.verdicts.lock().current().cloned()
+    }
+
+    /// Snapshot of the run that the engine sees as `view`.
+    pub fn snapshot(&self, view: RunView) -> RunSnapshot {
+        let (mut verdict, verdicts) = {
+            let diagnosis = self.verdicts.lock();
+            (diagnosis.whole(&view.failures), diagnosis.spans())
+        };
+        let machine = MachineReading::now().since(&self.machine);
+        verdict.evidence.extend(machine.and_then(|machine| machine.disturbance(core_share(&view.stages)?)));
+        let counters = self.parts.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
+        RunSnapshot {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            state: view.state,
+            error: view.error,
+            started_at: self.started_at.clone(),
+            elapsed_s: view.elapsed.as_secs_f64(),
+            expected: view.expected,
+            threads: self.threads,
+            modules: self.modules.clone(),
+            counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),
+            files: self.parts.files.as_ref().map(|files| files.record()),
+            transfers: self.parts.transfers.record(),
+            stages: view.stages,
+            queues: view.queues,
+            machine,
+            ledger: view.ledger,
+            failures: view.failures,
+            failures_not_listed: view.failures_not_listed,
+            verdict: Some(verdict),
+            verdicts,
+        }
+    }
+}
+
+/// Share of their time in which the ops of all stages that compute had a core; `None` if none of them has run.
+fn core_share(stages: &[StageRecord]) -> Option<f64> {
+    let computing = stages.iter().filter(|stage| matches!(stage.kind.as_str(), "wasm" | "collate"));
+    let (cpu_s, busy_s) = computing.fold((0.0, 0.0), |(cpu_s, busy_s), stage| {
+        (cpu_s + stage.task.cpu_s.unwrap_or(0.0), busy_s + stage.task.busy_s)
+    });
+    (busy_s > 0.0).then(|| cpu_s / busy_s)
+}
+
+impl Verdicts {
+    /// Of a run that is about to start.
+    pub(crate) fn of(shape: Shape) -> Self {
+        Self(Arc::new(Mutex::new(Diagnosis::of(shape))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Diagnosis> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watcher {
+    pub(crate) fn new(
+        output: Option<Arc<OutputFolder>>,
+        plan: &Plan,
+        verdicts: Verdicts,
+        transfers: Transfers,
+    ) -> Self {
+        let stages = plan.stages.iter().map(|stage| (stage.id.to_string(), LetterStage::of(stage)));
+        Self {
+            output,
+            stages: stages.collect(),
+            times: Mutex::new(vec![Histogram::default(); plan.stages.len()]),
+            machine: Mutex::new(MachineReading::now()),
+            verdicts,
+            transfers,
+        }
+    }
+
+    /// How long the ops of each stage took, by its id.
+    fn times(&self, snapshot: &RunSnapshot) -> BTreeMap<String, TaskTimes> {
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = snapshot.stages.iter().zip(&*times);
+        named.map(|(stage, times)| (stage.id.clone(), TaskTimes::from(times))).collect()
+    }
+}
+
+impl Observer for Watcher {
+    fn on_failure(&self, failure: &Failure) {
+        let record = &failure.record;
+        tracing::trace!(
+            stage = record.stage,
+            key = record.key,
+            class = record.class.name(),
+            message = record.message,
+            "sample failed"
+        );
+        if let Some(output) = &self.output {
+            output.write_failure(failure, self.stages.get(&record.stage));
+        }
+    }
+
+    fn on_window(&self, window: &Window) {
+        if let Some(output) = &self.output {
+            let now = MachineReading::now();
+            let mut before = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+            let machine = now.since(&std::mem::replace(&mut before, now));
+            output.write_window(&Window { machine, ..window.clone() });
+        }
+    }
+
+    fn on_sums(&self, stretch: &Sums) {
+        if self.output.is_some() {
+            let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+            times.iter_mut().zip(&stretch.stages).for_each(|(all, stage)| all.merge(&stage.op_times));
+        }
+        let (at, is_over) = (stretch.t1.nanos(), stretch.state.is_over());
+        self.verdicts.lock().add(at, &stretch.stages, &stretch.queues, is_over);
+        // Here because it takes longer than who asks for a snapshot is to wait. The end does not wait for it, either.
+        if !is_over {
+            self.transfers.look();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Reports of benchmarks that were made elsewhere, kept for whoever wants to look at them.
+
+use rusqlite::Connection;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::error::RunsError;
+use crate::history::benchmarks::{self, MAX_BENCHMARK_BYTES, Packed};
+use crate::history::now;
+use crate::queries::{cursor, limit, open_cursor};
+use crate::runs::{Runs, apart};
+use crate::wire::{BenchmarkQuery, KeptBenchmark, Page, PushedBenchmark};
+
+/// Most bytes of a summary: lists hold up to 200 of them.
+const MAX_SUMMARY_BYTES: usize = 32 << 10;
+
+impl Runs {
+    /// Keeps a report, which is JSON of [`MAX_BENCHMARK_BYTES`] at most, with what lists show of it. When there are too many,
+    /// the oldest goes.
+    pub async fn keep_benchmark(
+        &self,
+        summary: Value,
+        report: Vec<u8>,
+    ) -> Result<PushedBenchmark, RunsError> {
+        if report.len() > MAX_BENCHMARK_BYTES {
+            let limit_bytes = MAX_BENCHMARK_BYTES as u64;
+            return Err(RunsError::TooLarge { what: "the report of a benchmark", limit_bytes });
+        }
+        if summary.to_string().len() > MAX_SUMMARY_BYTES {
+            return Err(RunsError::Refused(format!(
+                "the summary of a benchmark may have {MAX_SUMMARY_BYTES} bytes at most"
+            )));
+        }
+        let packed = apart(self, move || Ok(Packed::new(Sha256::digest(&report).into(), &report))).await?;
+        let benchmark = KeptBenchmark { id: uuid::Uuid::now_v7().to_string(), kept_at: now(), summary };
+        let write = move |transaction: &rusqlite::Transaction<'_>| {
+            benchmarks::insert(transaction, benchmark, &packed)
+        };
+        let (benchmark, is_new) = self.history().write(write).await?;
+        Ok(PushedBenchmark { benchmark, is_new })
+    }
+
+    /// Benchmarks, newest first, a page at a time. A page stays where it is while others are added before it.
+    pub async fn benchmarks(&self, query: BenchmarkQuery) -> Result<Page<KeptBenchmark>, RunsError> {
+        let before: i64 = query.cursor.as_deref().map(open_cursor).transpose()?.unwrap_or(i64::MAX);
+        let limit = limit(query.limit);
+        let (found, more) =
+            self.history().read(move |connection| benchmarks::list(connection, before, limit)).await?;
+        let next = found.last().filter(|_| more).map(|(number, _)| cursor(number));
+        Ok(Page { items: found.into_iter().map(|(_, benchmark)| benchmark).collect(), next })
+    }
+
+    /// The report of a benchmark, byte for byte as it was sent.
+    pub async fn benchmark_report(&self, id: &str) -> Result<Vec<u8>, RunsError> {
+        let own = id.to_owned();
+        let found = self.history().read(move |connection: &Connection| benchmarks::report(connection, &own));
+        found.await?.ok_or_else(|| RunsError::not_found("benchmark", id))
+    }
+
+    /// Removes a benchmark and its report.
+    pub async fn delete_benchmark(&self, id: &str) -> Result<(), RunsError> {
+        let own = id.to_owned();
+        let write = move |transaction: &rusqlite::Transaction<'_>| benchmarks::remove(transaction, &own);
+        match self.history().write(write).await? {
+            true => Ok(()),
+            false => Err(RunsError::not_found("benchmark", id)),
+        }
+    }
+}

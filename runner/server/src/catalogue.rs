@@ -1,0 +1,199 @@
+//! Modules that are there: names, versions, aliases, bytes; and what stores hold.
+
+use std::fs::File;
+
+use futures::StreamExt;
+use penstock_storage::{StoreError, check_prefix};
+use penstock_types::spec::Name;
+
+use crate::error::RunsError;
+use crate::history::modules::{self, Removed};
+use crate::history::{transact, undamaged};
+use crate::queries::{cursor, limit, open_cursor};
+use crate::runs::{Runs, apart};
+use crate::wire::{
+    ModuleDetail, ModuleFile, ModuleQuery, ModuleSummary, ModuleVersion, Page, StoreKeys, StoreKind,
+    StoreSummary,
+};
+
+/// Always the newest version; nobody sets it.
+const LATEST: &str = "latest";
+/// Keys of a store that are given unless told otherwise.
+const KEYS: u32 = 100;
+/// Most keys of a store that are given.
+pub const MAX_KEYS: u32 = 1_000;
+
+impl Runs {
+    /// Modules by name, a page at a time.
+    pub async fn modules(&self, query: ModuleQuery) -> Result<Page<ModuleSummary>, RunsError> {
+        let after: String = query.cursor.as_deref().map(open_cursor).transpose()?.unwrap_or_default();
+        let limit = limit(query.limit);
+        let read = move |connection: &rusqlite::Connection| {
+            let (names, more) = modules::names(connection, query.text.as_deref(), &after, limit)?;
+            let next = names.last().filter(|_| more).map(cursor);
+            let mut items = Vec::with_capacity(names.len());
+            for name in names {
+                let Some(newest) = modules::version_of(connection, &name, LATEST)? else { continue };
+                let latest = undamaged("module", Ok(modules::find(connection, &name, newest)))?;
+                let Some(latest) = latest.flatten() else { continue };
+                items.push(ModuleSummary {
+                    versions: modules::count_of(connection, &name)?,
+                    latest,
+                    aliases: modules::aliases(connection, &name)?,
+                    runs: modules::runs_of(connection, &name)?,
+                    name,
+                });
+            }
+            Ok(Page { items, next })
+        };
+        Ok(self.history().read(read).await?)
+    }
+
+    /// A module with all its versions.
+    pub async fn module(&self, name: &str) -> Result<ModuleDetail, RunsError> {
+        let own = name.to_owned();
+        let read = move |connection: &rusqlite::Connection| {
+            let versions = modules::versions(connection, &own)?;
+            Ok(ModuleDetail { aliases: modules::aliases(connection, &own)?, versions, name: own })
+        };
+        let detail = self.history().read(read).await?;
+        if detail.versions.is_empty() { Err(RunsError::not_found("module", name)) } else { Ok(detail) }
+    }
+
+    /// Whether there is a version of a module.
+    pub async fn has_module(&self, name: &str) -> Result<bool, RunsError> {
+        let own = name.to_owned();
+        Ok(self.history().read(move |connection| modules::count_of(connection, &own)).await? > 0)
+    }
+
+    /// One version of a module: by number, by alias, or the `latest`.
+    pub async fn module_version(&self, name: &str, version: &str) -> Result<ModuleVersion, RunsError> {
+        let (own, wanted) = (name.to_owned(), version.to_owned());
+        let read = move |connection: &rusqlite::Connection| {
+            let Some(found) = modules::version_of(connection, &own, &wanted)? else { return Ok(None) };
+            modules::find(connection, &own, found)
+        };
+        let found = self.history().read(read).await?;
+        found.ok_or_else(|| RunsError::not_found("module", &format!("{name}@{version}")))
+    }
+
+    /// The bytes of a version.
+    pub async fn module_file(&self, name: &str, version: &str) -> Result<ModuleFile, RunsError> {
+        let found = self.module_version(name, version).await?;
+        let (digest, size_bytes) = (found.report.digest, found.report.size_bytes);
+        let path = self.0.workshop.object(&digest);
+        apart(self, move || {
+            let file = File::open(&path).map_err(|source| RunsError::File { what: "read", path, source })?;
+            Ok(ModuleFile { digest, size_bytes, file })
+        })
+        .await
+    }
+
+    /// Removes a version that no alias names and no run needs that is not over. Its number is not given again.
+    pub async fn delete_module(&self, name: &str, version: &str) -> Result<(), RunsError> {
+        let number = self.module_version(name, version).await?.version;
+        let (own, workshop) = (name.to_owned(), self.0.workshop.clone());
+        let removed = apart(self, move || {
+            let _registering = workshop.registering();
+            let removed = workshop.history.work_blocking(move |connection| {
+                transact(connection, |transaction| modules::remove(transaction, &own, number))
+            })?;
+            if let Removed::Yes { digest } = &removed {
+                workshop.forget(digest);
+                if let Err(error) = std::fs::remove_file(workshop.object(digest)) {
+                    tracing::warn!(%digest, %error, "the bytes of a removed module cannot be removed");
+                }
+            }
+            Ok(removed)
+        });
+        match removed.await? {
+            Removed::NotThere => Err(RunsError::not_found("module", &format!("{name}@{version}"))),
+            Removed::Aliased(alias) => Err(RunsError::Conflict(format!(
+                "the alias `{alias}` stands for this version; move or remove it first"
+            ))),
+            Removed::InUse(run) => Err(RunsError::Conflict(format!("the run {run} uses it and is not over"))),
+            Removed::Yes { .. } => Ok(()),
+        }
+    }
+
+    /// Lets an alias stand for a version, in place of what it stood for.
+    pub async fn set_alias(&self, name: &str, alias: &str, version: u32) -> Result<ModuleDetail, RunsError> {
+        check_alias(alias)?;
+        let (own, alias) = (name.to_owned(), alias.to_owned());
+        let write = move |transaction: &rusqlite::Transaction<'_>| {
+            modules::set_alias(transaction, &own, &alias, version)
+        };
+        match self.history().write(write).await? {
+            true => self.module(name).await,
+            false => Err(RunsError::not_found("module", &format!("{name}@{version}"))),
+        }
+    }
+
+    /// Removes an alias; the version stays.
+    pub async fn remove_alias(&self, name: &str, alias: &str) -> Result<(), RunsError> {
+        let (own, wanted) = (name.to_owned(), alias.to_owned());
+        let write =
+            move |transaction: &rusqlite::Transaction<'_>| modules::remove_alias(transaction, &own, &wanted);
+        match self.history().write(write).await? {
+            true => Ok(()),
+            false => Err(RunsError::not_found("alias", alias)),
+        }
+    }
+
+    /// The stores that pipelines may name.
+    pub fn stores(&self) -> Vec<StoreSummary> {
+        let stores = &self.0.workshop.stores;
+        let summary = |name: String| {
+            let kind = if stores.is_folder(&name) { StoreKind::Folder } else { StoreKind::S3 };
+            StoreSummary { name, kind }
+        };
+        stores.names().into_iter().map(summary).collect()
+    }
+
+    /// The first keys of a store that start with a prefix.
+    pub async fn store_keys(
+        &self,
+        store: &str,
+        prefix: &str,
+        limit: Option<u32>,
+    ) -> Result<StoreKeys, RunsError> {
+        let most = limit.unwrap_or(KEYS).clamp(1, MAX_KEYS) as usize;
+        let found = self.0.workshop.stores.get(store).ok_or_else(|| RunsError::not_found("store", store))?;
+        check_prefix(prefix)
+            .map_err(|reason| RunsError::Refused(format!("the prefix will not do: {reason}")))?;
+        let mut pages = found.list(prefix);
+        let mut keys = StoreKeys { items: Vec::new(), more: false };
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(storage)?;
+            for key in page.iter() {
+                if keys.items.len() == most {
+                    keys.more = true;
+                    return Ok(keys);
+                }
+                keys.items.push(key.to_owned());
+            }
+        }
+        Ok(keys)
+    }
+}
+
+/// A store's error, as whoever asked may see it. A key that is not there, or cannot be, is theirs.
+pub(crate) fn storage(error: StoreError) -> RunsError {
+    match &error {
+        StoreError::NotFound { key, .. } => RunsError::not_found("object", key),
+        StoreError::Refused { .. } | StoreError::TooLarge { .. } => RunsError::Refused(error.to_string()),
+        _ => RunsError::Storage(error.to_string(), error),
+    }
+}
+
+/// An alias is a name that is no number and not the one that moves by itself.
+pub(crate) fn check_alias(alias: &str) -> Result<(), RunsError> {
+    let is_name = Name::new(alias).is_some() && !alias.bytes().all(|byte| byte.is_ascii_digit());
+    if is_name && alias != LATEST {
+        return Ok(());
+    }
+    Err(RunsError::Refused(format!(
+        "`{}` is no alias: that is 1 to 128 letters, digits, `.`, `_` or `-`, starts with a letter or a digit, is no number and not `latest`",
+        penstock_types::text::printable(alias, 200)
+    )))
+}

@@ -1,0 +1,368 @@
+//! What happens, as it happens: events with numbers, kept for a minute, and readers that lose rather than slow anybody.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_types::run::RunSummary;
+use penstock_types::series::LiveSample;
+use penstock_types::stats::Tick;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::wire::LogEntry;
+
+/// How long events are kept for readers that come back.
+const KEPT: Duration = Duration::from_secs(60);
+/// Events kept of one run, and of lists, at most.
+const MAX_KEPT: usize = 4096;
+/// Events that a reader gets at a time.
+const MAX_AT_A_TIME: usize = 256;
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Event {
+    /// Four times a second, for each run that is watched.
+    Sample(LiveSample),
+    /// A run that is watched changed its state.
+    State(RunSummary),
+    /// Any run was submitted or changed its state.
+    Runs(RunSummary),
+    /// A module of a run that is watched said something.
+    Log(RunLog),
+    /// Events of this run were lost: what is kept of it has to be read again.
+    Gap(RunGap),
+    /// A run that is watched is over, and all of it is stored.
+    End(RunSummary),
+}
+
+/// A line that a module of a run logged.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RunLog {
+    /// Id of the run.
+    pub run: String,
+    /// The line.
+    pub entry: LogEntry,
+}
+
+/// A run of which events were lost; empty for those of lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RunGap {
+    /// Id of the run.
+    pub run: String,
+}
+
+/// Where events go. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Feed {
+    shared: Arc<Shared>,
+    newest: Arc<watch::Sender<Newest>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Newest {
+    number: u64,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: MonotonicClock,
+    rings: Mutex<Rings>,
+}
+
+#[derive(Debug, Default)]
+struct Rings {
+    /// Number of the last event.
+    last: u64,
+    lists: Ring,
+    runs: BTreeMap<String, Ring>,
+    /// Up to which number events of runs that are forgotten were lost.
+    forgotten: u64,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    events: VecDeque<(u64, Tick, Arc<Event>)>,
+    /// Number of the last event that is not kept any more.
+    lost: u64,
+}
+
+/// A reader's place in the feed.
+#[derive(Debug)]
+pub struct Events {
+    feed: Feed,
+    newest: watch::Receiver<Newest>,
+    runs: Vec<String>,
+    seen: u64,
+    first: Vec<(u64, Arc<Event>)>,
+}
+
+/// Takes the id of an event apart: the start of the server that it counts from, and its number.
+pub fn parse_event_id(id: &str) -> Option<(&str, u64)> {
+    let (epoch, number) = id.rsplit_once('-')?;
+    Some((epoch, number.parse().ok()?))
+}
+
+impl Event {
+    /// The event's name on the wire.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Sample(_) => "sample",
+            Self::State(_) => "state",
+            Self::Runs(_) => "runs",
+            Self::Log(_) => "log",
+            Self::Gap(_) => "gap",
+            Self::End(_) => "end",
+        }
+    }
+
+    /// What it brings, as JSON.
+    pub fn data(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+}
+
+impl Feed {
+    pub(crate) fn new() -> Self {
+        let shared = Shared { clock: MonotonicClock::start(), rings: Mutex::default() };
+        Self { shared: Arc::new(shared), newest: Arc::new(watch::Sender::default()) }
+    }
+
+    /// Number of the last event.
+    pub(crate) fn last(&self) -> u64 {
+        self.lock().last
+    }
+
+    /// Tells lists.
+    pub(crate) fn tell_lists(&self, summary: RunSummary) {
+        self.push(None, Event::Runs(summary));
+    }
+
+    /// Tells those who watch the run.
+    pub(crate) fn tell(&self, run: &str, event: Event) {
+        self.push(Some(run), event);
+    }
+
+    /// Keeps no more of a run: who still watches it has had a minute's time.
+    pub(crate) fn forget(&self, run: &str) {
+        let mut rings = self.lock();
+        if let Some(ring) = rings.runs.remove(run) {
+            let last = ring.events.back().map_or(ring.lost, |(number, ..)| *number);
+            rings.forgotten = rings.forgotten.max(last);
+        }
+    }
+
+    /// Nothing will come any more.
+    pub(crate) fn close(&self) {
+        self.newest.send_modify(|newest| newest.is_closed = true);
+    }
+
+    /// A reader of lists and of these runs, from behind the event `since`. It gets `first` first, with the number of what was
+    /// seen before: a client that breaks off behind them has missed all that comes.
+    pub(crate) fn reader(&self, runs: Vec<String>, since: Option<u64>, first: Vec<Event>) -> Events {
+        let last = self.last();
+        // A number that was never given is from nowhere: as good as none.
+        let seen = since.filter(|since| *since <= last).unwrap_or(last);
+        let first = first.into_iter().map(|event| (seen, Arc::new(event))).collect();
+        Events { feed: self.clone(), newest: self.newest.subscribe(), runs, seen, first }
+    }
+
+    fn push(&self, run: Option<&str>, event: Event) {
+        let now = self.shared.clock.now();
+        let mut rings = self.lock();
+        rings.last += 1;
+        let number = rings.last;
+        let ring = match run {
+            None => &mut rings.lists,
+            Some(run) => match rings.runs.contains_key(run) {
+                true => rings.runs.get_mut(run).expect("it was just found"),
+                false => rings.runs.entry(run.to_owned()).or_default(),
+            },
+        };
+        ring.push(number, now, event);
+        drop(rings);
+        self.newest.send_modify(|newest| newest.number = newest.number.max(number));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rings> {
+        self.shared.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ring {
+    fn push(&mut self, number: u64, now: Tick, event: Event) {
+        let is_old = |at: Tick| now - at > KEPT.as_nanos() as u64;
+        while self.events.len() >= MAX_KEPT || self.events.front().is_some_and(|(_, at, _)| is_old(*at)) {
+            if let Some((number, ..)) = self.events.pop_front() {
+                self.lost = number;
+            }
+        }
+        self.events.push_back((number, now, Arc::new(event)));
+    }
+
+    /// Those behind `seen`, and whether some of them are lost.
+    fn since(&self, seen: u64) -> (bool, impl Iterator<Item = (u64, Arc<Event>)>) {
+        let start = self.events.partition_point(|(number, ..)| *number <= seen);
+        let events = self.events.range(start..).map(|(number, _, event)| (*number, event.clone()));
+        (self.lost > seen, events)
+    }
+}
+
+impl Events {
+    /// What has happened since the last call, oldest first and never nothing; waits until something has. `None` when the
+    /// server shuts down.
+    pub async fn next(&mut self) -> Option<Vec<(u64, Arc<Event>)>> {
+        if !self.first.is_empty() {
+            return Some(std::mem::take(&mut self.first));
+        }
+        loop {
+            let newest = *self.newest.borrow_and_update();
+            if newest.number > self.seen {
+                let events = self.take();
+                if !events.is_empty() {
+                    return Some(events);
+                }
+            }
+            if newest.is_closed {
+                return None;
+            }
+            self.newest.changed().await.ok()?;
+        }
+    }
+
+    fn take(&mut self) -> Vec<(u64, Arc<Event>)> {
+        let rings = self.feed.lock();
+        let mut events = Vec::new();
+        let mut gaps = Vec::new();
+        let mut gather = |run: &str, ring: &Ring| {
+            let (lost, later) = ring.since(self.seen);
+            if lost {
+                // Numbered as what was seen before: a client that breaks off behind it has missed all that comes.
+                let gap = Event::Gap(RunGap { run: run.to_owned() });
+                gaps.push((self.seen, Arc::new(gap)));
+            }
+            events.extend(later);
+        };
+        gather("", &rings.lists);
+        for run in &self.runs {
+            match rings.runs.get(run) {
+                Some(ring) => gather(run, ring),
+                // Nothing of it is kept.
+                None => gather(run, &Ring { lost: rings.forgotten, ..Ring::default() }),
+            }
+        }
+        events.sort_by_key(|(number, _)| *number);
+        // What is left comes with the next call.
+        let last = rings.last;
+        drop(rings);
+        self.seen = if events.len() > MAX_AT_A_TIME {
+            events.truncate(MAX_AT_A_TIME);
+            events.last().map_or(last, |(number, _)| *number)
+        } else {
+            last
+        };
+        gaps.into_iter().chain(events).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn log(number: u64) -> Event {
+        let entry = LogEntry {
+            number,
+            stage: "1:a".to_owned(),
+            level: penstock_wasm::LogLevel::Info,
+            message: String::new(),
+            at_s: 0.0,
+        };
+        Event::Log(RunLog { run: "r".to_owned(), entry })
+    }
+
+    fn numbers(events: &[(u64, Arc<Event>)]) -> Vec<(u64, &'static str)> {
+        events.iter().map(|(number, event)| (*number, event.name())).collect()
+    }
+
+    #[test]
+    fn a_reader_gets_what_it_watches_from_where_it_was() {
+        let feed = Feed::new();
+        feed.tell("r", log(1));
+        feed.tell("other", log(1));
+        let mut late = feed.reader(vec!["r".to_owned()], Some(0), Vec::new());
+        let mut new = feed.reader(vec!["r".to_owned()], None, Vec::new());
+        feed.tell("r", log(2));
+        assert_eq!(numbers(&late.next().now_or_never().unwrap().unwrap()), [(1, "log"), (3, "log")]);
+        assert_eq!(numbers(&new.next().now_or_never().unwrap().unwrap()), [(3, "log")]);
+        assert!(new.next().now_or_never().is_none());
+        feed.close();
+        assert_eq!(new.next().now_or_never(), Some(None));
+    }
+
+    #[test]
+    fn a_reader_hears_of_the_end_behind_what_others_watch() {
+        let feed = Feed::new();
+        let mut reader = feed.reader(vec!["r".to_owned()], None, Vec::new());
+        feed.tell("other", log(1));
+        feed.close();
+        assert_eq!(reader.next().now_or_never(), Some(None));
+    }
+
+    #[test]
+    fn a_slow_reader_learns_that_it_lost_and_others_lose_nothing() {
+        let feed = Feed::new();
+        let runs = || vec!["r".to_owned(), "quiet".to_owned()];
+        let mut slow = feed.reader(runs(), None, Vec::new());
+        feed.tell("quiet", log(0));
+        for number in 0..2 * MAX_KEPT as u64 {
+            feed.tell("r", log(number));
+        }
+        let first = slow.next().now_or_never().unwrap().unwrap();
+        assert_eq!(numbers(&first)[..2], [(0, "gap"), (1, "log")]);
+        assert!(first.is_sorted_by_key(|(number, _)| *number));
+        let mut seen = first.len();
+        while let Some(Some(events)) = slow.next().now_or_never() {
+            assert!(events.iter().all(|(_, event)| event.name() == "log"), "one gap is told once");
+            seen += events.len();
+        }
+        assert_eq!(seen, 2 + MAX_KEPT);
+    }
+
+    #[test]
+    fn a_forgotten_run_is_a_gap_for_those_who_were_behind() {
+        let feed = Feed::new();
+        feed.tell("r", log(1));
+        let mut behind = feed.reader(vec!["r".to_owned()], Some(0), Vec::new());
+        feed.forget("r");
+        assert_eq!(numbers(&behind.next().now_or_never().unwrap().unwrap()), [(0, "gap")]);
+        assert!(behind.next().now_or_never().is_none());
+    }
+
+    #[test]
+    fn what_comes_first_carries_no_number_of_what_comes_later() {
+        let feed = Feed::new();
+        (1..=3).for_each(|number| feed.tell("r", log(number)));
+        let mut reader = feed.reader(vec!["r".to_owned()], Some(1), vec![log(0)]);
+        let mut seen = numbers(&reader.next().now_or_never().unwrap().unwrap());
+        // One who breaks off here comes back from behind the first event.
+        assert_eq!(seen, [(1, "log")]);
+        seen.extend(numbers(&reader.next().now_or_never().unwrap().unwrap()));
+        assert_eq!(seen, [(1, "log"), (2, "log"), (3, "log")]);
+    }
+
+    #[test]
+    fn events_look_on_the_wire_as_they_should() {
+        assert_eq!(
+            log(7).data().unwrap(),
+            r#"{"run":"r","entry":{"number":7,"stage":"1:a","level":"info","message":"","at_s":0.0}}"#
+        );
+        assert_eq!(Event::Gap(RunGap { run: "r".to_owned() }).data().unwrap(), r#"{"run":"r"}"#);
+        assert_eq!((log(7).name(), Event::Gap(RunGap { run: String::new() }).name()), ("log", "gap"));
+    }
+}

@@ -1,0 +1,337 @@
+//! What is kept of runs, modules and benchmarks: one SQLite file in the data directory.
+//!
+//! One thread writes; whoever has something to write hands it a piece of work, of which only so many wait at a time.
+//! Readers have connections of their own and never wait for the writer. The rows of a run that is alive are in its
+//! [`Tape`] until they are written, and queries merge both.
+
+pub(crate) mod benchmarks;
+mod chunk;
+mod compress;
+mod error;
+mod layout;
+pub(crate) mod modules;
+pub(crate) mod read;
+pub(crate) mod runs;
+mod schema;
+mod tape;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, Transaction};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
+
+pub use self::error::HistoryError;
+pub(crate) use self::error::undamaged;
+pub(crate) use self::layout::{Layout, LayoutStage};
+pub(crate) use self::read::{ErrorFilter, HeldRows, LogFilter};
+pub(crate) use self::runs::{
+    Entry, Known, MAX_ERRORS, MAX_LOGS, Registered, Repeat, RunFilter, now, write as write_entry,
+};
+pub(crate) use self::schema::VERSION;
+pub(crate) use self::tape::Tape;
+
+const FILE: &str = "penstock.sqlite";
+const LOCK: &str = "penstock.lock";
+/// Pieces of work that wait for the writer.
+const WAITING: usize = 1024;
+/// Connections that read at a time.
+const READERS: usize = 4;
+/// How long a connection waits for another process that looks at the file, in milliseconds.
+const PATIENCE_MS: u32 = 5_000;
+
+/// Why there is no history in a data directory.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryOpenError {
+    /// Another server uses it.
+    #[error("the data directory `{}` is used by another server that is running; stop it or name another directory", .0.display())]
+    InUse(PathBuf),
+    /// A later program wrote it.
+    #[error(
+        "`{}` was written by a newer Penstock (its schema is {found}, this program knows {}); use that one, or another data directory",
+        .path.display(), VERSION
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version of its schema.
+        found: i64,
+    },
+    /// It is something else.
+    #[error("`{}` is a database of another program; name another data directory", .0.display())]
+    Foreign(PathBuf),
+    /// The file or the directory cannot be used.
+    #[error("cannot use the data directory: `{}`", .path.display())]
+    Unusable {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The database cannot be used.
+    #[error("cannot use `{}`", .path.display())]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: rusqlite::Error,
+    },
+}
+
+type Work = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// Reads and writes what is kept. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct History(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    path: PathBuf,
+    runtime: Handle,
+    work: Mutex<Option<SyncSender<Work>>>,
+    writer: Mutex<Option<Writer>>,
+    /// Connections that nobody reads with now.
+    readers: Mutex<Vec<Connection>>,
+    places: Arc<Semaphore>,
+    /// Held as long as the directory is used.
+    _lock: File,
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+struct Writer {
+    thread: JoinHandle<()>,
+    /// What it does when nothing waits any more and nothing can come.
+    last: SyncSender<Work>,
+    /// Disconnected once it has ended.
+    ended: Receiver<()>,
+}
+
+impl History {
+    /// Opens the history in `folder`, which is there, and starts its writer.
+    pub(crate) fn open(folder: &Path, runtime: &Handle) -> Result<Self, HistoryOpenError> {
+        let lock = lock(folder)?;
+        let path = folder.join(FILE);
+        let database = |source| HistoryOpenError::Database { path: path.clone(), source };
+        let mut connection = Connection::open(&path).map_err(database)?;
+        configure(&connection).map_err(database)?;
+        match schema::migrate(&mut connection).map_err(database)? {
+            schema::Found::Ready => {}
+            schema::Found::Newer(found) => return Err(HistoryOpenError::Newer { path, found }),
+            schema::Found::Foreign => return Err(HistoryOpenError::Foreign(path)),
+        }
+        // What was alive when the last server ended: nobody runs it any more.
+        runs::interrupt_all(&connection).map_err(database)?;
+        let (send, receive) = sync_channel(WAITING);
+        let (last, at_last) = sync_channel(1);
+        let (ends, ended) = sync_channel(0);
+        let thread = Builder::new()
+            .name("history".to_owned())
+            .spawn(move || {
+                let _ends: SyncSender<()> = ends;
+                write_all(connection, &receive, &at_last);
+            })
+            .map_err(|source| HistoryOpenError::Unusable { path: path.clone(), source })?;
+        Ok(Self(Arc::new(Parts {
+            path,
+            runtime: runtime.clone(),
+            work: Mutex::new(Some(send)),
+            writer: Mutex::new(Some(Writer { thread, last, ended })),
+            readers: Mutex::default(),
+            places: Arc::new(Semaphore::new(READERS)),
+            _lock: lock,
+        })))
+    }
+
+    /// Does a piece of work in a transaction of its own; all of it is written, or nothing. It is done even if nobody
+    /// waits for it any more.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, HistoryError> + Send + 'static,
+    ) -> Result<T, HistoryError> {
+        self.work(|connection| transact(connection, work)).await
+    }
+
+    /// Does work that makes its own transactions, from a thread that may wait.
+    pub(crate) fn work_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> Result<T, HistoryError> + Send + 'static,
+    ) -> Result<T, HistoryError> {
+        let (reply, answer) = sync_channel(1);
+        let sender = self.sender().ok_or(HistoryError::Closed)?;
+        let work: Work = Box::new(move |connection| {
+            reply.send(work(connection)).ok();
+        });
+        sender.send(work).map_err(|_| HistoryError::Closed)?;
+        answer.recv().map_err(|_| self.unanswered())?
+    }
+
+    /// Does work that makes its own transactions; it is done even if nobody waits for it any more.
+    pub(crate) async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> Result<T, HistoryError> + Send + 'static,
+    ) -> Result<T, HistoryError> {
+        let (reply, answer) = oneshot::channel();
+        self.hand_over(Box::new(move |connection| {
+            reply.send(work(connection)).ok();
+        }))?;
+        answer.await.map_err(|_| self.unanswered())?
+    }
+
+    /// Hands over work whose answer `work` itself deals with. Fails when too much waits.
+    pub(crate) fn hand_over(&self, work: Work) -> Result<(), HistoryError> {
+        match self.sender().map(|sender| sender.try_send(work)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(TrySendError::Full(_))) => Err(HistoryError::Behind),
+            Some(Err(TrySendError::Disconnected(_))) | None => Err(HistoryError::Closed),
+        }
+    }
+
+    /// Reads with a connection of its own, apart from the I/O threads.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, HistoryError> + Send + 'static,
+    ) -> Result<T, HistoryError> {
+        let parts = self.0.clone();
+        let place = parts.places.clone().acquire_owned().await.map_err(|_| HistoryError::Closed)?;
+        let read = self.0.runtime.spawn_blocking(move || {
+            // As long as it is read, whoever waits for it.
+            let _place = place;
+            parts.read(work)
+        });
+        read.await.unwrap_or_else(|panic| match panic.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(HistoryError::Closed),
+        })
+    }
+
+    /// The same from a thread that may wait.
+    pub(crate) fn read_blocking<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, HistoryError>,
+    ) -> Result<T, HistoryError> {
+        self.0.read(work)
+    }
+
+    /// Writes what waits, does `last`, and ends the writer; gives up waiting for that after `patience`. Afterwards nothing
+    /// is written any more.
+    pub(crate) fn close(&self, last: Work, patience: Duration) {
+        let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(writer) = writer else { return };
+        if writer.last.try_send(last).is_err() {
+            tracing::error!("the history's writer is gone; this is a defect of Penstock");
+        }
+        drop(self.0.work.lock().unwrap_or_else(PoisonError::into_inner).take());
+        match writer.ended.recv_timeout(patience) {
+            Err(RecvTimeoutError::Timeout) => {
+                // It hangs in the system and cannot be joined; the process is about to end.
+                tracing::error!(
+                    "the disk does not take what is to be written down; what is left of it is lost"
+                );
+            }
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                if writer.thread.join().is_err() {
+                    tracing::error!("the history's writer panicked; this is a defect of Penstock");
+                }
+            }
+        }
+    }
+
+    /// Why there is no answer of a piece of work.
+    fn unanswered(&self) -> HistoryError {
+        let is_closed = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        if is_closed { HistoryError::Closed } else { HistoryError::Defect }
+    }
+
+    fn sender(&self) -> Option<SyncSender<Work>> {
+        self.0.work.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Parts {
+    fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, HistoryError>) -> Result<T, HistoryError> {
+        let kept = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => self.reader().map_err(HistoryError::read)?,
+        };
+        let found = work(&connection).map_err(|error| match error {
+            HistoryError::Database { source, .. } => HistoryError::Database { what: "read", source },
+            other => other,
+        });
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        if readers.len() < READERS {
+            readers.push(connection);
+        }
+        found
+    }
+
+    fn reader(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.pragma_update(None, "busy_timeout", PATIENCE_MS)?;
+        Ok(connection)
+    }
+}
+
+pub(crate) fn transact<T>(
+    connection: &mut Connection,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T, HistoryError>,
+) -> Result<T, HistoryError> {
+    let transaction = connection.transaction().map_err(HistoryError::written)?;
+    let done = work(&transaction)?;
+    transaction.commit().map_err(HistoryError::written)?;
+    Ok(done)
+}
+
+/// What the writer's thread does. A piece of work that panics costs itself alone: its transaction is rolled back.
+fn write_all(mut connection: Connection, waiting: &Receiver<Work>, last: &Receiver<Work>) {
+    for work in waiting.iter().chain(last.try_iter()) {
+        if catch_unwind(AssertUnwindSafe(|| work(&mut connection))).is_err() {
+            tracing::error!("a piece of work on the history panicked; this is a defect of Penstock");
+        }
+    }
+    // A connection of a reader may still be open, so that closing this one would leave it undone.
+    let folded = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+    if !matches!(folded, Ok(0)) {
+        tracing::warn!(?folded, "the last changes stay beside the history; the next start folds them in");
+    }
+    if let Err((_, error)) = connection.close() {
+        tracing::warn!(%error, "the history was not closed well; nothing that was written is lost");
+    }
+}
+
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "busy_timeout", PATIENCE_MS)?;
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    // A loss of power may take the last moments; a killed process takes nothing, and the file stays whole either way.
+    connection.pragma_update(None, "synchronous", "normal")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "journal_size_limit", 64 << 20)
+}
+
+/// The directory belongs to whoever holds the lock; the system gives it back when a process dies.
+fn lock(folder: &Path) -> Result<File, HistoryOpenError> {
+    let path = folder.join(LOCK);
+    let unusable = |source| HistoryOpenError::Unusable { path: path.clone(), source };
+    let file =
+        fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(unusable)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(HistoryOpenError::InUse(folder.to_owned())),
+        Err(TryLockError::Error(source)) => Err(unusable(source)),
+    }
+}

@@ -1,0 +1,74 @@
+use penstock_types::plan::Plan;
+use penstock_types::run::{QueueRecord, StageRecord, Window};
+use penstock_types::series::Row;
+use serde::{Deserialize, Serialize};
+
+/// The stages and queues of a run, in order: what the numbers of rows belong to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Layout {
+    pub(crate) stages: Vec<LayoutStage>,
+    pub(crate) queues: Vec<LayoutQueue>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LayoutStage {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) label: String,
+    pub(crate) concurrency: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LayoutQueue {
+    pub(crate) id: String,
+    pub(crate) label: String,
+    pub(crate) capacity: usize,
+}
+
+impl Layout {
+    /// What a plan's run will have.
+    pub(crate) fn of(plan: &Plan) -> Self {
+        let stages = plan.stages.iter().map(|stage| LayoutStage {
+            id: stage.id.to_string(),
+            name: stage.id.name().to_owned(),
+            kind: stage.kind.name().to_owned(),
+            label: format!("[{}]", stage.label()),
+            concurrency: stage.concurrency.get() as u32,
+        });
+        let queue = |id: &penstock_types::plan::StageId, label: &str, capacity: usize| LayoutQueue {
+            id: id.queue_id(),
+            label: format!("[{label}_queue]"),
+            capacity,
+        };
+        let (source, sink) = (&plan.source, &plan.sink);
+        let queues = std::iter::once(queue(&source.id, &source.id.to_string(), source.queue.get()))
+            .chain(plan.stages.iter().map(|stage| queue(&stage.id, &stage.label(), stage.queue.get())))
+            .chain([queue(&sink.id, &sink.id.to_string(), sink.queue.get())]);
+        Self { stages: stages.collect(), queues: queues.collect() }
+    }
+
+    /// A row as people read it. Its percentiles are unknown: those need histograms.
+    pub(crate) fn window(&self, row: &Row) -> Window {
+        let stage = |(stage, row): (&LayoutStage, &penstock_types::series::TaskRow)| StageRecord {
+            id: stage.id.clone(),
+            name: stage.name.clone(),
+            kind: stage.kind.clone(),
+            label: stage.label.clone(),
+            concurrency: stage.concurrency,
+            task: row.figures(),
+        };
+        let queue = |(queue, row): (&LayoutQueue, &penstock_types::series::QueueRow)| QueueRecord {
+            id: queue.id.clone(),
+            label: queue.label.clone(),
+            figures: row.figures(queue.capacity),
+        };
+        Window {
+            t0_s: row.t0 as f64 / 1e9,
+            t1_s: row.t1 as f64 / 1e9,
+            stages: self.stages.iter().zip(&row.stages).map(stage).collect(),
+            queues: self.queues.iter().zip(&row.queues).map(queue).collect(),
+            machine: None,
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Modules as rows of tables: names, numbered versions, and aliases that move.
+
+use std::collections::BTreeMap;
+
+use penstock_wasm::ModuleReport;
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+
+use super::error::{HistoryError, undamaged};
+use super::runs::{like, now};
+use crate::wire::ModuleVersion;
+
+/// Runs that are not over, listed with a version they use.
+const MAX_IN_USE: usize = 100;
+
+/// A version that was asked to be removed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Removed {
+    /// It is gone; these bytes belong to nothing any more.
+    Yes { digest: String },
+    /// There is none.
+    NotThere,
+    /// An alias stands for it.
+    Aliased(String),
+    /// A run that is not over uses it.
+    InUse(String),
+}
+
+/// Gives the module's name its next version. Bytes that are known keep theirs. Says the digest of the version before.
+pub(crate) fn insert(
+    transaction: &Transaction<'_>,
+    report: &ModuleReport,
+    alias: Option<&str>,
+) -> Result<(u32, bool, Option<String>), HistoryError> {
+    let name = &report.manifest.name;
+    let known: Option<u32> = transaction
+        .query_row("SELECT version FROM modules WHERE digest = ?1", [&report.digest], |row| row.get(0))
+        .optional()?;
+    let version = match known {
+        Some(version) => version,
+        None => {
+            let version: u32 = transaction.query_row(
+                "INSERT INTO module_names (name, last_version) VALUES (?1, 1) \
+                 ON CONFLICT (name) DO UPDATE SET last_version = last_version + 1 RETURNING last_version",
+                [name],
+                |row| row.get(0),
+            )?;
+            transaction.execute(
+                "INSERT INTO modules (name, version, digest, report, uploaded_at) VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![name, version, report.digest, serde_json::to_string(report)?, now()],
+            )?;
+            version
+        }
+    };
+    if let Some(alias) = alias {
+        set_alias(transaction, name, alias, version)?;
+    }
+    let previous = transaction
+        .query_row(
+            "SELECT digest FROM modules WHERE name = ?1 AND version < ?2 ORDER BY version DESC LIMIT 1",
+            params![name, version],
+            |row| row.get(0),
+        )
+        .optional()?;
+    Ok((version, known.is_none(), previous))
+}
+
+/// Lets an alias stand for a version; false when there is no such version.
+pub(crate) fn set_alias(
+    transaction: &Transaction<'_>,
+    name: &str,
+    alias: &str,
+    version: u32,
+) -> Result<bool, HistoryError> {
+    let there = transaction
+        .prepare_cached("SELECT 1 FROM modules WHERE name = ?1 AND version = ?2")?
+        .exists(params![name, version])?;
+    if there {
+        transaction.execute(
+            "INSERT INTO aliases (name, alias, version) VALUES (?1, ?2, ?3) \
+             ON CONFLICT (name, alias) DO UPDATE SET version = excluded.version",
+            params![name, alias, version],
+        )?;
+    }
+    Ok(there)
+}
+
+pub(crate) fn remove_alias(
+    transaction: &Transaction<'_>,
+    name: &str,
+    alias: &str,
+) -> Result<bool, HistoryError> {
+    Ok(transaction.execute("DELETE FROM aliases WHERE name = ?1 AND alias = ?2", [name, alias])? > 0)
+}
+
+/// Removes a version that nothing needs.
+pub(crate) fn remove(
+    transaction: &Transaction<'_>,
+    name: &str,
+    version: u32,
+) -> Result<Removed, HistoryError> {
+    let digest: Option<String> = transaction
+        .query_row(
+            "SELECT digest FROM modules WHERE name = ?1 AND version = ?2",
+            params![name, version],
+            |row| row.get(0),
+        )
+        .optional()?;
+    let Some(digest) = digest else { return Ok(Removed::NotThere) };
+    let alias: Option<String> = transaction
+        .query_row(
+            "SELECT alias FROM aliases WHERE name = ?1 AND version = ?2",
+            params![name, version],
+            |row| row.get(0),
+        )
+        .optional()?;
+    if let Some(alias) = alias {
+        return Ok(Removed::Aliased(alias));
+    }
+    if let Some(run) = in_use(transaction, &digest)?.into_iter().next() {
+        return Ok(Removed::InUse(run));
+    }
+    transaction.execute("DELETE FROM modules WHERE name = ?1 AND version = ?2", params![name, version])?;
+    Ok(Removed::Yes { digest })
+}
+
+/// The version that `written` stands for: a number, an alias, or `latest`.
+pub(crate) fn version_of(
+    connection: &Connection,
+    name: &str,
+    written: &str,
+) -> Result<Option<u32>, HistoryError> {
+    let found = if written == "latest" {
+        connection.query_row(
+            "SELECT version FROM modules WHERE name = ?1 ORDER BY version DESC LIMIT 1",
+            [name],
+            |row| row.get(0),
+        )
+    } else if let Some(number) = number(written) {
+        connection.query_row(
+            "SELECT version FROM modules WHERE name = ?1 AND version = ?2",
+            params![name, number],
+            |row| row.get(0),
+        )
+    } else {
+        connection.query_row(
+            "SELECT version FROM aliases WHERE name = ?1 AND alias = ?2",
+            params![name, written],
+            |row| row.get(0),
+        )
+    };
+    Ok(found.optional()?)
+}
+
+/// A version's number as it is given: without a sign, and without zeros before it.
+fn number(written: &str) -> Option<u32> {
+    written.parse().ok().filter(|number: &u32| number.to_string() == written)
+}
+
+/// The version that a document calls `written`: `name`, `name@version-or-alias`, or a digest.
+pub(crate) fn resolve(connection: &Connection, written: &str) -> Result<Option<ModuleVersion>, HistoryError> {
+    if written.starts_with("sha256:") {
+        let found: Option<(String, u32)> = connection
+            .query_row("SELECT name, version FROM modules WHERE digest = ?1", [written], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .optional()?;
+        return found.map_or(Ok(None), |(name, version)| find(connection, &name, version));
+    }
+    let (name, version) = written.split_once('@').unwrap_or((written, "latest"));
+    match version_of(connection, name, version)? {
+        Some(version) => find(connection, name, version),
+        None => Ok(None),
+    }
+}
+
+/// One version of a module.
+pub(crate) fn find(
+    connection: &Connection,
+    name: &str,
+    version: u32,
+) -> Result<Option<ModuleVersion>, HistoryError> {
+    let found: Option<(String, String)> = connection
+        .query_row(
+            "SELECT report, uploaded_at FROM modules WHERE name = ?1 AND version = ?2",
+            params![name, version],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .optional()?;
+    let Some((report, uploaded_at)) = found else { return Ok(None) };
+    let report: ModuleReport = serde_json::from_str(&report)?;
+    let mut statement = connection
+        .prepare_cached("SELECT alias FROM aliases WHERE name = ?1 AND version = ?2 ORDER BY alias")?;
+    let aliases =
+        statement.query_map(params![name, version], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let runs: i64 = connection.query_row(
+        "SELECT count(*) FROM run_modules WHERE digest = ?1",
+        [&report.digest],
+        |row| row.get(0),
+    )?;
+    let in_use = in_use(connection, &report.digest)?;
+    Ok(Some(ModuleVersion {
+        name: name.to_owned(),
+        version,
+        aliases,
+        uploaded_at,
+        runs: runs as u64,
+        in_use,
+        report,
+    }))
+}
+
+/// All versions of a module, newest first; none when there is no such module.
+pub(crate) fn versions(connection: &Connection, name: &str) -> Result<Vec<ModuleVersion>, HistoryError> {
+    let mut statement =
+        connection.prepare_cached("SELECT version FROM modules WHERE name = ?1 ORDER BY version DESC")?;
+    let numbers: Vec<u32> =
+        statement.query_map([name], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let found = numbers.into_iter().map(|number| undamaged("module", Ok(find(connection, name, number))));
+    found.filter_map(|found| found.map(Option::flatten).transpose()).collect()
+}
+
+pub(crate) fn aliases(connection: &Connection, name: &str) -> Result<BTreeMap<String, u32>, HistoryError> {
+    let mut statement = connection.prepare_cached("SELECT alias, version FROM aliases WHERE name = ?1")?;
+    Ok(statement.query_map([name], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Names with at least one version, in order, behind `after`; and whether there are more.
+pub(crate) fn names(
+    connection: &Connection,
+    text: Option<&str>,
+    after: &str,
+    limit: u32,
+) -> Result<(Vec<String>, bool), HistoryError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT DISTINCT name FROM modules WHERE name > ?1 AND name LIKE ?2 ESCAPE '\\' ORDER BY name LIMIT ?3",
+    )?;
+    let rows =
+        statement.query_map(params![after, like(text.unwrap_or_default()), limit + 1], |row| row.get(0))?;
+    let mut names: Vec<String> = rows.collect::<rusqlite::Result<_>>()?;
+    let more = names.len() > limit as usize;
+    names.truncate(limit as usize);
+    Ok((names, more))
+}
+
+/// How many runs used any version of a module that is still there.
+pub(crate) fn runs_of(connection: &Connection, name: &str) -> Result<u64, HistoryError> {
+    let runs: i64 = connection.query_row(
+        "SELECT count(DISTINCT run) FROM run_modules WHERE digest IN (SELECT digest FROM modules WHERE name = ?1)",
+        [name],
+        |row| row.get(0),
+    )?;
+    Ok(runs as u64)
+}
+
+/// How many versions a module has.
+pub(crate) fn count_of(connection: &Connection, name: &str) -> Result<u64, HistoryError> {
+    let count: i64 =
+        connection.query_row("SELECT count(*) FROM modules WHERE name = ?1", [name], |row| row.get(0))?;
+    Ok(count as u64)
+}
+
+/// How many versions there are.
+pub(crate) fn count(connection: &Connection) -> Result<u64, HistoryError> {
+    Ok(connection.query_row("SELECT count(*) FROM modules", [], |row| row.get::<_, i64>(0))? as u64)
+}
+
+/// Whether bytes of this digest belong to a version.
+pub(crate) fn has(connection: &Connection, digest: &str) -> Result<bool, HistoryError> {
+    Ok(connection.prepare_cached("SELECT 1 FROM modules WHERE digest = ?1")?.exists([digest])?)
+}
+
+/// Runs that are not over and run these bytes.
+fn in_use(connection: &Connection, digest: &str) -> Result<Vec<String>, HistoryError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT id FROM runs WHERE state IN ('queued', 'running', 'draining') \
+         AND id IN (SELECT run FROM run_modules WHERE digest = ?1) ORDER BY id LIMIT ?2",
+    )?;
+    Ok(statement
+        .query_map(params![digest, MAX_IN_USE as i64], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?)
+}

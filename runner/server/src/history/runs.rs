@@ -1,0 +1,526 @@
+//! Runs as rows of a table.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use penstock_types::run::{RunError, RunSnapshot, RunState, RunSummary};
+use rusqlite::types::Value as Sql;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, params, params_from_iter};
+use serde_json::Value;
+
+use super::error::{HistoryError, undamaged};
+use super::layout::Layout;
+use super::schema;
+use super::tape::Unwritten;
+use crate::wire::{LogEntry, RunColumn, RunSort};
+
+/// Errors of one run that are kept: the first ones.
+pub(crate) const MAX_ERRORS: u64 = 10_000;
+/// Log lines of one run that are kept: the last ones.
+pub(crate) const MAX_LOGS: u64 = 10_000;
+/// How long a key stands for its request, in seconds.
+const KEY_SECONDS: i64 = 24 * 3600;
+/// How long the finest rows are kept, in seconds.
+const FINEST_SECONDS: i64 = 7 * 24 * 3600;
+
+/// What is known of a run from the moment it is submitted, and never changes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Registered {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) submitted_at: String,
+    pub(crate) threads: u32,
+    pub(crate) memory_mib: u64,
+    /// `name@version`, in the order of stages.
+    pub(crate) modules: Vec<String>,
+    /// Digests by stage id.
+    pub(crate) digests: BTreeMap<String, String>,
+    /// As it was sent.
+    pub(crate) document: Value,
+    pub(crate) layout: Layout,
+    pub(crate) for_s: Option<f64>,
+    pub(crate) cloned_from: Option<String>,
+}
+
+/// A key that makes a request safe to repeat, and the digest of the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Repeat {
+    pub(crate) key: String,
+    pub(crate) request: [u8; 32],
+}
+
+/// What a run is in the history.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredRun {
+    pub(crate) summary: RunSummary,
+    pub(crate) snapshot: Option<RunSnapshot>,
+    pub(crate) cloned_from: Option<String>,
+    pub(crate) history: Option<String>,
+    pub(crate) errors_left_out: u64,
+    pub(crate) logs_left_out: u64,
+}
+
+/// What a run was made of.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredDocument {
+    /// As it was sent.
+    pub(crate) document: Value,
+    /// Digests by stage id.
+    pub(crate) digests: BTreeMap<String, String>,
+    pub(crate) for_s: Option<f64>,
+}
+
+/// Which runs are asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct RunFilter {
+    pub(crate) states: Vec<RunState>,
+    pub(crate) name: Option<String>,
+    pub(crate) module: Option<String>,
+    pub(crate) text: Option<String>,
+    pub(crate) sort: RunSort,
+    /// What the last run before them has in the sorted column, and its id.
+    pub(crate) after: Option<(Value, String)>,
+    pub(crate) limit: u32,
+}
+
+/// What a key stands for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Nothing.
+    No,
+    /// This run, by the same request.
+    Same(String),
+    /// Another request.
+    Other,
+}
+
+/// What is written of a run at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) summary: Option<(RunSummary, Option<RunSnapshot>)>,
+    pub(crate) history: Option<String>,
+    pub(crate) errors: Vec<RunError>,
+    pub(crate) logs: Vec<LogEntry>,
+    pub(crate) errors_left_out: u64,
+    pub(crate) logs_left_out: u64,
+}
+
+const SUMMARY: &str = "id, name, state, error, submitted_at, started_at, ended_at, elapsed_s, threads, memory_mib, samples, expected, failed_samples, readiness, wait_s, qps, modules";
+
+/// Marks everything alive as interrupted.
+pub(crate) fn interrupt_all(connection: &Connection) -> rusqlite::Result<usize> {
+    connection.execute(
+        "UPDATE runs SET state = 'interrupted', ended_at = ?1, \
+         snapshot = CASE WHEN snapshot IS NULL OR NOT json_valid(snapshot) THEN snapshot ELSE json_set(snapshot, '$.state', 'interrupted') END \
+         WHERE state IN ('queued', 'running', 'draining')",
+        [now()],
+    )
+}
+
+/// Now, as times are written.
+pub(crate) fn now() -> String {
+    humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string()
+}
+
+pub(crate) fn insert(
+    transaction: &Transaction<'_>,
+    run: &Registered,
+    repeat: Option<&Repeat>,
+) -> Result<Known, HistoryError> {
+    if let Some(repeat) = repeat {
+        transaction.execute(
+            "UPDATE runs SET key = NULL, request = NULL WHERE key = ?1 AND submitted_at < ?2",
+            params![repeat.key, seconds_ago(KEY_SECONDS)],
+        )?;
+        let known = find_key(transaction, repeat)?;
+        if known != Known::No {
+            return Ok(known);
+        }
+    }
+    transaction.execute(
+        "INSERT INTO runs (id, name, state, submitted_at, threads, memory_mib, modules, digests, document, layout, for_s, cloned_from, key, request) \
+         VALUES (:id, :name, 'queued', :submitted_at, :threads, :memory_mib, :modules, :digests, :document, :layout, :for_s, :cloned_from, :key, :request)",
+        named_params! {
+            ":id": run.id,
+            ":name": run.name,
+            ":submitted_at": run.submitted_at,
+            ":threads": run.threads,
+            ":memory_mib": run.memory_mib as i64,
+            ":modules": serde_json::to_string(&run.modules)?,
+            ":digests": serde_json::to_string(&run.digests)?,
+            ":document": run.document.to_string(),
+            ":layout": serde_json::to_string(&run.layout)?,
+            ":for_s": run.for_s,
+            ":cloned_from": run.cloned_from,
+            ":key": repeat.map(|repeat| &repeat.key),
+            ":request": repeat.map(|repeat| repeat.request.as_slice()),
+        },
+    )?;
+    for digest in run.digests.values() {
+        transaction.execute(
+            "INSERT OR IGNORE INTO run_modules (run, digest) VALUES (?1, ?2)",
+            params![run.id, digest],
+        )?;
+    }
+    Ok(Known::No)
+}
+
+/// What a key stands for now.
+pub(crate) fn find_key(connection: &Connection, repeat: &Repeat) -> Result<Known, HistoryError> {
+    let found: Option<(String, Vec<u8>)> = connection
+        .query_row(
+            "SELECT id, request FROM runs WHERE key = ?1 AND submitted_at >= ?2",
+            params![repeat.key, seconds_ago(KEY_SECONDS)],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .optional()?;
+    Ok(match found {
+        None => Known::No,
+        Some((id, request)) if request == repeat.request => Known::Same(id),
+        Some(_) => Known::Other,
+    })
+}
+
+/// Writes what a run has done since the last time.
+pub(crate) fn write(
+    transaction: &Transaction<'_>,
+    run: &str,
+    entry: &Entry,
+    unwritten: &Unwritten,
+) -> Result<(), HistoryError> {
+    let at = unix_now();
+    let mut chunk = transaction.prepare_cached(
+        "INSERT OR REPLACE INTO chunks (run, level, number, last_slot, written_at, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?;
+    for written in &unwritten.chunks {
+        let (level, number, last) = (written.level.number(), written.number as i64, written.last_slot as i64);
+        chunk.execute(params![run, level, number, last, at, written.data])?;
+    }
+    let mut times =
+        transaction.prepare_cached("INSERT OR REPLACE INTO times (run, number, data) VALUES (?1, ?2, ?3)")?;
+    for (number, data, _) in &unwritten.times {
+        times.execute(params![run, *number as i64, data])?;
+    }
+    let mut error = transaction.prepare_cached(
+        "INSERT OR REPLACE INTO errors (run, number, stage, class, key, message, error) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?;
+    for written in &entry.errors {
+        let failure = &written.failure;
+        let (number, class, whole) =
+            (written.number as i64, failure.class.name(), serde_json::to_string(written)?);
+        error.execute(params![run, number, failure.stage, class, failure.key, failure.message, whole])?;
+    }
+    let mut log = transaction.prepare_cached(
+        "INSERT OR REPLACE INTO logs (run, number, stage, level, at_s, message) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?;
+    for line in &entry.logs {
+        log.execute(params![run, line.number as i64, line.stage, line.level as u8, line.at_s, line.message])?;
+    }
+    if let Some(last) = entry.logs.last().filter(|last| last.number > MAX_LOGS) {
+        transaction.execute(
+            "DELETE FROM logs WHERE run = ?1 AND number <= ?2",
+            params![run, (last.number - MAX_LOGS) as i64],
+        )?;
+    }
+    transaction.execute(
+        "UPDATE runs SET history = ?2, errors_left_out = ?3, logs_left_out = ?4 WHERE id = ?1",
+        params![run, entry.history, entry.errors_left_out as i64, entry.logs_left_out as i64],
+    )?;
+    if let Some((summary, snapshot)) = &entry.summary {
+        write_summary(transaction, summary, snapshot.as_ref())?;
+    }
+    Ok(())
+}
+
+/// Writes what a run is doing and its figures.
+pub(crate) fn write_summary(
+    transaction: &Transaction<'_>,
+    summary: &RunSummary,
+    snapshot: Option<&RunSnapshot>,
+) -> Result<(), HistoryError> {
+    transaction.execute(
+        "UPDATE runs SET state = :state, error = :error, started_at = :started_at, ended_at = :ended_at, elapsed_s = :elapsed_s, \
+         samples = :samples, expected = :expected, failed_samples = :failed_samples, readiness = :readiness, wait_s = :wait_s, \
+         qps = :qps, snapshot = coalesce(:snapshot, snapshot) WHERE id = :id",
+        named_params! {
+            ":id": summary.id,
+            ":state": summary.state.name(),
+            ":error": summary.error,
+            ":started_at": summary.started_at,
+            ":ended_at": summary.ended_at,
+            ":elapsed_s": summary.elapsed_s,
+            ":samples": summary.samples.map(|count| count as i64),
+            ":expected": summary.expected.map(|count| count as i64),
+            ":failed_samples": summary.failed_samples as i64,
+            ":readiness": summary.readiness,
+            ":wait_s": summary.wait_s,
+            ":qps": summary.qps,
+            ":snapshot": snapshot.map(serde_json::to_string).transpose()?,
+        },
+    )?;
+    Ok(())
+}
+
+/// Writes how a run ended, and why what else is kept of it is not whole.
+pub(crate) fn write_end(
+    transaction: &Transaction<'_>,
+    summary: &RunSummary,
+    snapshot: Option<&RunSnapshot>,
+    history: Option<&str>,
+) -> Result<(), HistoryError> {
+    write_summary(transaction, summary, snapshot)?;
+    transaction.execute("UPDATE runs SET history = ?2 WHERE id = ?1", params![summary.id, history])?;
+    Ok(())
+}
+
+/// The run of this id.
+pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<StoredRun>, HistoryError> {
+    let found = connection
+        .query_row(
+            &format!("SELECT {SUMMARY}, snapshot, cloned_from, history, errors_left_out, logs_left_out FROM runs WHERE id = ?1"),
+            [id],
+            |row| {
+                let snapshot: Option<String> = row.get(17)?;
+                let left_out: (i64, i64) = (row.get(20)?, row.get(21)?);
+                let history: Option<String> = row.get(19)?;
+                Ok((summary(row)?, snapshot, row.get(18)?, history, left_out))
+            },
+        )
+        .optional()?;
+    let Some((summary, snapshot, cloned_from, history, (errors, logs))) = found else { return Ok(None) };
+    let snapshot = snapshot.map(|text| serde_json::from_str(&text)).transpose();
+    let damage = snapshot.as_ref().err().map(|_| "its last snapshot is damaged".to_owned());
+    let history: Vec<String> = history.into_iter().chain(damage).collect();
+    Ok(Some(StoredRun {
+        summary: summary?,
+        snapshot: snapshot.unwrap_or(None),
+        cloned_from,
+        history: (!history.is_empty()).then(|| history.join("; ")),
+        errors_left_out: errors as u64,
+        logs_left_out: logs as u64,
+    }))
+}
+
+/// What the run of this id was made of.
+pub(crate) fn document(connection: &Connection, id: &str) -> Result<Option<StoredDocument>, HistoryError> {
+    let found: Option<(String, String, Option<f64>)> = connection
+        .query_row("SELECT document, digests, for_s FROM runs WHERE id = ?1", [id], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+        .optional()?;
+    let Some((document, digests, for_s)) = found else { return Ok(None) };
+    let (document, digests) = (serde_json::from_str(&document)?, serde_json::from_str(&digests)?);
+    Ok(Some(StoredDocument { document, digests, for_s }))
+}
+
+pub(crate) fn layout(connection: &Connection, id: &str) -> Result<Option<Layout>, HistoryError> {
+    let found: Option<String> =
+        connection.query_row("SELECT layout FROM runs WHERE id = ?1", [id], |row| row.get(0)).optional()?;
+    Ok(found.map(|text| serde_json::from_str(&text)).transpose()?)
+}
+
+/// The runs that are asked for, and whether there are more.
+pub(crate) fn list(
+    connection: &Connection,
+    filter: &RunFilter,
+) -> Result<(Vec<RunSummary>, bool), HistoryError> {
+    let mut wanted = vec!["1".to_owned()];
+    let mut values: Vec<Sql> = Vec::new();
+    let mut value = |value: Sql| {
+        values.push(value);
+        format!("?{}", values.len())
+    };
+    if !filter.states.is_empty() {
+        let states: Vec<String> =
+            filter.states.iter().map(|state| value(Sql::Text(state.name().to_owned()))).collect();
+        wanted.push(format!("state IN ({})", states.join(", ")));
+    }
+    if let Some(name) = &filter.name {
+        wanted.push(format!("name = {}", value(Sql::Text(name.clone()))));
+    }
+    if let Some(module) = &filter.module {
+        let module = value(Sql::Text(module.clone()));
+        wanted.push(format!("id IN (SELECT run FROM run_modules WHERE digest = {module})"));
+    }
+    if let Some(text) = &filter.text {
+        let like = value(Sql::Text(like(text)));
+        wanted.push(format!(
+            "(name LIKE {like} ESCAPE '\\' OR id LIKE {like} ESCAPE '\\' OR modules LIKE {like} ESCAPE '\\')"
+        ));
+    }
+    let column = column(filter.sort.by);
+    let (order, beyond) = if filter.sort.is_descending { ("DESC", "<") } else { ("ASC", ">") };
+    if let Some((last, id)) = &filter.after {
+        let last = value(match last {
+            Value::Number(number) => Sql::Real(number.as_f64().unwrap_or(-1.0)),
+            other => Sql::Text(other.as_str().unwrap_or_default().to_owned()),
+        });
+        let id = value(Sql::Text(id.clone()));
+        wanted.push(format!("({column}, id) {beyond} ({last}, {id})"));
+    }
+    let limit = value(Sql::Integer(i64::from(filter.limit) + 1));
+    let query = format!(
+        "SELECT {SUMMARY} FROM runs WHERE {} ORDER BY {column} {order}, id {order} LIMIT {limit}",
+        wanted.join(" AND ")
+    );
+    let mut statement = connection.prepare_cached(&query)?;
+    let rows = statement.query_map(params_from_iter(values), summary)?;
+    let mut found = Vec::new();
+    let mut count = 0;
+    for row in rows {
+        count += 1;
+        if count <= filter.limit {
+            found.extend(undamaged("run", row)?);
+        }
+    }
+    Ok((found, count > filter.limit))
+}
+
+/// What a run has in the column that is sorted by, as a cursor holds it.
+pub(crate) fn sort_value(summary: &RunSummary, by: RunColumn) -> Value {
+    let number = |number: Option<f64>| Value::from(number.unwrap_or(-1.0));
+    match by {
+        RunColumn::SubmittedAt => summary.submitted_at.clone().into(),
+        RunColumn::Name => summary.name.clone().into(),
+        RunColumn::State => summary.state.name().into(),
+        RunColumn::ElapsedS => number(summary.elapsed_s),
+        RunColumn::Samples => number(summary.samples.map(|count| count as f64)),
+        RunColumn::FailedSamples => number(Some(summary.failed_samples as f64)),
+        RunColumn::Readiness => number(summary.readiness),
+        RunColumn::WaitS => number(summary.wait_s),
+        RunColumn::Qps => number(summary.qps),
+    }
+}
+
+/// The order of two runs in a list, as the database has it.
+pub(crate) fn compare(one: &RunSummary, other: &RunSummary, sort: RunSort) -> Ordering {
+    let (first, second) = (sort_value(one, sort.by), sort_value(other, sort.by));
+    let order = match (first.as_f64(), second.as_f64()) {
+        (Some(first), Some(second)) => first.total_cmp(&second),
+        _ => first.as_str().cmp(&second.as_str()),
+    };
+    let order = order.then_with(|| one.id.cmp(&other.id));
+    if sort.is_descending { order.reverse() } else { order }
+}
+
+fn column(by: RunColumn) -> &'static str {
+    match by {
+        RunColumn::SubmittedAt => "submitted_at",
+        RunColumn::Name => "name",
+        RunColumn::State => "state",
+        RunColumn::ElapsedS => "coalesce(elapsed_s, -1)",
+        RunColumn::Samples => "coalesce(samples, -1)",
+        RunColumn::FailedSamples => "failed_samples",
+        RunColumn::Readiness => "coalesce(readiness, -1)",
+        RunColumn::WaitS => "coalesce(wait_s, -1)",
+        RunColumn::Qps => "coalesce(qps, -1)",
+    }
+}
+
+/// The text anywhere, taken literally.
+pub(crate) fn like(text: &str) -> String {
+    format!("%{}%", text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_"))
+}
+
+/// Takes back a registration: removes a run in whatever state it is.
+pub(crate) fn unregister(transaction: &Transaction<'_>, id: &str) -> Result<(), HistoryError> {
+    transaction.execute("DELETE FROM runs WHERE id = ?1", [id])?;
+    Ok(())
+}
+
+/// The oldest runs that are over, where there are more than are `kept`; so many of them at most.
+pub(crate) fn oldest(connection: &Connection, kept: u64, most: u32) -> Result<Vec<String>, HistoryError> {
+    let count: i64 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0))?;
+    let beyond = (count as u64).saturating_sub(kept).min(u64::from(most));
+    if beyond == 0 {
+        return Ok(Vec::new());
+    }
+    let mut statement = connection.prepare_cached(
+        "SELECT id FROM runs WHERE state NOT IN ('queued', 'running', 'draining') ORDER BY submitted_at, id LIMIT ?1",
+    )?;
+    Ok(statement.query_map([beyond as i64], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
+}
+
+/// A run that was asked to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Removed {
+    Yes,
+    NotThere,
+    /// It is not over.
+    Alive,
+}
+
+/// Removes a run that is over, and all that is kept of it.
+pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<Removed, HistoryError> {
+    let removed = transaction
+        .execute("DELETE FROM runs WHERE id = ?1 AND state NOT IN ('queued', 'running', 'draining')", [id])?;
+    if removed > 0 {
+        return Ok(Removed::Yes);
+    }
+    let is_there = transaction.prepare_cached("SELECT 1 FROM runs WHERE id = ?1")?.exists([id])?;
+    Ok(if is_there { Removed::Alive } else { Removed::NotThere })
+}
+
+/// Runs by state.
+pub(crate) fn count_by_state(connection: &Connection) -> Result<BTreeMap<RunState, u64>, HistoryError> {
+    let mut statement = connection.prepare_cached("SELECT state, count(*) FROM runs GROUP BY state")?;
+    let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
+    let mut counts: BTreeMap<RunState, u64> = RunState::ALL.into_iter().map(|state| (state, 0)).collect();
+    for row in rows {
+        let (state, count) = row?;
+        counts.extend(RunState::named(&state).map(|state| (state, count as u64)));
+    }
+    Ok(counts)
+}
+
+/// Removes the finest rows that are old and whose time coarser ones cover.
+pub(crate) fn sweep(transaction: &Transaction<'_>) -> Result<usize, HistoryError> {
+    Ok(transaction.execute(
+        "DELETE FROM chunks WHERE level = 0 AND written_at < ?1 AND EXISTS (SELECT 1 FROM chunks AS wider \
+         WHERE wider.run = chunks.run AND wider.level = 1 AND wider.last_slot * 16 + 15 >= chunks.last_slot)",
+        [unix_now() - FINEST_SECONDS],
+    )?)
+}
+
+fn unix_now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn seconds_ago(seconds: i64) -> String {
+    let past = std::time::SystemTime::now() - std::time::Duration::from_secs(seconds.unsigned_abs());
+    humantime::format_rfc3339_millis(past).to_string()
+}
+
+/// The columns of [`SUMMARY`]; the inner error is of what they hold.
+fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> {
+    let (state, modules): (String, String) = (row.get(2)?, row.get(16)?);
+    let count = |place: usize| row.get::<_, Option<i64>>(place).map(|count| count.map(|count| count as u64));
+    let summary = RunSummary {
+        id: row.get(0)?,
+        name: row.get(1)?,
+        state: RunState::Interrupted,
+        error: row.get(3)?,
+        submitted_at: row.get(4)?,
+        started_at: row.get(5)?,
+        ended_at: row.get(6)?,
+        elapsed_s: row.get(7)?,
+        threads: row.get(8)?,
+        memory_mib: row.get::<_, i64>(9)? as u64,
+        samples: count(10)?,
+        expected: count(11)?,
+        failed_samples: count(12)?.unwrap_or(0),
+        readiness: row.get(13)?,
+        wait_s: row.get(14)?,
+        qps: row.get(15)?,
+        modules: Vec::new(),
+    };
+    let parts = || -> Result<RunSummary, HistoryError> {
+        let state = RunState::named(&state)
+            .ok_or_else(|| HistoryError::Damaged(format!("a run is `{state}`, which is no state")))?;
+        Ok(RunSummary { state, modules: serde_json::from_str(&modules)?, ..summary })
+    };
+    Ok(parts())
+}
+
+const _: () = assert!(schema::VERSION == 2, "look through the queries here when the schema changes");

@@ -1,0 +1,279 @@
+#![expect(clippy::disallowed_methods, reason = "to measure what somebody waits for")]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use penstock_engine::ports::Sums;
+use penstock_types::run::RunState;
+use penstock_types::series::Level;
+use penstock_types::stats::{Histogram, QueueSums, TaskSums, Tick};
+use rusqlite::Connection;
+use serde_json::json;
+
+use super::chunk::unpack;
+use super::layout::LayoutQueue;
+use super::read::{buckets, columns, thinned, times, windows};
+use super::runs::{Entry, Registered, insert, sweep, write};
+use super::tape::Unwritten;
+use super::{HeldRows, History, HistoryError, Layout, LayoutStage, READERS, Tape, schema, transact};
+
+const STAGES: usize = 9;
+const QUARTER: u64 = 250_000_000;
+const HOUR: u64 = 3600 * 1_000_000_000;
+
+fn layout() -> Layout {
+    let stages = (1..=STAGES).map(|number| LayoutStage {
+        id: format!("{number}:work"),
+        name: "work".to_owned(),
+        kind: "wasm".to_owned(),
+        label: format!("[{number}:work]"),
+        concurrency: 4,
+    });
+    let queue =
+        |number| LayoutQueue { id: format!("{number}_queue"), label: format!("[{number}]"), capacity: 2 };
+    Layout { stages: stages.collect(), queues: (0..=STAGES).map(queue).collect() }
+}
+
+/// A quarter of a second of a run whose figures are never the same.
+fn stretch(quarter: u64) -> Sums {
+    let mut noise = quarter;
+    let mut some = |most: u64| {
+        // Knuth's MMIX generator; its high bits are the good ones.
+        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (noise >> 33) % most
+    };
+    let mut task = || {
+        let (tasks, op_time) = (some(40), some(QUARTER));
+        let mut op_times = Histogram::default();
+        (0..tasks.min(4)).for_each(|_| op_times.record(some(QUARTER)));
+        let slot_time = [op_time, some(QUARTER), some(QUARTER), 0, some(QUARTER)];
+        TaskSums { elapsed: QUARTER, tasks, op_time, op_times, slot_time, ..TaskSums::default() }
+    };
+    let stages = (0..STAGES).map(|_| task()).collect();
+    let mut queue = || QueueSums {
+        elapsed: QUARTER,
+        puts: some(40),
+        gets: some(40),
+        put_wait: some(QUARTER),
+        get_wait: some(QUARTER),
+        empty: some(QUARTER),
+        ..QueueSums::default()
+    };
+    let queues = (0..=STAGES).map(|_| queue()).collect();
+    let tick = |quarters: u64| Tick::from_nanos(quarters * QUARTER);
+    Sums {
+        t0: tick(quarter),
+        t1: tick(quarter + 1),
+        stages,
+        queues,
+        state: RunState::Running,
+        expected: None,
+        delivered: quarter,
+        failed_samples: 0,
+        occupancy: vec![1; STAGES + 1],
+    }
+}
+
+/// A history of one run, of so many hours.
+fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut connection = Connection::open(folder.path().join("history")).unwrap();
+    super::configure(&connection).unwrap();
+    schema::migrate(&mut connection).unwrap();
+    let run = Registered {
+        id: "run".to_owned(),
+        name: "long".to_owned(),
+        submitted_at: super::now(),
+        threads: 4,
+        memory_mib: 1,
+        modules: Vec::new(),
+        digests: BTreeMap::new(),
+        document: json!({}),
+        layout: layout(),
+        for_s: None,
+        cloned_from: None,
+    };
+    transact(&mut connection, |transaction| insert(transaction, &run, None)).unwrap();
+    let tape = Tape::new(&layout());
+    let quarters = hours * HOUR / QUARTER;
+    for quarter in 0..quarters {
+        tape.add(&stretch(quarter));
+        let is_last = quarter + 1 == quarters;
+        if is_last {
+            tape.finish();
+        }
+        // As often as a chunk of the finest rows is full; a run writes more often, and the same.
+        if is_last || quarter % 256 == 255 {
+            let unwritten = tape.unwritten();
+            let entry = Entry::default();
+            transact(&mut connection, |transaction| write(transaction, "run", &entry, &unwritten)).unwrap();
+            tape.on_written(&unwritten);
+        }
+    }
+    assert_eq!(tape.lost(), 0);
+    (folder, connection)
+}
+
+#[test]
+fn four_hours_of_ten_queues_open_within_a_second() {
+    let (_folder, connection) = recorded(4);
+    let held = HeldRows::of(None);
+    let opened = || {
+        let start = Instant::now();
+        let wanted = penstock_types::series::Buckets::over(0, 4 * HOUR, 600);
+        let wanted = buckets(&connection, "run", &held, wanted, 4 * HOUR).unwrap();
+        let thinned = thinned(&connection, "run", &held, wanted).unwrap();
+        let shown = serde_json::to_vec(&columns(&layout(), &thinned, &[])).unwrap();
+        assert!((500..=600).contains(&thinned.ends_s().len()), "{}", thinned.ends_s().len());
+        assert!(shown.len() > 1_000_000, "{}", shown.len());
+        start.elapsed()
+    };
+    // Of code that is not optimised; the machine may stand still for a moment, and not every time.
+    let took = [opened(), opened(), opened()];
+    assert!(took.iter().any(|took| *took < Duration::from_secs(1)), "{took:?}");
+}
+
+#[test]
+fn the_finest_rows_go_after_a_week_and_coarser_ones_tell_the_same() {
+    let (_folder, mut connection) = recorded(1);
+    let sums = |connection: &Connection, width: u64| {
+        let held = HeldRows::of(None);
+        // However far into the future it is asked for.
+        let wanted = penstock_types::series::Buckets::every(0, 1000 * HOUR, width);
+        let buckets = buckets(connection, "run", &held, wanted, HOUR).unwrap();
+        assert!(buckets.count as u64 <= HOUR.div_ceil(buckets.width));
+        let windows = windows(connection, "run", &held, &layout(), buckets).unwrap();
+        let tasks: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
+        (windows.len(), tasks)
+    };
+    let tasks = times(&connection, "run", 0, Vec::new()).unwrap().count();
+    let before = sums(&connection, QUARTER);
+    assert_eq!(before.0, 4 * 3600);
+    assert_eq!(transact(&mut connection, sweep).unwrap(), 0);
+    connection.execute("UPDATE chunks SET written_at = written_at - 8 * 24 * 3600", []).unwrap();
+    assert!(transact(&mut connection, sweep).unwrap() > 0);
+    let after = sums(&connection, QUARTER);
+    assert_eq!(after, (900, before.1));
+    assert_eq!(times(&connection, "run", 0, Vec::new()).unwrap().count(), tasks);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_nobody_waits_for_keeps_its_place_until_it_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = History::open(folder.path(), &tokio::runtime::Handle::current()).unwrap();
+    let (gate, opened) = tokio::sync::watch::channel(false);
+    for _ in 0..READERS {
+        let (opened, (begun, has_begun)) = (opened.clone(), tokio::sync::oneshot::channel());
+        let read = history.read(move |_| {
+            begun.send(()).unwrap();
+            while !*opened.borrow() {
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        tokio::select! {
+            biased;
+            _ = read => panic!("it is not over"),
+            begun = has_begun => begun.unwrap(),
+        }
+    }
+    assert_eq!(history.0.places.available_permits(), 0);
+    gate.send_replace(true);
+    history.read(|_| Ok(())).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_panics_costs_itself_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = History::open(folder.path(), &tokio::runtime::Handle::current()).unwrap();
+    let failed = history
+        .write(|transaction| -> Result<(), HistoryError> {
+            transaction.execute("CREATE TABLE half (done TEXT)", [])?;
+            panic!("a defect")
+        })
+        .await;
+    assert!(matches!(failed, Err(HistoryError::Defect)), "{failed:?}");
+    let count = "SELECT count(*) FROM sqlite_schema WHERE name = 'half'";
+    let half: i64 = history
+        .write(move |transaction| Ok(transaction.query_row(count, [], |row| row.get(0))?))
+        .await
+        .unwrap();
+    assert_eq!(half, 0);
+    history.close(Box::new(|_| ()), Duration::from_secs(60));
+    let late = history.write(|_| Ok(())).await;
+    assert!(matches!(late, Err(HistoryError::Closed)), "{late:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_hangs_holds_up_no_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = History::open(folder.path(), &tokio::runtime::Handle::current()).unwrap();
+    let (gate, hangs) = std::sync::mpsc::sync_channel::<()>(0);
+    history.hand_over(Box::new(move |_| assert!(hangs.recv().is_err()))).unwrap();
+    let (told, last) = std::sync::mpsc::sync_channel(1);
+    history.close(Box::new(move |_| told.send(()).unwrap()), Duration::from_millis(20));
+    assert!(last.try_recv().is_err());
+    drop(gate);
+    assert_eq!(last.recv_timeout(Duration::from_secs(60)), Ok(()));
+}
+
+#[test]
+fn a_tape_that_nobody_writes_keeps_so_much_and_says_what_it_lost() {
+    let tape = Tape::new(&layout());
+    // Chunks have 256 rows of a quarter of a second; 16 of them wait.
+    (0..18 * 256).for_each(|quarter| {
+        tape.add(&stretch(quarter));
+    });
+    assert_eq!(tape.lost(), 2);
+    let held = tape.held(Level::Finest);
+    assert_eq!((held.rows.len(), held.rows[0].slot), (16 * 256, 2 * 256));
+}
+
+#[test]
+fn what_came_while_a_write_was_under_way_or_failed_is_written_with_the_next() {
+    let tape = Tape::new(&layout());
+    let finest = |unwritten: &Unwritten| {
+        let chunks = unwritten.chunks.iter().filter(|chunk| chunk.level == Level::Finest);
+        chunks.map(|chunk| unpack(&chunk.data).unwrap().len()).sum::<usize>()
+    };
+    let add = |quarters: std::ops::Range<u64>| quarters.for_each(|quarter| drop(tape.add(&stretch(quarter))));
+    add(0..10);
+    let failed = tape.unwritten();
+    assert_eq!(finest(&failed), 10);
+    add(10..14);
+    let under_way = tape.unwritten();
+    assert_eq!(finest(&under_way), 14);
+    add(14..15);
+    tape.on_written(&under_way);
+    // The chunk is written as a whole.
+    assert_eq!(finest(&tape.unwritten()), 15);
+    tape.on_written(&tape.unwritten());
+    assert_eq!(finest(&tape.unwritten()), 0);
+}
+
+#[test]
+fn rows_that_are_held_and_rows_that_are_stored_are_told_once() {
+    let (_folder, mut connection) = recorded(0);
+    let tape = Tape::new(&layout());
+    let mut tasks = 0;
+    for quarter in 0..700 {
+        let stretch = stretch(quarter);
+        tasks += stretch.stages[0].tasks;
+        tape.add(&stretch);
+        // In the middle of a chunk, so that a part of it is stored and all of it held.
+        if quarter == 600 {
+            let unwritten = tape.unwritten();
+            transact(&mut connection, |transaction| write(transaction, "run", &Entry::default(), &unwritten))
+                .unwrap();
+            tape.on_written(&unwritten);
+        }
+    }
+    let held = HeldRows::of(Some(&tape));
+    assert!(held.end() == Some(700 * QUARTER));
+    for width in [QUARTER, 4 * QUARTER, 16 * QUARTER, 256 * QUARTER] {
+        let buckets = penstock_types::series::Buckets::every(0, 700 * QUARTER, width);
+        let windows = windows(&connection, "run", &held, &layout(), buckets).unwrap();
+        let told: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
+        assert_eq!((windows.len() as u64, told), ((700 * QUARTER).div_ceil(width), tasks));
+    }
+}

@@ -1,0 +1,215 @@
+//! Dead letters of runs that are kept: what there is, and what becomes of them now.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use penstock_engine::ports::StopFlag;
+use penstock_engine::running::StopReason;
+use penstock_types::plan::Plan;
+use penstock_types::spec::Stage;
+use penstock_types::text::{MAX_SHOWN_KEY, printable, with_causes};
+use tokio::sync::oneshot;
+
+use crate::admission::{self, Cost};
+use crate::error::RunsError;
+use crate::history::modules;
+use crate::owner::{Message, Part};
+use crate::runs::{Runs, apart};
+use crate::wire::{DeadLetters, StageDeadLetters};
+use crate::workshop::Workshop;
+use penstock_pipeline::letters_left_out;
+use penstock_pipeline::{Letters, ReplayFault, ReplayReport, Runner, StageLetters, StageReplay};
+
+/// How long a look at letters waits for its turn.
+const TURN: Duration = Duration::from_secs(10);
+/// How often a replay or a trial looks whether somebody still wants it.
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
+
+/// Asks what it guards to end when nobody waits for it any more.
+pub(crate) struct Waited(pub(crate) StopFlag);
+
+impl Runs {
+    /// The dead letters of a run.
+    pub async fn dead_letters(&self, id: &str) -> Result<DeadLetters, RunsError> {
+        let summary = self.detail(id).await?.summary;
+        let folder = self.0.workshop.run_folder(&summary.id);
+        let turn = tokio::time::timeout(TURN, self.0.surveys.clone().acquire_owned()).await;
+        let busy = || RunsError::Busy("others look at dead letters; try again in a moment".to_owned());
+        let turn = turn.map_err(|_| busy())?.map_err(|_| RunsError::Closed)?;
+        apart(self, move || {
+            // As long as they are read, whoever waits for it.
+            let _turn = turn;
+            let left_out = letters_left_out(&folder);
+            match Letters::open(&folder) {
+                Ok(letters) => Ok(DeadLetters {
+                    stages: letters.stages().iter().map(in_short).collect(),
+                    unreadable: letters.unreadable().count,
+                    left_out,
+                }),
+                Err(ReplayFault::NoRun(_)) => Ok(DeadLetters { stages: Vec::new(), unreadable: 0, left_out }),
+                Err(fault) => Err(RunsError::Conflict(told(&fault))),
+            }
+        })
+        .await
+    }
+
+    /// Runs the dead letters of a run again, each through the stage in which it failed, and waits until that is over. A stage
+    /// takes the module that its document names now, or what `by` says in its place, by the module's name or as the document
+    /// calls it. One replay goes on at a time; when nobody waits for it any more, it ends.
+    pub async fn replay(&self, id: &str, by: BTreeMap<String, String>) -> Result<ReplayReport, RunsError> {
+        let summary = self.detail(id).await?.summary;
+        if !summary.state.is_over() {
+            return Err(RunsError::Conflict(
+                "the run is not over; its dead letters may still become more".to_owned(),
+            ));
+        }
+        let busy = || RunsError::Busy("another replay goes on; try again when it is over".to_owned());
+        let turn = self.0.replays.clone().try_acquire_owned().map_err(|_| busy())?;
+        let (workshop, budget) = (self.0.workshop.clone(), self.0.budget);
+        let folder = workshop.run_folder(&summary.id);
+        let prepared = apart(self, move || {
+            let letters = Letters::open(&folder).map_err(|fault| match fault {
+                ReplayFault::NoRun(_) => RunsError::Conflict("the run has no dead letters".to_owned()),
+                ReplayFault::Document { faults, .. } => RunsError::Invalid(faults),
+                fault @ ReplayFault::Read { .. } => RunsError::Conflict(told(&fault)),
+            })?;
+            let (runner, plans) = prepare(&workshop, &letters, &by)?;
+            let faults =
+                plans.iter().flat_map(|(_, plan)| admission::check(plan, 0, &budget)).collect::<Vec<_>>();
+            if faults.is_empty() { Ok((letters, runner, plans)) } else { Err(RunsError::Invalid(faults)) }
+        });
+        let (letters, runner, plans) = prepared.await?;
+        let mut report = ReplayReport { stages: Vec::new(), unreadable: letters.unreadable().clone() };
+        // They run one after the other.
+        let most = plans.iter().map(|(_, plan)| Cost::of(plan, 0)).reduce(Cost::most);
+        let Some(most) = most else { return Ok(report) };
+        let part = self.take(most).await?;
+        let waited = Waited(StopFlag::default());
+        let (runtime, ending, own) =
+            (self.0.workshop.runtime.clone(), self.0.ending.clone(), waited.0.clone());
+        let replayed = apart(self, move || {
+            let (_turn, _part) = (turn, part);
+            for (stage, plan) in &plans {
+                let run = runtime
+                    .block_on(runner.start_replay(plan, &letters, stage, None))
+                    .map_err(|error| RunsError::Conflict(with_causes(&error)))?;
+                while !run.wait_for(LOOK) {
+                    if ending.is_set() || own.is_set() {
+                        run.stop(StopReason::Asked);
+                    }
+                }
+                report.stages.push(StageReplay::of(stage, run.wait().snapshot));
+                if ending.is_set() || own.is_set() {
+                    break;
+                }
+            }
+            Ok(report)
+        });
+        replayed.await
+    }
+
+    /// Takes a part of the budget, if it is free.
+    async fn take(&self, cost: Cost) -> Result<Part, RunsError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Take { cost, reply })?;
+        match answer.await {
+            Ok(Some(part)) => Ok(part),
+            _ => {
+                let words =
+                    admission::would_wait(cost, self.view().used, &self.0.budget, self.view().waiting.len());
+                let words = words.unwrap_or_else(|| "others need it".to_owned());
+                Err(RunsError::Busy(format!("there is no room for a replay now: {words}")))
+            }
+        }
+    }
+}
+
+impl Drop for Waited {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
+/// Loads the modules of all stages that have letters, and checks that those can run.
+fn prepare<'a>(
+    workshop: &Workshop,
+    letters: &'a Letters,
+    by: &BTreeMap<String, String>,
+) -> Result<(Runner, Vec<(StageLetters, Plan)>), RunsError> {
+    let mut loaded = workshop.modules();
+    let stages: &'a [StageLetters] = letters.stages();
+    for stage in stages {
+        let Some(Stage::Wasm(wasm)) = letters.spec().stages.get(stage.place()) else { continue };
+        let written = wasm.module.as_str();
+        let name = written.split('@').next().unwrap_or(written);
+        let wanted = by.get(written).or_else(|| by.get(name)).map_or(written, String::as_str);
+        let found = workshop.history.read_blocking(|connection| modules::resolve(connection, wanted))?;
+        let found = found.ok_or_else(|| RunsError::not_found("module", &printable(wanted, MAX_SHOWN_KEY)))?;
+        let module = workshop.load(&found.report.digest).map_err(|error| {
+            RunsError::Refused(format!(
+                "the module `{}`: {}",
+                printable(wanted, MAX_SHOWN_KEY),
+                with_causes(&error)
+            ))
+        })?;
+        loaded.insert(written, module);
+    }
+    let runner = workshop.runner(Some(loaded));
+    let mut plans = Vec::new();
+    let mut faults = Vec::new();
+    for stage in stages {
+        match runner.check_replay(letters, stage, false) {
+            Ok(plan) => plans.push((stage.clone(), plan)),
+            Err(found) => faults.extend(found),
+        }
+    }
+    if faults.is_empty() { Ok((runner, plans)) } else { Err(RunsError::Invalid(faults)) }
+}
+
+/// Why letters cannot be read, without the place where they lie.
+fn told(fault: &ReplayFault) -> String {
+    match fault {
+        ReplayFault::NoRun(_) => "the run has no dead letters".to_owned(),
+        ReplayFault::Document { faults, .. } => {
+            let first = faults.first().map(|fault| format!(": {fault}")).unwrap_or_default();
+            format!("the document beside the run's dead letters is damaged{first}")
+        }
+        ReplayFault::Read { source, .. } => {
+            format!("the run's dead letters cannot be read: {}", source.kind())
+        }
+    }
+}
+
+fn in_short(stage: &StageLetters) -> StageDeadLetters {
+    StageDeadLetters {
+        stage: stage.id.to_string(),
+        letters: stage.count,
+        module: stage.modules.first().cloned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Future, poll_fn};
+    use std::task::Poll;
+
+    use super::*;
+    use crate::runs::RunsSettings;
+    use penstock_pipeline::Stores;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_part_for_somebody_who_is_gone_is_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = RunsSettings::new(folder.path(), Stores::default());
+        let runs = Runs::open(&tokio::runtime::Handle::current(), settings).unwrap();
+        let mut view = runs.0.view.clone();
+        let cost = Cost { threads: 1, memory_mib: 0, instances: 0 };
+        {
+            let mut taking = std::pin::pin!(runs.take(cost));
+            let asked = poll_fn(|context| Poll::Ready(taking.as_mut().poll(context).is_pending())).await;
+            // Answered or not, nobody looks at the answer.
+            assert!(!asked || view.wait_for(|view| view.used == cost).await.is_ok());
+        }
+        view.wait_for(|view| view.used == Cost::default()).await.unwrap();
+    }
+}

@@ -1,0 +1,36 @@
+//! The runs of a server: admission to a budget, the thread that owns them, what they do as they do it, and the history
+//! of runs, modules and benchmarks.
+//!
+//! One thread owns all runs. [`Runs`] is a handle to it: messages go in, a view comes out, and the history is read beside
+//! it. No call blocks a thread that does I/O; only the drop of the last handle waits, as [`Runs::shutdown`] does.
+
+mod admission;
+mod benchmarks;
+mod catalogue;
+mod error;
+mod feed;
+mod history;
+mod letters;
+mod live;
+mod owner;
+mod predicting;
+mod queries;
+mod runs;
+mod submit;
+mod trying;
+mod upload;
+mod wire;
+mod work;
+mod workshop;
+
+pub use admission::Budget;
+pub use catalogue::MAX_KEYS;
+pub use error::{OpenError, RunsError};
+pub use feed::{Event, Events, RunGap, RunLog, parse_event_id};
+pub use history::benchmarks::{MAX_BENCHMARK_BYTES, MAX_BENCHMARKS};
+pub use history::{HistoryError, HistoryOpenError};
+pub use predicting::{PredictRequest, PredictSweep, Predicted};
+pub use queries::{MAX_LIMIT, MAX_POINTS};
+pub use runs::{Runs, RunsSettings, Shutdown};
+pub use upload::Draft;
+pub use wire::*;

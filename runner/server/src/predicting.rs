@@ -1,0 +1,107 @@
+//! What a run would do in another form.
+
+use std::collections::BTreeMap;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use penstock_types::spec;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::RunsError;
+use crate::runs::{Runs, apart};
+use penstock_pipeline::memory::settings_mib;
+use penstock_pipeline::predict::{
+    Machine, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep,
+};
+
+/// The longest run that is predicted from its start, in seconds.
+const MAX_SECONDS: f64 = 3600.0;
+
+/// What is to be different from the run.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PredictRequest {
+    /// Values by their places in the document, e.g. `{"/stages/1/wasm/concurrency": 4}`.
+    pub set: BTreeMap<String, Value>,
+    /// Cores that computing stages share; those of this machine unless given.
+    pub cores: Option<f64>,
+    /// Predicts a run of so many seconds from its start, an hour at most; one that has warmed up unless given.
+    pub for_s: Option<f64>,
+    /// Looks for changes that would make it faster, too.
+    pub sweep: Option<PredictSweep>,
+}
+
+/// What changes may cost.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PredictSweep {
+    /// Worker threads at most; what the server has unless given.
+    pub max_threads: Option<u32>,
+    /// Memory of all instances of modules, one on each thread, and of 1 MiB for each fetch at a time, in MiB; what the server has
+    /// unless given, and never more.
+    pub max_memory_mib: Option<u64>,
+}
+
+/// What a run would do.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Predicted {
+    /// Its figures.
+    #[serde(flatten)]
+    pub report: PredictReport,
+    /// What would make it faster, cheapest first; `null` unless asked for.
+    pub proposals: Option<Vec<Proposal>>,
+}
+
+impl Runs {
+    /// Predicts what a run's document would do with some settings changed, from the times that the run took so far.
+    pub async fn predict(&self, id: &str, request: PredictRequest) -> Result<Predicted, RunsError> {
+        let span = request.for_s.map(span).transpose()?;
+        if request.cores.is_some_and(|cores| !(cores > 0.0 && cores <= 4096.0)) {
+            return Err(RunsError::Refused("`cores` is a number above 0, 4096 at most".to_owned()));
+        }
+        let snapshot = self.detail(id).await?.snapshot;
+        let snapshot =
+            snapshot.ok_or_else(|| RunsError::Refused("the run has not started yet".to_owned()))?;
+        let recorded = self.stored_document(id).await?.document;
+        let mut times = BTreeMap::new();
+        for stage in &snapshot.stages {
+            times.insert(stage.id.clone(), self.times(id, &stage.id).await?);
+        }
+        let mut document = recorded.clone();
+        let set = request.set.into_iter().map(|(place, value)| spec::set(&mut document, &place, value));
+        let broken: Vec<_> = set.filter_map(Result::err).collect();
+        if !broken.is_empty() {
+            return Err(RunsError::Invalid(broken));
+        }
+        let checked = self.check(document.to_string().into()).await?;
+        let own_cores = available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+        let machine = Machine { threads: checked.cost.threads, cores: request.cores.unwrap_or(own_cores) };
+        // What the run is charged whatever its settings are is not there for them.
+        let fixed = checked.cost.memory_mib - settings_mib(&checked.plan, checked.cost.threads);
+        let has = self.0.budget.memory_mib.saturating_sub(fixed);
+        let budget = request.sweep.map(|sweep| SweepBudget {
+            threads: sweep.max_threads.unwrap_or(self.0.budget.threads).min(self.0.budget.threads),
+            memory_mib: sweep.max_memory_mib.unwrap_or(has).min(has),
+        });
+        let turn = self.0.trials.clone().acquire_owned().await.map_err(|_| RunsError::Closed)?;
+        apart(self, move || {
+            // As long as the work goes on, whoever waits for it.
+            let _turn = turn;
+            let recording = Recording::new(snapshot, recorded, &times);
+            let refused = |error| RunsError::Refused(format!("{error}"));
+            let report = predict_plan(&checked.plan, Some(&recording), machine, span).map_err(refused)?;
+            let sweep = |budget| sweep(&checked.plan, Some(&recording), machine, budget);
+            let proposals = budget.map(sweep).transpose().map_err(refused)?;
+            Ok(Predicted { report, proposals })
+        })
+        .await
+    }
+}
+
+fn span(seconds: f64) -> Result<Duration, RunsError> {
+    let within = (0.0..=MAX_SECONDS).contains(&seconds) && seconds > 0.0;
+    let span = within.then(|| Duration::from_secs_f64(seconds));
+    span.ok_or_else(|| RunsError::Refused(format!("`for_s` is a number above 0, {MAX_SECONDS} at most")))
+}

@@ -1,0 +1,184 @@
+//! A few samples through a module, with nothing kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use penstock_engine::item::{Origin, Sample, Value};
+use penstock_engine::ports::StopFlag;
+use penstock_storage::{BYTES_FIELD, sample_of};
+use penstock_types::spec::{DeadlineMs, MemoryMib};
+use penstock_types::text::{MAX_SHOWN_KEY, printable, with_causes};
+use serde_json::{Map, json};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::catalogue::storage;
+use crate::error::RunsError;
+use crate::letters::{LOOK, Waited};
+use crate::runs::{Runs, apart};
+use crate::wire::{TryFrom, TryRequest, TrySample};
+use penstock_pipeline::trial::{TrialReport, TrialSettings, check_trial_params, try_module_until};
+
+/// Samples of one trial at most.
+const MAX_SAMPLES: usize = 16;
+/// Bytes of all of them at most.
+const MAX_BYTES: u64 = 64 << 20;
+/// CPU time for one sample unless told otherwise, and at most, in milliseconds.
+const DEADLINE_MS: u32 = 5_000;
+const MAX_DEADLINE_MS: u32 = 10_000;
+/// Memory of an instance unless told otherwise, and at most, in MiB.
+const MEMORY_MIB: u32 = 256;
+const MAX_MEMORY_MIB: u32 = 1_024;
+/// How often each sample is tried at most.
+const MAX_REPEAT: u32 = 3;
+/// Samples of one call to a module of mode `batch`.
+const BATCH: usize = MAX_SAMPLES;
+/// Bytes of the tensors that come out that a page can show: some twenty pictures of a training set.
+const SHOWN_BYTES: u64 = 4 << 20;
+/// How long a trial waits for its turn.
+const TURN: Duration = Duration::from_secs(10);
+
+impl Runs {
+    /// Tries a version of a module on a few samples. At most two are tried at a time; others wait for 10 s. A trial that takes too
+    /// long, or that nobody waits for any more, ends.
+    pub async fn try_module(
+        &self,
+        name: &str,
+        version: &str,
+        request: TryRequest,
+    ) -> Result<TrialReport, RunsError> {
+        let digest = self.module_version(name, version).await?.report.digest;
+        let settings = settings(&request)?;
+        let turn = timeout(TURN, self.0.trials.clone().acquire_owned()).await;
+        let busy = || RunsError::Busy("two modules are tried already; try again in a moment".to_owned());
+        let turn = turn.map_err(|_| busy())?.map_err(|_| RunsError::Closed)?;
+        let most = self.0.trial_time;
+        let until = Instant::now() + most;
+        let late = || {
+            RunsError::Refused(format!(
+                "the trial did not end within {} s; try fewer samples, a smaller `repeat` or a shorter `deadline_ms`",
+                most.as_secs_f64()
+            ))
+        };
+        let read = async {
+            match (request.samples, request.from) {
+                // Reading base64 takes long, too.
+                (Some(samples), None) => apart(self, || given(samples)).await,
+                (None, Some(from)) => self.read_samples(from).await,
+                _ => Err(RunsError::Refused("give `samples`, or say with `from` where they lie".to_owned())),
+            }
+        };
+        let samples = timeout_at(until, read).await.map_err(|_| late())??;
+        let waited = Waited(StopFlag::default());
+        let (workshop, stop) = (self.0.workshop.clone(), waited.0.clone());
+        let mut trial = std::pin::pin!(apart(self, move || {
+            // As long as the work goes on, whoever waits for it.
+            let _turn = turn;
+            let refused = |error: &dyn std::error::Error| RunsError::Refused(with_causes(error));
+            let module = workshop.load(&digest).map_err(|error| refused(&error))?;
+            let faults = check_trial_params(&module, &settings.params);
+            if !faults.is_empty() {
+                return Err(RunsError::Invalid(faults));
+            }
+            try_module_until(&module, samples, &settings, &stop).map_err(|error| refused(&error))
+        }));
+        let mut is_late = false;
+        let tried = loop {
+            match timeout(LOOK, trial.as_mut()).await {
+                Ok(tried) => break tried,
+                Err(_) => {
+                    is_late |= Instant::now() >= until;
+                    if is_late || self.0.ending.is_set() {
+                        waited.0.set();
+                    }
+                }
+            }
+        };
+        if is_late { Err(late()) } else { tried }
+    }
+
+    async fn read_samples(&self, TryFrom { store, keys }: TryFrom) -> Result<Vec<Sample>, RunsError> {
+        check_count(keys.len())?;
+        let found =
+            self.0.workshop.stores.get(&store).ok_or_else(|| RunsError::not_found("store", &store))?;
+        let mut samples = Vec::with_capacity(keys.len());
+        let mut total = 0_u64;
+        for key in keys {
+            let key: Arc<str> = key.into();
+            // Asked first: an object of any size may lie there.
+            total = total.saturating_add(found.size(key.clone()).await.map_err(storage)?);
+            check_bytes(total)?;
+            let (bytes, _) = found.get(key.clone()).await;
+            let mut sample = Sample::new(key, Origin::default());
+            sample.set(BYTES_FIELD, Value::Blob(bytes.map_err(storage)?));
+            samples.push(sample);
+        }
+        Ok(samples)
+    }
+}
+
+fn settings(request: &TryRequest) -> Result<TrialSettings, RunsError> {
+    let bounded = |what: &str, wanted: Option<u32>, usual: u32, most: u32| {
+        let value = wanted.unwrap_or(usual);
+        let refused = || RunsError::Refused(format!("`{what}` is a number from 1 to {most}, found {value}"));
+        if (1..=most).contains(&value) { Ok(value) } else { Err(refused()) }
+    };
+    let deadline = bounded("deadline_ms", request.deadline_ms, DEADLINE_MS, MAX_DEADLINE_MS)?;
+    let memory = bounded("memory_mib", request.memory_mib, MEMORY_MIB, MAX_MEMORY_MIB)?;
+    let refused = |what: &str| RunsError::Refused(format!("`{what}` is outside its bounds"));
+    Ok(TrialSettings {
+        params: request.params.clone(),
+        deadline: DeadlineMs::new(deadline).ok_or_else(|| refused("deadline_ms"))?,
+        memory: MemoryMib::new(memory).ok_or_else(|| refused("memory_mib"))?,
+        assets: std::collections::BTreeMap::new(),
+        seed: request.seed,
+        batch: BATCH,
+        repeat: bounded("repeat", request.repeat, 1, MAX_REPEAT)?,
+        shown_bytes: SHOWN_BYTES,
+    })
+}
+
+fn given(samples: Vec<TrySample>) -> Result<Vec<Sample>, RunsError> {
+    check_count(samples.len())?;
+    let made: Vec<Sample> = samples.into_iter().map(sample).collect::<Result<_, _>>()?;
+    check_bytes(made.iter().map(Sample::bytes).sum())?;
+    Ok(made)
+}
+
+fn sample(given: TrySample) -> Result<Sample, RunsError> {
+    let shown = printable(&given.key, MAX_SHOWN_KEY);
+    let refused = |reason: &str| RunsError::Refused(format!("the sample `{shown}` {reason}"));
+    let mut line: Map<_, _> = given.fields.unwrap_or_default();
+    line.insert("key".to_owned(), json!(if given.key.is_empty() { "sample" } else { &given.key }));
+    let line = serde_json::to_vec(&line).expect("a map of JSON is JSON");
+    let mut sample = sample_of(&line, 1, Origin::default()).map_err(|reason| refused(&reason))?;
+    let (usual, value) = match (given.text, given.base64) {
+        (Some(text), None) => ("text", Value::Text(text)),
+        (None, Some(text)) => {
+            let bytes = STANDARD
+                .decode(text)
+                .map_err(|error| refused(&format!("has bytes that are not base64: {error}")))?;
+            (BYTES_FIELD, Value::Blob(bytes.into()))
+        }
+        (None, None) => return Ok(sample),
+        (Some(_), Some(_)) => return Err(refused("has both `text` and `base64`; give one of them")),
+    };
+    sample.set(given.field.as_deref().unwrap_or(usual), value);
+    Ok(sample)
+}
+
+fn check_count(samples: usize) -> Result<(), RunsError> {
+    match samples {
+        1..=MAX_SAMPLES => Ok(()),
+        _ => Err(RunsError::Refused(format!("a trial is of 1 to {MAX_SAMPLES} samples, found {samples}"))),
+    }
+}
+
+fn check_bytes(bytes: u64) -> Result<(), RunsError> {
+    if bytes <= MAX_BYTES {
+        return Ok(());
+    }
+    let most = MAX_BYTES >> 20;
+    Err(RunsError::Refused(format!("the samples of a trial have {most} MiB together at most; try fewer")))
+}

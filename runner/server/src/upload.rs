@@ -1,0 +1,186 @@
+//! Modules on their way in: written to a draft as they come, and registered when they are whole and good.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use penstock_types::text::with_causes;
+use penstock_wasm::{Module, ModuleReport};
+use sha2::{Digest, Sha256};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+
+use crate::catalogue::check_alias;
+use crate::error::RunsError;
+use crate::history::{HistoryError, modules, transact};
+use crate::runs::{Runs, apart};
+use crate::wire::ModuleUpload;
+use crate::workshop::{Workshop, sync_folder};
+
+/// A module that is being uploaded. Dropped before it is finished, nothing of it is left.
+#[derive(Debug)]
+pub struct Draft {
+    runs: Runs,
+    path: Whole,
+    file: File,
+    digest: Sha256,
+    size: u64,
+    limit: u64,
+}
+
+/// A file that is removed unless it found its place.
+#[derive(Debug)]
+struct Whole(PathBuf);
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        match std::fs::remove_file(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(draft = %self.0.display(), %error, "a draft cannot be removed");
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Runs {
+    /// Begins an upload.
+    pub async fn begin_upload(&self) -> Result<Draft, RunsError> {
+        let workshop = &self.0.workshop;
+        let path = workshop.draft();
+        let whole = Whole(path.clone());
+        let file = File::create_new(&path).await.map_err(|source| unwritten(path, source))?;
+        let limit = workshop.gate.module_bytes;
+        Ok(Draft { runs: self.clone(), path: whole, file, digest: Sha256::new(), size: 0, limit })
+    }
+}
+
+impl Draft {
+    /// Writes the next piece.
+    pub async fn write(&mut self, piece: &[u8]) -> Result<(), RunsError> {
+        self.size = self.size.saturating_add(piece.len() as u64);
+        if self.size > self.limit {
+            let what = "a module (`limits.modules.module_bytes`)";
+            return Err(RunsError::TooLarge { what, limit_bytes: self.limit });
+        }
+        self.digest.update(piece);
+        self.file.write_all(piece).await.map_err(|source| unwritten(self.path.0.clone(), source))
+    }
+
+    /// Looks at what was written, and keeps nothing.
+    pub async fn inspect(self) -> Result<ModuleReport, RunsError> {
+        let runs = self.runs.clone();
+        let (path, _) = self.close().await?;
+        let place = runs.0.uploads.clone().acquire_owned().await.map_err(|_| RunsError::Closed)?;
+        let sandbox = runs.0.workshop.sandbox.clone();
+        apart(&runs, move || {
+            let _place = place;
+            let bytes = read(&path.0)?;
+            sandbox.inspect(&bytes).map_err(|error| RunsError::Refused(with_causes(&error)))
+        })
+        .await
+    }
+
+    /// Checks and compiles what was written, and gives it the next version of its name. Bytes that are known keep theirs. With
+    /// an alias, that stands for the version afterwards.
+    pub async fn finish(self, alias: Option<&str>) -> Result<ModuleUpload, RunsError> {
+        if let Some(alias) = alias {
+            check_alias(alias)?;
+        }
+        let (runs, alias) = (self.runs.clone(), alias.map(str::to_owned));
+        let (draft, digest) = self.close().await?;
+        // So few at a time that the same bytes, sent many times at once, are compiled for the first of them only.
+        let place = runs.0.uploads.clone().acquire_owned().await.map_err(|_| RunsError::Closed)?;
+        let workshop = runs.0.workshop.clone();
+        let uploaded = apart(&runs, move || {
+            let _place = place;
+            check_room(&workshop, &digest)?;
+            let report = check(&workshop, &draft, &digest)?;
+            let _registering = workshop.registering();
+            // Others may have come meanwhile.
+            check_room(&workshop, &digest)?;
+            keep(&workshop, draft, &digest)?;
+            let registered = workshop
+                .history
+                .work_blocking(move |connection| {
+                    transact(connection, |transaction| {
+                        let (version, created, previous) =
+                            modules::insert(transaction, &report, alias.as_deref())?;
+                        let found = modules::find(transaction, &report.manifest.name, version)?;
+                        Ok(found.map(|version| ModuleUpload { version, created, previous }))
+                    })
+                })
+                .map_err(RunsError::from)?;
+            let lost = || HistoryError::Damaged("the version that was just written is not there".to_owned());
+            registered.ok_or_else(lost).map_err(RunsError::from)
+        });
+        uploaded.await
+    }
+
+    /// Everything written, and the digest of it.
+    async fn close(self) -> Result<(Whole, String), RunsError> {
+        let Self { path, file, digest, .. } = self;
+        let synced = async {
+            let mut file = file;
+            file.flush().await?;
+            file.sync_all().await
+        };
+        synced.await.map_err(|source| unwritten(path.0.clone(), source))?;
+        let digest = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        Ok((path, format!("sha256:{digest}")))
+    }
+}
+
+/// Refuses one version more than are kept.
+fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {
+    let most = workshop.gate.versions;
+    let (is_known, count) = workshop
+        .history
+        .read_blocking(|connection| Ok((modules::has(connection, digest)?, modules::count(connection)?)))?;
+    if is_known || count < most {
+        return Ok(());
+    }
+    Err(RunsError::Refused(format!(
+        "this server keeps {most} versions of modules at most (`limits.modules.versions`), and has {count}; delete versions that nothing needs"
+    )))
+}
+
+/// What the module is; from the registry when its bytes are known, else after it was compiled.
+fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleReport, RunsError> {
+    let own = digest.to_owned();
+    let known = workshop.history.read_blocking(|connection| modules::resolve(connection, &own))?;
+    if let Some(known) = known {
+        return Ok(known.report);
+    }
+    let bytes = read(&draft.0)?;
+    let refused = |error: &dyn std::error::Error| RunsError::Refused(with_causes(error));
+    let report = ModuleReport::read(&bytes, &workshop.gate).map_err(|error| refused(&error))?;
+    let name = &report.manifest.name;
+    if penstock_types::spec::Name::new(name).is_none() {
+        return Err(RunsError::Refused(format!(
+            "the module calls itself `{}`, which no pipeline can name: a name has 1 to 128 letters, digits, `.`, `_` or `-`, and starts with a letter or a digit",
+            penstock_types::text::printable(name, 200)
+        )));
+    }
+    let module: Module = workshop.sandbox.load(&bytes).map_err(|error| refused(&error))?;
+    workshop.keep(module);
+    Ok(report)
+}
+
+/// Moves the bytes to where they belong, unless they are there.
+fn keep(workshop: &Workshop, draft: Whole, digest: &str) -> Result<(), RunsError> {
+    let object = workshop.object(digest);
+    if object.is_file() {
+        return Ok(());
+    }
+    let moved = std::fs::rename(&draft.0, &object);
+    let synced = moved.and_then(|()| object.parent().map_or(Ok(()), sync_folder));
+    synced.map_err(|source| unwritten(object, source))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, RunsError> {
+    std::fs::read(path).map_err(|source| RunsError::File { what: "read", path: path.to_owned(), source })
+}
+
+fn unwritten(path: PathBuf, source: io::Error) -> RunsError {
+    RunsError::File { what: "written", path, source }
+}

@@ -1,0 +1,493 @@
+//! What goes over the wire beside the types of `penstock_types`, and what is asked.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use penstock_types::run::{FailureClass, RunSnapshot, RunState};
+use penstock_types::series::Metric;
+use penstock_wasm::{LogLevel, ModuleReport};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A part of a list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PageOf{T}")]
+pub struct Page<T> {
+    /// The entries.
+    pub items: Vec<T>,
+    /// Where to go on; `null` at the end.
+    pub next: Option<String>,
+}
+
+/// A pipeline that is to run.
+#[derive(Clone, Debug, Default)]
+pub struct Submission {
+    /// The document as it was sent.
+    pub document: Bytes,
+    /// After how many seconds it ends, as completed; to its own end when missing.
+    pub for_s: Option<f64>,
+    /// Makes it safe to send again: for a day the same key means the same run.
+    pub idempotency_key: Option<String>,
+}
+
+/// A run that was submitted.
+#[derive(Clone, Debug)]
+pub struct Submitted {
+    /// The run.
+    pub run: penstock_types::run::RunDetail,
+    /// Whether it is new; not when the same key came before.
+    pub is_new: bool,
+}
+
+/// Which runs are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct RunQuery {
+    /// In one of these states; in any when there is none.
+    pub states: Vec<RunState>,
+    /// Of this name.
+    pub name: Option<String>,
+    /// That ran the module of this digest.
+    pub module: Option<String>,
+    /// With this in their name, id or modules.
+    pub text: Option<String>,
+    /// In which order.
+    pub sort: RunSort,
+    /// Where to go on.
+    pub cursor: Option<String>,
+    /// How many at most.
+    pub limit: Option<u32>,
+}
+
+/// In which order runs are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunSort {
+    /// By what.
+    pub by: RunColumn,
+    /// Whether the greatest comes first.
+    pub is_descending: bool,
+}
+
+/// What runs can be sorted by. Runs without a figure come as if it were -1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each variant is the member of a run's summary of that name")]
+pub enum RunColumn {
+    SubmittedAt,
+    Name,
+    State,
+    ElapsedS,
+    Samples,
+    FailedSamples,
+    Readiness,
+    WaitS,
+    Qps,
+}
+
+/// A document that could run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Validation {
+    /// Its stages, first to last.
+    pub stages: Vec<ValidStage>,
+    /// Its queues: at the exit of the source, of every stage, and of the sink.
+    pub queues: Vec<ValidQueue>,
+    /// Worker threads it would be admitted for.
+    pub threads: u32,
+    /// Memory it would be admitted for, in MiB.
+    pub memory_mib: u64,
+    /// Digest of the module each WASM stage would run, by stage id.
+    pub modules: BTreeMap<String, String>,
+    /// What it would wait for now; `null` when it would start at once.
+    pub would_wait: Option<String>,
+}
+
+/// A stage of a document that could run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ValidStage {
+    /// Position and name, e.g. `2:download`.
+    pub id: String,
+    /// How people see it, e.g. `[2:download[12]]`.
+    pub label: String,
+    /// Its kind, e.g. `wasm`.
+    pub kind: String,
+    /// How many of its tasks may be alive at a time.
+    pub concurrency: u32,
+    /// What it takes, e.g. `samples`.
+    pub takes: String,
+    /// What it gives, e.g. `batches`.
+    pub gives: String,
+}
+
+/// A queue of a document that could run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ValidQueue {
+    /// The stage at whose exit it stands and `_queue`.
+    pub id: String,
+    /// How people see it.
+    pub label: String,
+    /// How many items it may hold.
+    pub capacity: usize,
+}
+
+/// What a run was made of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunSpec {
+    /// The document as it was sent.
+    pub document: Value,
+    /// Digest of the module each WASM stage runs, by stage id.
+    pub modules: BTreeMap<String, String>,
+}
+
+/// Which series are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct SeriesQuery {
+    /// From when, in seconds since the run's start; from its start when missing.
+    pub from_s: Option<f64>,
+    /// Until when; until now when missing.
+    pub to_s: Option<f64>,
+    /// How many buckets at most.
+    pub points: Option<u32>,
+    /// Which metrics; all when there is none.
+    pub metrics: Vec<Metric>,
+}
+
+/// Which windows are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct WindowQuery {
+    /// From when, in seconds since the run's start; from its start when missing.
+    pub from_s: Option<f64>,
+    /// Until when; until now when missing.
+    pub to_s: Option<f64>,
+    /// Length of a window in seconds, rounded up to a multiple of 0.25.
+    pub every_s: Option<f64>,
+}
+
+/// Which failed samples are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct ErrorQuery {
+    /// Of the stage of this id.
+    pub stage: Option<String>,
+    /// Of this class.
+    pub class: Option<FailureClass>,
+    /// With this in key or message.
+    pub text: Option<String>,
+    /// Where to go on.
+    pub cursor: Option<String>,
+    /// How many at most.
+    pub limit: Option<u32>,
+}
+
+/// Which log lines are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct LogQuery {
+    /// Of the stage of this id.
+    pub stage: Option<String>,
+    /// Of this level and those that matter more.
+    pub level: Option<LogLevel>,
+    /// With this in them.
+    pub text: Option<String>,
+    /// Where to go on.
+    pub cursor: Option<String>,
+    /// How many at most.
+    pub limit: Option<u32>,
+}
+
+/// A line that a module logged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LogEntry {
+    /// Its number in the run, from 1.
+    pub number: u64,
+    /// Id of the stage.
+    pub stage: String,
+    /// How much it matters, as the module says.
+    pub level: LogLevel,
+    /// What it says, printable.
+    pub message: String,
+    /// When, in seconds since the run's start.
+    pub at_s: f64,
+}
+
+/// The dead letters of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeadLetters {
+    /// By stage, in the pipeline's order.
+    pub stages: Vec<StageDeadLetters>,
+    /// Lines that are no letters.
+    pub unreadable: u64,
+    /// Samples that were to be kept, but there was no more room for letters of this run.
+    #[serde(default)]
+    pub left_out: u64,
+}
+
+/// The dead letters of one stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StageDeadLetters {
+    /// Id of the stage.
+    pub stage: String,
+    /// How many there are.
+    pub letters: u64,
+    /// Digest of the module they failed in; `null` for stages without one.
+    pub module: Option<String>,
+}
+
+/// A module in a list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ModuleSummary {
+    /// Its name.
+    pub name: String,
+    /// How many versions there are.
+    pub versions: u64,
+    /// The newest one.
+    pub latest: ModuleVersion,
+    /// Names for versions.
+    pub aliases: BTreeMap<String, u32>,
+    /// Runs that used any of the versions.
+    pub runs: u64,
+}
+
+/// A module with all its versions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ModuleDetail {
+    /// Its name.
+    pub name: String,
+    /// Names for versions.
+    pub aliases: BTreeMap<String, u32>,
+    /// The versions, newest first.
+    pub versions: Vec<ModuleVersion>,
+}
+
+/// One version of a module. Its bytes never change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ModuleVersion {
+    /// The module's name.
+    pub name: String,
+    /// Its number, from 1; never given twice.
+    pub version: u32,
+    /// Names that stand for this version.
+    pub aliases: Vec<String>,
+    /// When it was uploaded, RFC 3339 in UTC.
+    pub uploaded_at: String,
+    /// Runs that used it.
+    pub runs: u64,
+    /// Ids of the runs that are not over and use it, at most 100.
+    pub in_use: Vec<String>,
+    /// What it is.
+    pub report: ModuleReport,
+}
+
+/// What an upload became.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ModuleUpload {
+    /// The version.
+    #[serde(flatten)]
+    pub version: ModuleVersion,
+    /// Whether it is new; not when the same bytes came before.
+    pub created: bool,
+    /// Digest of the version before it; `null` for the first one.
+    pub previous: Option<String>,
+}
+
+/// Which modules are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct ModuleQuery {
+    /// With this in their name.
+    pub text: Option<String>,
+    /// Where to go on.
+    pub cursor: Option<String>,
+    /// How many at most.
+    pub limit: Option<u32>,
+}
+
+/// A version's bytes, open for reading.
+#[derive(Debug)]
+pub struct ModuleFile {
+    /// `sha256:` and the hexadecimal digest of the bytes.
+    pub digest: String,
+    /// How many there are.
+    pub size_bytes: u64,
+    /// The bytes.
+    pub file: std::fs::File,
+}
+
+/// A few samples for a module, and what it is set up with. Exactly one of `samples` and `from` is given.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TryRequest {
+    /// What the module is set up with.
+    pub params: Map<String, Value>,
+    /// CPU time for one sample, in milliseconds, at most 10,000; 5,000 when missing.
+    pub deadline_ms: Option<u32>,
+    /// Memory of one instance, in MiB, at most 1,024; 256 when missing.
+    pub memory_mib: Option<u32>,
+    /// Stands for the document's seed.
+    pub seed: u64,
+    /// How often each sample is tried, 1 to 3; from 2 on it is told whether it always becomes the same.
+    pub repeat: Option<u32>,
+    /// Samples given here, at most 16.
+    pub samples: Option<Vec<TrySample>>,
+    /// Samples read from a store.
+    pub from: Option<TryFrom>,
+}
+
+/// A sample given in a request: a text, bytes, or fields.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrySample {
+    /// Its key.
+    pub key: String,
+    /// A field that is a text.
+    pub text: Option<String>,
+    /// A field that is bytes.
+    pub base64: Option<String>,
+    /// The name of that field; `text` or `bytes` when missing.
+    pub field: Option<String>,
+    /// Further fields, as a line of the source `records` gives them.
+    pub fields: Option<Map<String, Value>>,
+}
+
+/// Objects of a store, each of which becomes a sample as the stage `fetch` makes it.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TryFrom {
+    /// The store.
+    pub store: String,
+    /// Keys of the objects, at most 16.
+    pub keys: Vec<String>,
+}
+
+/// A store that pipelines may name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StoreSummary {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: StoreKind,
+}
+
+/// What a store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreKind {
+    /// A folder of the server.
+    Folder,
+    /// A bucket, or a part of one.
+    S3,
+}
+
+/// Keys of a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StoreKeys {
+    /// The first of them, sorted by their bytes.
+    pub items: Vec<String>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+/// What all runs together may use, and what they use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BudgetUse {
+    /// Worker threads there are.
+    pub threads: u32,
+    /// Memory there is, in MiB.
+    pub memory_mib: u64,
+    /// Worker threads that runs were admitted for.
+    pub threads_used: u32,
+    /// Memory that runs were admitted for, in MiB.
+    pub memory_mib_used: u64,
+    /// Runs that have started and are not over.
+    pub runs_alive: u64,
+    /// Runs that wait.
+    pub runs_queued: u64,
+}
+
+/// What is kept, and how much room it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StorageUse {
+    /// Bytes of all files in the data directory.
+    pub data_dir_bytes: u64,
+    /// Versions of modules.
+    pub modules: u64,
+    /// Runs.
+    pub runs: u64,
+    /// Bytes that the file system has left.
+    pub free_bytes: u64,
+}
+
+/// What is counted for monitoring.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// Runs by state, all that are kept.
+    pub runs: BTreeMap<RunState, u64>,
+    /// Samples that consumers have taken since the server started.
+    pub samples: u64,
+    /// Samples that have failed since the server started.
+    pub failures: BTreeMap<FailureClass, u64>,
+    /// Runs that are not over.
+    pub live: Vec<LiveCounts>,
+}
+
+/// A run that is not over.
+#[derive(Clone, Debug)]
+pub struct LiveCounts {
+    /// Id of the run.
+    pub run: String,
+    /// The pipeline's name.
+    pub name: String,
+    /// Its figures.
+    pub snapshot: RunSnapshot,
+}
+
+impl Default for RunSort {
+    /// Newest first.
+    fn default() -> Self {
+        Self { by: RunColumn::SubmittedAt, is_descending: true }
+    }
+}
+
+impl RunSort {
+    /// Reads `name` or `-name`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (is_descending, name) = text.strip_prefix('-').map_or((false, text), |name| (true, name));
+        let by = match name {
+            "submitted_at" => RunColumn::SubmittedAt,
+            "name" => RunColumn::Name,
+            "state" => RunColumn::State,
+            "elapsed_s" => RunColumn::ElapsedS,
+            "samples" => RunColumn::Samples,
+            "failed_samples" => RunColumn::FailedSamples,
+            "readiness" => RunColumn::Readiness,
+            "wait_s" => RunColumn::WaitS,
+            "qps" => RunColumn::Qps,
+            _ => return None,
+        };
+        Some(Self { by, is_descending })
+    }
+}
+
+/// A benchmark whose report is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeptBenchmark {
+    /// Names it.
+    pub id: String,
+    /// When it came, RFC 3339 in UTC.
+    pub kept_at: String,
+    /// What lists show of it, as it was sent.
+    pub summary: Value,
+}
+
+/// A report that was sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PushedBenchmark {
+    /// What it became.
+    pub benchmark: KeptBenchmark,
+    /// Whether it is new; not when the same report came before.
+    pub is_new: bool,
+}
+
+/// Which benchmarks are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct BenchmarkQuery {
+    /// Where to go on.
+    pub cursor: Option<String>,
+    /// How many at most.
+    pub limit: Option<u32>,
+}

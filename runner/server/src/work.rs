@@ -1,0 +1,100 @@
+//! One run from its start to its end, on a thread of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use penstock_engine::running::StopReason;
+use penstock_pipeline::{Ended, OutputFolder, Run, RunEnds, StartError};
+use penstock_types::plan::{ConsumerPlan, Plan};
+use penstock_types::run::RunState;
+use penstock_types::text::with_causes;
+use serde_json::Value;
+
+use crate::live::{LiveObserver, LiveRun};
+use crate::workshop::Workshop;
+
+/// How long a run waits for its end at a time.
+const WAIT: Duration = Duration::from_secs(3600);
+
+/// What is to be run.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) plan: Plan,
+    /// Digests of the modules, by what the document calls them.
+    pub(crate) modules: BTreeMap<String, String>,
+    /// The document with everything that was left out in it.
+    pub(crate) spec: Value,
+    /// After which time it ends, as completed.
+    pub(crate) time: Option<Duration>,
+}
+
+/// Runs it. Says whether all of it is stored.
+pub(crate) fn work(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> bool {
+    match start(workshop, live, job) {
+        Ok(Some(run)) => {
+            live.on_started(run.handle());
+            live.write_soon(0);
+            let Ended { snapshot, output, .. } = wait(run, job.time);
+            let output =
+                output.err().map(|error| format!("its dead letters are not whole: {}", with_causes(&error)));
+            let (state, error) = (snapshot.state, snapshot.error.clone());
+            live.on_ended(Some(snapshot), state, error, output);
+        }
+        Ok(None) => live.on_ended(None, RunState::Stopped, None, None),
+        Err(error) => live.on_ended(None, RunState::Failed, Some(error), None),
+    }
+    let own = live.clone();
+    workshop.history.work_blocking(move |connection| own.write(connection)).is_ok()
+}
+
+/// Starts the run; `None` when somebody stopped it before it had.
+fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<Run>, String> {
+    let mut stop = live.stop_wanted();
+    let mut runner = None;
+    for (written, digest) in &job.modules {
+        if *stop.borrow() {
+            return Ok(None);
+        }
+        let module = workshop
+            .load(digest)
+            .map_err(|error| format!("the module `{written}`: {}", with_causes(&error)))?;
+        runner.get_or_insert_with(|| workshop.modules()).insert(written, module);
+    }
+    let runner = workshop.runner(runner);
+    let folder = workshop.run_folder(live.id());
+    let letter_bytes = u64::from(workshop.bounds.dead_letters_mib.get()) << 20;
+    let output = OutputFolder::for_letters(&folder, job.spec.clone(), letter_bytes);
+    let output = output.map_err(|error| with_causes(&error))?;
+    let mut ends = RunEnds { id: Some(live.id().to_owned()), ..RunEnds::default() };
+    if let ConsumerPlan::Stream { ahead, wait } = job.plan.consumer {
+        let opened = penstock_stream::open(&workshop.streams(), live.id(), &job.plan.name, ahead, wait);
+        let opened = opened.map_err(|error| with_causes(&error))?;
+        live.on_stream(opened.address);
+        ends.consumer = Some(Box::new(opened.consumer));
+        ends.memory = Some(opened.memory);
+    }
+    let ready = workshop.runtime.block_on(async {
+        let ready = std::pin::pin!(runner.ready(&job.plan, Some(Arc::new(output)), ends));
+        // The sender lives in `live`.
+        let stopped = std::pin::pin!(stop.wait_for(|stop| *stop));
+        match select(ready, stopped).await {
+            Either::Left((ready, _)) => Some(ready),
+            Either::Right(_) => None,
+        }
+    });
+    let told = |error: StartError| with_causes(&error);
+    let Some(ready) = ready.transpose().map_err(told)? else { return Ok(None) };
+    live.begin(ready.clock().clone(), ready.facts().clone());
+    ready.start(vec![Arc::new(LiveObserver::of(live))]).map(Some).map_err(told)
+}
+
+fn wait(run: Run, time: Option<Duration>) -> Ended {
+    match time {
+        Some(time) if !run.wait_for(time) => run.stop(StopReason::TimeIsUp),
+        Some(_) => {}
+        None => while !run.wait_for(WAIT) {},
+    }
+    run.wait()
+}

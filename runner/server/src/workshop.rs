@@ -1,0 +1,254 @@
+//! What runs are made with: the sandbox, the modules' bytes and those that are loaded, the stores, and folders.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use penstock_types::config::{GateBounds, RunBounds};
+use penstock_wasm::{Module, ModuleError, Sandbox};
+use tokio::runtime::Handle;
+
+use crate::history::{History, HistoryError, modules, runs, transact};
+use penstock_pipeline::{Modules, Runner, Stores};
+
+/// Loaded modules that are kept beside those that runs hold.
+const KEPT: usize = 16;
+
+/// Runs that are removed at a time.
+const AT_A_TIME: u32 = 100;
+
+const OBJECTS: &str = "modules/sha256";
+const DRAFTS: &str = "modules/drafts";
+const RUNS: &str = "runs";
+const STREAMS: &str = "streams";
+pub(crate) const CACHE: &str = "cache";
+
+/// What all runs are made with.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    pub(crate) runtime: Handle,
+    pub(crate) stores: Stores,
+    pub(crate) history: History,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) gate: GateBounds,
+    pub(crate) bounds: RunBounds,
+    pub(crate) data_dir: PathBuf,
+    /// Bytes of everything in the folder, when it was last looked up.
+    data_dir_bytes: AtomicU64,
+    /// Used last at the end.
+    loaded: Mutex<VecDeque<Module>>,
+    /// Held while bytes and the row of a module come or go, so that there is never one without the other.
+    registering: Mutex<()>,
+}
+
+/// Why a module of the registry cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    #[error("its bytes cannot be read")]
+    Read(#[source] io::Error),
+    #[error("its bytes are not what was uploaded: they have another digest")]
+    Changed,
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+}
+
+impl Workshop {
+    /// Makes the folders, and removes what a server that was killed left half done.
+    pub(crate) fn open(
+        runtime: Handle,
+        stores: Stores,
+        history: History,
+        sandbox: Sandbox,
+        (gate, bounds): (GateBounds, RunBounds),
+        data_dir: PathBuf,
+    ) -> Result<Self, (PathBuf, io::Error)> {
+        let at = |path: &Path, done: io::Result<()>| done.map_err(|error| (path.to_owned(), error));
+        for folder in [DRAFTS, STREAMS].map(|folder| data_dir.join(folder)) {
+            match fs::remove_dir_all(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err((folder, error)),
+                _ => {}
+            }
+        }
+        for folder in [DRAFTS, OBJECTS, RUNS].map(|folder| data_dir.join(folder)) {
+            at(&folder, fs::create_dir_all(&folder))?;
+        }
+        let workshop = Self {
+            runtime,
+            stores,
+            history,
+            sandbox,
+            gate,
+            bounds,
+            data_dir,
+            data_dir_bytes: AtomicU64::new(0),
+            loaded: Mutex::default(),
+            registering: Mutex::default(),
+        };
+        workshop.sweep_objects();
+        workshop.measure();
+        Ok(workshop)
+    }
+
+    pub(crate) fn object(&self, digest: &str) -> PathBuf {
+        self.data_dir.join(OBJECTS).join(digest.trim_start_matches("sha256:"))
+    }
+
+    pub(crate) fn draft(&self) -> PathBuf {
+        self.data_dir.join(DRAFTS).join(uuid::Uuid::now_v7().to_string())
+    }
+
+    pub(crate) fn run_folder(&self, run: &str) -> PathBuf {
+        self.data_dir.join(RUNS).join(run)
+    }
+
+    /// Where the sockets of runs lie whose batches are taken by other processes.
+    pub(crate) fn streams(&self) -> PathBuf {
+        self.data_dir.join(STREAMS)
+    }
+
+    pub(crate) fn data_dir_bytes(&self) -> u64 {
+        self.data_dir_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Looks up how much room the folder takes: every file in it, which may be many.
+    pub(crate) fn measure(&self) {
+        self.data_dir_bytes.store(size_of(&self.data_dir), Ordering::Relaxed);
+    }
+
+    /// Removes the oldest runs that are over, where more are kept than may be, and all that is kept of them. Waits for the
+    /// history.
+    pub(crate) fn retain(&self) {
+        let kept = u64::from(self.bounds.kept.get());
+        let removed = || -> Result<usize, HistoryError> {
+            let mut removed = 0;
+            loop {
+                let oldest =
+                    self.history.read_blocking(|connection| runs::oldest(connection, kept, AT_A_TIME))?;
+                if oldest.is_empty() {
+                    return Ok(removed);
+                }
+                removed += oldest.len();
+                // Letters without a run would lie there for ever.
+                oldest.iter().for_each(|run| self.remove_run_folder(run));
+                self.history.work_blocking(move |connection| {
+                    transact(connection, |transaction| {
+                        oldest.iter().try_for_each(|run| runs::remove(transaction, run).map(drop))
+                    })
+                })?;
+            }
+        };
+        match removed() {
+            Ok(0) | Err(HistoryError::Closed) => {}
+            Ok(removed) => tracing::info!(removed, kept, "the oldest runs were removed"),
+            Err(error) => tracing::warn!(%error, "the oldest runs cannot be removed"),
+        }
+    }
+
+    /// Removes what is kept of a run beside the history.
+    pub(crate) fn remove_run_folder(&self, run: &str) {
+        match fs::remove_dir_all(self.run_folder(run)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(run, %error, "the dead letters of a removed run cannot be removed");
+            }
+            _ => {}
+        }
+    }
+
+    /// To be held, on a thread that may wait, while bytes and the row of a module come or go.
+    pub(crate) fn registering(&self) -> MutexGuard<'_, ()> {
+        self.registering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The module of this digest: one that is loaded, or else from its bytes. Takes up to seconds.
+    pub(crate) fn load(&self, digest: &str) -> Result<Module, LoadError> {
+        if let Some(module) = self.loaded(digest) {
+            return Ok(module);
+        }
+        let bytes = fs::read(self.object(digest)).map_err(LoadError::Read)?;
+        let module = self.sandbox.load(&bytes)?;
+        if module.digest() != digest {
+            return Err(LoadError::Changed);
+        }
+        self.keep(module.clone());
+        Ok(module)
+    }
+
+    /// Keeps a module that was just loaded.
+    pub(crate) fn keep(&self, module: Module) {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.retain(|kept| kept.digest() != module.digest());
+        loaded.push_back(module);
+        if loaded.len() > KEPT {
+            loaded.pop_front();
+        }
+    }
+
+    /// Keeps it no more; runs that have it go on.
+    pub(crate) fn forget(&self, digest: &str) {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).retain(|kept| kept.digest() != digest);
+    }
+
+    /// No modules yet.
+    pub(crate) fn modules(&self) -> Modules {
+        Modules::new(self.sandbox.clone())
+    }
+
+    /// A runner with these modules.
+    pub(crate) fn runner(&self, modules: Option<Modules>) -> Runner {
+        let modules = modules.unwrap_or_else(|| self.modules());
+        Runner::new(self.runtime.clone(), self.stores.clone(), modules)
+    }
+
+    fn loaded(&self, digest: &str) -> Option<Module> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = loaded.iter().position(|module| module.digest() == digest)?;
+        let module = loaded.remove(place)?;
+        loaded.push_back(module.clone());
+        Some(module)
+    }
+
+    /// Removes bytes that belong to no version: their upload was not registered. A server that is killed leaves those of one
+    /// upload; where there are more, or no versions at all, the history is not the one that they belong to, and they are kept.
+    fn sweep_objects(&self) {
+        let Ok(objects) = fs::read_dir(self.data_dir.join(OBJECTS)) else { return };
+        let unknown = objects.flatten().filter(|object| {
+            let digest = format!("sha256:{}", object.file_name().to_string_lossy());
+            let known = self.history.read_blocking(|connection| modules::has(connection, &digest));
+            matches!(known, Ok(false))
+        });
+        let unknown: Vec<PathBuf> = unknown.map(|object| object.path()).collect();
+        let versions = self.history.read_blocking(modules::count).unwrap_or(0);
+        match unknown.as_slice() {
+            [] => {}
+            [one] if versions > 0 => {
+                if let Err(error) = fs::remove_file(one) {
+                    tracing::warn!(bytes = %one.display(), %error, "bytes that no module has cannot be removed");
+                }
+            }
+            more => tracing::warn!(
+                objects = more.len(),
+                folder = %self.data_dir.join(OBJECTS).display(),
+                "the history does not know modules whose bytes are there; was it replaced? they are kept: restore the history, \
+                 upload them again, or remove them"
+            ),
+        }
+    }
+}
+
+fn size_of(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let sizes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(found) if found.is_dir() => size_of(&entry.path()),
+        Ok(found) => found.len(),
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
+
+/// Makes what was renamed into a folder last.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}

@@ -1,0 +1,232 @@
+//! Who runs, who waits, and who is told that it never can.
+
+use penstock_server::{RunQuery, RunsError, Submission};
+use penstock_types::run::RunState;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::support::{Kind, end_of, guest, open, refusal, stores, submission, submit, until, upload};
+
+fn endless(name: &str, threads: u32) -> Value {
+    json!({
+        "name": name, "threads": threads, "buffer_mib": 16,
+        "source": { "range": { "count": 1_000_000 } },
+        "stages": [{ "sleep": { "mean_ms": 20 } }]
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_start_in_the_order_in_which_they_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let first = submit(&runs, &endless("first", 3)).await.summary.id;
+    until(&runs, &first, |run| run.summary.state == RunState::Running).await;
+    let large = submit(&runs, &endless("large", 4)).await;
+    assert_eq!(large.summary.state, RunState::Queued);
+    assert_eq!(large.waiting.as_deref(), Some("it needs 4 threads, and 1 of 4 are free"));
+    // It would fit, but not before the one that came before it.
+    let small = submit(&runs, &endless("small", 1)).await;
+    assert_eq!(small.waiting.as_deref(), Some("1 run before it waits too"));
+    let told = runs.validate(submission(&endless("other", 1)).document).await.unwrap();
+    assert_eq!(told.would_wait.as_deref(), Some("2 runs before it wait too"));
+    assert_eq!((runs.use_now().threads_used, runs.use_now().runs_queued), (3, 2));
+
+    let stopped = runs.stop(&first).await.unwrap();
+    assert_eq!(stopped.summary.state, RunState::Stopped);
+    assert!(stopped.snapshot.unwrap().ledger.balanced);
+    until(&runs, &large.summary.id, |run| run.summary.state == RunState::Running).await;
+    assert_eq!(runs.detail(&small.summary.id).await.unwrap().summary.state, RunState::Queued);
+    // One that waits is stopped before it starts.
+    let small = runs.stop(&small.summary.id).await.unwrap();
+    assert_eq!((small.summary.state, small.summary.started_at), (RunState::Stopped, None));
+    let again = runs.stop(&large.summary.id).await.unwrap();
+    assert_eq!(again.summary.state, RunState::Stopped);
+    assert_eq!(runs.use_now().threads_used, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_never_fit_is_refused_with_the_arithmetic() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let faults = refusal(&runs, &endless("wide", 5)).await;
+    assert_eq!(
+        faults[0].to_string(),
+        "/threads: it asks for 5 worker threads, and the server has 4 for all runs together"
+    );
+    let mut large = endless("large", 1);
+    large["buffer_mib"] = json!(5000);
+    let faults = refusal(&runs, &large).await;
+    assert_eq!(
+        faults[0].to_string(),
+        "/buffer_mib: it may use 5064 MiB of memory (5000 MiB in queues (`buffer_mib`) + 64 MiB of its own), and the server has 4096 MiB for all runs together"
+    );
+    let nothing =
+        json!({ "source": { "range": { "count": 1 } }, "stages": [{ "wasm": { "module": "decode@2" } }] });
+    let faults = refusal(&runs, &nothing).await;
+    assert_eq!(
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["/stages/0/wasm/module: there is no module `decode@2`: known are nothing; upload it first"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fetches_assets_and_tasks_are_counted_with_the_arithmetic() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let told = |faults: Vec<penstock_types::fault::SpecFault>| {
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let fetching = |concurrency: u32| {
+        json!({
+            "threads": 1, "buffer_mib": 64, "source": { "list": { "store": "in" } },
+            "stages": [{ "fetch": { "concurrency": concurrency } }, { "sleep": { "mean_ms": 1, "concurrency": 100 } }]
+        })
+    };
+    assert_eq!(
+        told(refusal(&runs, &fetching(4_000)).await),
+        [
+            "/buffer_mib: it may use 4128 MiB of memory (4000 fetches at a time x 1 MiB + 64 MiB in queues (`buffer_mib`) + 64 MiB of its own), and the server has 4096 MiB for all runs together",
+            "/stages: the `concurrency` of all 2 stages comes to 4100, this server allows 4096 at most (`limits.runs.concurrency`)"
+        ]
+    );
+    let valid = runs.validate(submission(&fetching(32)).document).await.unwrap();
+    assert_eq!(valid.memory_mib, 32 + 64 + 64);
+    upload(&runs, &guest("guest-misbehaving")).await;
+    std::fs::File::create(folder.path().join("large")).unwrap().set_len(300 << 20).unwrap();
+    let document = json!({
+        "threads": 1, "source": { "list": { "store": "in" } },
+        "stages": [{ "wasm": { "module": "misbehaving", "assets": { "table": { "store": "in", "key": "large" } } } }]
+    });
+    assert_eq!(
+        told(refusal(&runs, &document).await),
+        [
+            "/stages/0/wasm/assets: the assets of all stages are 300 MiB, this server allows 256 MiB at most (`limits.runs.assets_mib`)"
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_faults_are_told_at_once_in_the_order_of_the_document() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let stages: Vec<Value> =
+        (0..11).map(|number| json!({ "wasm": { "module": format!("m{number}") } })).collect();
+    let document = json!({ "threads": 1024, "source": { "list": { "store": "nowhere" } }, "stages": stages });
+    let faults = refusal(&runs, &document).await;
+    let places: Vec<String> = faults.iter().map(|fault| fault.pointer.to_string()).collect();
+    let wanted = (0..11).map(|number| format!("/stages/{number}/wasm/module"));
+    let wanted: Vec<String> =
+        ["/source/list/store".to_owned()].into_iter().chain(wanted).chain(["/threads".to_owned()]).collect();
+    assert_eq!(places, wanted);
+    assert!(faults.iter().all(|fault| !fault.message.contains("--store")), "{faults:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_so_many_may_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let first = submit(&runs, &endless("first", 4)).await.summary.id;
+    until(&runs, &first, |run| run.summary.state == RunState::Running).await;
+    for _ in 0..4 {
+        submit(&runs, &endless("next", 4)).await;
+    }
+    match runs.submit(submission(&endless("late", 4))).await {
+        Err(RunsError::QueueFull { most: 4 }) => {}
+        other => panic!("{other:?}"),
+    }
+    let ended = runs.shutdown().await;
+    assert_eq!((ended.stopped, ended.unfinished), (5, Vec::new()));
+    assert_eq!(runs.submit(submission(&endless("x", 1))).await.unwrap_err().kind(), "closed");
+    drop(runs);
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let kept = runs.list(RunQuery::default()).await.unwrap().items;
+    assert_eq!(kept.iter().map(|run| run.state).collect::<Vec<_>>(), [RunState::Stopped; 5]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_while_the_server_ends_ends_with_it() {
+    let document = json!({ "threads": 4, "source": { "range": { "count": 1 } } });
+    let mut count = 0;
+    for _ in 0..5 {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = open(&folder.path().join("data"), stores(folder.path()));
+        let mut submitting = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let (runs, submission) = (runs.clone(), submission(&document));
+            submitting.spawn(async move {
+                let mut acknowledged = Vec::new();
+                loop {
+                    match runs.submit(submission.clone()).await {
+                        Ok(submitted) => acknowledged.push(submitted.run.summary.id),
+                        Err(RunsError::QueueFull { .. } | RunsError::Busy(_)) => {
+                            tokio::task::yield_now().await;
+                        }
+                        Err(RunsError::Closed) => return acknowledged,
+                        Err(other) => panic!("{other:?}"),
+                    }
+                }
+            });
+        }
+        while runs.list(RunQuery::default()).await.unwrap().items.len() < 4 {}
+        let ended = runs.shutdown().await;
+        let acknowledged = submitting.join_all().await.concat();
+        count += acknowledged.len();
+        drop(runs);
+        let runs = open(&folder.path().join("data"), stores(folder.path()));
+        for id in acknowledged.iter().filter(|id| !ended.unfinished.contains(id)) {
+            let state = runs.detail(id).await.unwrap().summary.state;
+            assert!(matches!(state, RunState::Completed | RunState::Stopped), "{id}: {state:?}");
+        }
+        runs.shutdown().await;
+    }
+    assert!(count > 0, "nothing was acknowledged");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_means_one_run_however_often_it_is_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let document = json!({ "threads": 1, "source": { "range": { "count": 3 } } });
+    let keyed =
+        |document: &Value| Submission { idempotency_key: Some("k-1".to_owned()), ..submission(document) };
+    let mut sent = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let (runs, submission) = (runs.clone(), keyed(&document));
+        sent.spawn(async move { runs.submit(submission).await.unwrap() });
+    }
+    let answers = sent.join_all().await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_new).count(), 1);
+    let id = &answers[0].run.summary.id;
+    assert!(answers.iter().all(|answer| answer.run.summary.id == *id));
+    end_of(&runs, id).await;
+    let other = json!({ "threads": 1, "source": { "range": { "count": 4 } } });
+    assert_eq!(runs.submit(keyed(&other)).await.unwrap_err().kind(), "key-reused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_just_submitted_is_stopped_and_not_deleted_while_it_lives() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    for number in 0..60 {
+        let mut submitting = JoinSet::new();
+        submitting.spawn({
+            let (runs, submission) = (runs.clone(), submission(&endless("race", 4)));
+            async move { runs.submit(submission).await.unwrap().run.summary.id }
+        });
+        // As soon as anybody can know of it.
+        let id = loop {
+            let listed = runs.list(RunQuery::default()).await.unwrap().items;
+            match listed.first().filter(|run| !run.state.is_over()) {
+                Some(run) => break run.id.clone(),
+                None => tokio::task::yield_now().await,
+            }
+        };
+        if number % 2 == 0 {
+            assert_eq!(runs.delete(&id).await.unwrap_err().kind(), "conflict");
+        }
+        assert_eq!(runs.stop(&id).await.unwrap().summary.state, RunState::Stopped);
+        assert_eq!(submitting.join_next().await.unwrap().unwrap(), id);
+        assert_eq!((runs.use_now().threads_used, runs.use_now().runs_alive), (0, 0));
+        runs.delete(&id).await.unwrap();
+    }
+}

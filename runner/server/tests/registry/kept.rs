@@ -1,0 +1,99 @@
+//! What a server keeps, and no more of it than it is allowed to.
+
+use std::fs;
+
+use penstock_server::{RunQuery, RunsError};
+use penstock_types::run::RunState;
+use serde_json::{Value, json};
+
+use crate::support::{PATIENCE, end_of, guest, open, open_with, stores, submit, upload};
+
+/// Every sample fails, and is kept.
+fn failing(count: u32) -> Value {
+    json!({
+        "threads": 1, "source": { "range": { "count": count } },
+        "stages": [{ "sleep": { "mean_ms": 0, "fail_rate": 1.0, "on_error": "dead_letter", "concurrency": 8 } }]
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_of_a_run_are_kept_up_to_a_limit_and_the_rest_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let runs = open_with(&data, stores(folder.path()), |settings| {
+        settings.bounds.dead_letters_mib = 1.try_into().unwrap();
+    });
+    let id = submit(&runs, &failing(10_000)).await.summary.id;
+    let run = end_of(&runs, &id).await;
+    assert_eq!((run.summary.state, run.summary.failed_samples), (RunState::Completed, 10_000));
+    let letters = runs.dead_letters(&id).await.unwrap();
+    let kept = letters.stages[0].letters;
+    assert!(letters.left_out > 0 && kept > 1_000, "{letters:?}");
+    assert_eq!(kept + letters.left_out, 10_000);
+    assert!(fs::metadata(data.join("runs").join(&id).join("dead_letters.ndjson")).unwrap().len() <= 1 << 20);
+    let told = run.history.unwrap();
+    let wanted = format!(
+        "its dead letters are not whole: {} were left out, as 1 MiB of them are kept (`limits.runs.dead_letters_mib`)",
+        letters.left_out
+    );
+    assert_eq!(told, wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_that_cannot_be_read_tell_no_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let runs = open(&data, stores(folder.path()));
+    let id = submit(&runs, &failing(3)).await.summary.id;
+    end_of(&runs, &id).await;
+    fs::write(data.join("runs").join(&id).join("spec.json"), "{").unwrap();
+    let told = runs.dead_letters(&id).await.unwrap_err().to_string();
+    assert!(told.starts_with("the document beside the run's dead letters is damaged: "), "{told}");
+    assert!(!told.contains(data.to_str().unwrap()), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_oldest_runs_go_with_their_letters_when_there_are_too_many() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let runs = open_with(&data, stores(folder.path()), |settings| {
+        settings.bounds.kept = 3.try_into().unwrap();
+    });
+    let mut ids = Vec::new();
+    for _ in 0..6 {
+        let id = submit(&runs, &failing(1)).await.summary.id;
+        end_of(&runs, &id).await;
+        ids.push(id);
+    }
+    let wait = async {
+        while runs.list(RunQuery::default()).await.unwrap().items.len() > 3 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.expect("the oldest go");
+    ids.reverse();
+    let kept = runs.list(RunQuery::default()).await.unwrap().items;
+    assert_eq!(kept.into_iter().map(|run| run.id).collect::<Vec<_>>(), ids[..3]);
+    for (place, id) in ids.iter().enumerate() {
+        assert_eq!(data.join("runs").join(id).exists(), place < 3, "{place}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_version_more_than_are_kept_is_refused_and_known_bytes_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open_with(&folder.path().join("data"), stores(folder.path()), |settings| {
+        settings.sandbox.gate.versions = 1;
+    });
+    let first = guest("guest-misbehaving");
+    upload(&runs, &first).await;
+    assert!(!upload(&runs, &first).await.created);
+    let mut draft = runs.begin_upload().await.unwrap();
+    draft.write(&guest("guest-carrying")).await.unwrap();
+    match draft.finish(None).await.unwrap_err() {
+        RunsError::Refused(told) => assert!(told.contains("1 versions of modules at most"), "{told}"),
+        other => panic!("{other:?}"),
+    }
+    runs.delete_module("misbehaving", "1").await.unwrap();
+    upload(&runs, &guest("guest-carrying")).await;
+}

@@ -1,0 +1,123 @@
+//! Runs in folders of their own, and words for what is asked of them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_pipeline::Stores;
+use penstock_server::{Budget, Runs, RunsError, RunsSettings, Submission, Submitted};
+use penstock_types::config::RunBounds;
+use penstock_types::fault::SpecFault;
+use penstock_types::run::RunDetail;
+use serde_json::Value;
+
+/// How long anything may take on a machine that does other things too.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The bytes of a guest of this workspace.
+pub(crate) fn guest(name: &str) -> Vec<u8> {
+    // `TARGET/PROFILE/deps/registry-0123` runs, wherever cargo was told to build.
+    let program = std::env::current_exe().unwrap();
+    let folder = program.ancestors().nth(3).unwrap().join("wasm32-unknown-unknown/guest");
+    let path: PathBuf = folder.join(format!("{}.wasm", name.replace('-', "_")));
+    std::fs::read(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; run `make guests` first", path.display()))
+}
+
+/// A word for each thing that can be wrong.
+pub(crate) trait Kind {
+    fn kind(&self) -> &'static str;
+}
+
+impl Kind for RunsError {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) => "invalid-pipeline",
+            Self::NotFound { .. } => "not-found",
+            Self::Refused(_) => "refused",
+            Self::TooLarge { .. } => "too-large",
+            Self::Conflict(_) => "conflict",
+            Self::KeyReused => "key-reused",
+            Self::QueueFull { .. } => "queue-full",
+            Self::Busy(_) => "busy",
+            Self::Storage(..) => "storage",
+            Self::History(_) | Self::File { .. } => "history",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// Four threads and 4 GiB for all runs.
+pub(crate) fn open(data_dir: &Path, stores: Stores) -> Runs {
+    try_open(data_dir, stores).unwrap()
+}
+
+pub(crate) fn try_open(data_dir: &Path, stores: Stores) -> Result<Runs, penstock_server::OpenError> {
+    Runs::open(&tokio::runtime::Handle::current(), settings(data_dir, stores))
+}
+
+/// As [`open`], with other settings.
+pub(crate) fn open_with(data_dir: &Path, stores: Stores, change: impl FnOnce(&mut RunsSettings)) -> Runs {
+    let mut settings = settings(data_dir, stores);
+    change(&mut settings);
+    Runs::open(&tokio::runtime::Handle::current(), settings).unwrap()
+}
+
+fn settings(data_dir: &Path, stores: Stores) -> RunsSettings {
+    RunsSettings {
+        budget: Budget { threads: 4, memory_mib: 4096, instances: 16 },
+        bounds: RunBounds { queued: 4.try_into().unwrap(), ..RunBounds::default() },
+        ..RunsSettings::new(data_dir, stores)
+    }
+}
+
+/// A store `in` over a folder.
+pub(crate) fn stores(folder: &Path) -> Stores {
+    let mut stores = Stores::default();
+    stores.add_folder("in", folder).unwrap();
+    stores
+}
+
+pub(crate) fn submission(document: &Value) -> Submission {
+    Submission { document: Bytes::from(document.to_string()), ..Submission::default() }
+}
+
+pub(crate) async fn submit(runs: &Runs, document: &Value) -> RunDetail {
+    let Submitted { run, is_new } = runs.submit(submission(document)).await.unwrap();
+    assert!(is_new);
+    run
+}
+
+pub(crate) async fn refusal(runs: &Runs, document: &Value) -> Vec<SpecFault> {
+    match runs.submit(submission(document)).await {
+        Err(RunsError::Invalid(faults)) => faults,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// Waits until the run is over and stored.
+pub(crate) async fn end_of(runs: &Runs, id: &str) -> RunDetail {
+    until(runs, id, |run| run.summary.state.is_over()).await
+}
+
+pub(crate) async fn until(runs: &Runs, id: &str, is_it: impl Fn(&RunDetail) -> bool) -> RunDetail {
+    let wait = async {
+        loop {
+            let detail = runs.detail(id).await.unwrap();
+            if is_it(&detail) {
+                return detail;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.expect("it does not come")
+}
+
+/// Uploads a module, and says its version.
+pub(crate) async fn upload(runs: &Runs, bytes: &[u8]) -> penstock_server::ModuleUpload {
+    let mut draft = runs.begin_upload().await.unwrap();
+    for piece in bytes.chunks(64 << 10) {
+        draft.write(piece).await.unwrap();
+    }
+    draft.finish(None).await.unwrap()
+}

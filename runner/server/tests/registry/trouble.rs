@@ -1,0 +1,164 @@
+//! Data directories that cannot be used, and disks that stop taking anything.
+
+use std::fs;
+
+use penstock_server::{Event, RunQuery, SeriesQuery};
+use penstock_types::run::RunState;
+use rusqlite::Connection;
+use serde_json::json;
+
+use crate::support::{
+    Kind, PATIENCE, end_of, guest, open, stores, submission, submit, try_open, until, upload,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_will_not_do_is_told_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let error = try_open(&file, stores(folder.path())).unwrap_err();
+    assert!(error.to_string().starts_with("cannot use `"), "{error}");
+
+    let newer = folder.path().join("newer");
+    drop(open(&newer, stores(folder.path())));
+    Connection::open(newer.join("penstock.sqlite")).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let error = try_open(&newer, stores(folder.path())).unwrap_err();
+    assert!(error.to_string().contains("written by a newer Penstock (its schema is 99"), "{error}");
+
+    let foreign = folder.path().join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    let theirs = Connection::open(foreign.join("penstock.sqlite")).unwrap();
+    theirs.execute_batch("CREATE TABLE bookmarks (url TEXT)").unwrap();
+    let error = try_open(&foreign, stores(folder.path())).unwrap_err();
+    assert!(error.to_string().contains("is a database of another program"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_history_cannot_be_written_goes_on_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let runs = open(&data, stores(folder.path()));
+    let document = json!({
+        "threads": 1, "source": { "range": { "count": 300 } },
+        "stages": [{ "sleep": { "mean_ms": 5 } }]
+    });
+    let id = submit(&runs, &document).await.summary.id;
+    // As with a full disk, every write fails from now on.
+    let break_it = "ALTER TABLE chunks RENAME TO hidden";
+    Connection::open(data.join("penstock.sqlite")).unwrap().execute_batch(break_it).unwrap();
+    let run = end_of(&runs, &id).await;
+    assert_eq!((run.summary.state, run.summary.samples), (RunState::Completed, Some(300)));
+    assert!(run.history.unwrap().starts_with("the history cannot be written"));
+    assert!(run.snapshot.unwrap().ledger.balanced);
+    // When the disk takes it again, nothing is lost.
+    let mend_it = "ALTER TABLE hidden RENAME TO chunks";
+    Connection::open(data.join("penstock.sqlite")).unwrap().execute_batch(mend_it).unwrap();
+    let stored = crate::support::until(&runs, &id, |run| run.history.is_none()).await;
+    assert_eq!(stored.summary.state, RunState::Completed);
+    let series = runs.series(&id, SeriesQuery { points: Some(1), ..SeriesQuery::default() }).await.unwrap();
+    assert!(series.columns.iter().any(|column| column.mean[0].is_some()));
+    // One that cannot be registered is not half there.
+    Connection::open(data.join("penstock.sqlite"))
+        .unwrap()
+        .execute_batch("DROP TABLE run_modules; ALTER TABLE runs RENAME TO gone")
+        .unwrap();
+    assert_eq!(runs.submit(submission(&document)).await.unwrap_err().kind(), "history");
+    assert_eq!(runs.use_now().runs_alive, 0);
+}
+
+/// Lets every write of rows fail from now on, or no more.
+fn break_rows(data: &std::path::Path, is_broken: bool) {
+    let (from, to) = if is_broken { ("chunks", "hidden") } else { ("hidden", "chunks") };
+    let rename = format!("ALTER TABLE {from} RENAME TO {to}");
+    Connection::open(data.join("penstock.sqlite")).unwrap().execute_batch(&rename).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_stored_is_tried_again_although_there_is_always_something_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let runs = open(&data, stores(folder.path()));
+    let document = json!({ "threads": 1, "source": { "range": { "count": 1 } } });
+    let id = submit(&runs, &document).await.summary.id;
+    end_of(&runs, &id).await;
+    break_rows(&data, true);
+    let id = submit(&runs, &document).await.summary.id;
+    assert!(end_of(&runs, &id).await.history.is_some());
+    break_rows(&data, false);
+    let busy = async {
+        loop {
+            let other = submit(&runs, &document).await.summary.id;
+            end_of(&runs, &other).await;
+        }
+    };
+    tokio::select! {
+        never = busy => never,
+        stored = until(&runs, &id, |run| run.history.is_none()) => {
+            assert_eq!(stored.summary.state, RunState::Completed);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_that_can_neither_be_stored_nor_held_back_still_tell_how_they_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let runs = open(&data, stores(folder.path()));
+    let document = json!({ "threads": 1, "source": { "range": { "count": 1 } } });
+    break_rows(&data, true);
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        let id = submit(&runs, &document).await.summary.id;
+        end_of(&runs, &id).await;
+        ids.push(id);
+    }
+    for id in &ids {
+        let run = until(&runs, id, |run| run.summary.state.is_over() && run.history.is_some()).await;
+        assert_eq!(run.summary.state, RunState::Completed);
+        assert!(run.history.unwrap().contains("cannot be written"), "{id}");
+        // Who opens its page learns that nothing comes any more.
+        let mut events = runs.events(std::slice::from_ref(id), None).await.unwrap();
+        let first = tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap();
+        assert!(matches!(&*first[0].1, Event::End(summary) if summary.state == RunState::Completed));
+    }
+    let query = RunQuery { states: vec![RunState::Completed], ..RunQuery::default() };
+    let all = async {
+        while runs.list(query.clone()).await.unwrap().items.len() < 20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, all).await.expect("how each ended is stored");
+    break_rows(&data, false);
+    runs.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_damaged_row_costs_itself_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let runs = open(&data, stores(folder.path()));
+    let document = json!({ "threads": 1, "source": { "range": { "count": 1 } } });
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let id = submit(&runs, &document).await.summary.id;
+        end_of(&runs, &id).await;
+        ids.push(id);
+    }
+    upload(&runs, &guest("guest-misbehaving")).await;
+    upload(&runs, &guest("guest-carrying")).await;
+    drop(runs);
+    let damage = Connection::open(data.join("penstock.sqlite")).unwrap();
+    damage.execute("UPDATE runs SET state = 'rtnning' WHERE id = ?1", [&ids[0]]).unwrap();
+    damage.execute("UPDATE runs SET state = 'running', snapshot = '{' WHERE id = ?1", [&ids[1]]).unwrap();
+    damage.execute("UPDATE modules SET report = '{' WHERE name = 'misbehaving'", []).unwrap();
+    drop(damage);
+    let runs = open(&data, stores(folder.path()));
+    let kept = runs.list(RunQuery::default()).await.unwrap().items;
+    let kept: Vec<_> = kept.iter().map(|run| (&run.id, run.state)).collect();
+    assert_eq!(kept, [(&ids[2], RunState::Completed), (&ids[1], RunState::Interrupted)]);
+    let interrupted = runs.detail(&ids[1]).await.unwrap();
+    assert_eq!(interrupted.snapshot, None);
+    assert_eq!(interrupted.history.as_deref(), Some("its last snapshot is damaged"));
+    let modules = runs.modules(Default::default()).await.unwrap().items;
+    assert_eq!(modules.iter().map(|module| module.name.as_str()).collect::<Vec<_>>(), ["carrying"]);
+}

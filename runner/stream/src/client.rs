@@ -1,0 +1,467 @@
+//! The other side of a stream: takes the batches of a run of a server on the same machine.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use memmap2::MmapMut;
+use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_engine::item::{Collated, Column, Dtype, Origin, Stacked, Tensor};
+use penstock_types::stats::Tick;
+use penstock_types::text::with_causes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::door::is_ours;
+use crate::frame::{Garbled, Incoming, Outgoing, Read};
+use crate::mapping;
+use crate::protocol::{
+    BatchHead, Contents, End, FieldHead, FromConsumer, MAX_BODY_BYTES, MAX_REGIONS, PROTOCOL, Refused, Spot,
+    ToConsumer, ValuesHead, Welcome,
+};
+
+/// A consumer of a run. When it is dropped, the batches that it has not acknowledged go to the next one; arrays that are still
+/// there stay as they are. A process that was forked off shares the connection: as long as it lives, the server does not see that
+/// this one has died.
+#[derive(Debug)]
+pub struct Client {
+    line: Arc<Line>,
+    clock: MonotonicClock,
+    welcome: Welcome,
+    coming: Mutex<Coming>,
+    /// Numbers of batches that it was given and has not acknowledged.
+    out: Mutex<BTreeSet<u64>>,
+}
+
+/// What [`Client::next`] gave.
+#[derive(Debug)]
+pub enum Received {
+    /// A batch.
+    Batch(Batch),
+    /// Nothing came in time.
+    Nothing,
+    /// No other batch comes.
+    End(End),
+}
+
+/// A batch that is to be acknowledged.
+#[derive(Debug)]
+pub struct Batch {
+    /// Its number in the run.
+    pub seq: u64,
+    /// Whether it was given to a consumer before, which may have seen it.
+    pub redelivered: bool,
+    /// What is in it. Large arrays lie in memory that the server has shown, page by page: it may use each of them for another batch
+    /// when the last handle of that array's memory is dropped, here, and the batch is acknowledged. Whoever writes to them
+    /// writes to copies of their own.
+    pub contents: Collated,
+}
+
+/// Why there are no batches to be had.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// Nobody is there.
+    #[error(
+        "cannot connect to `{}`: the run is over, or its server runs on another machine or as another user", .socket.display()
+    )]
+    Connect {
+        /// The socket.
+        socket: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another user's process is there.
+    #[error("the socket `{}` is not of a process of this user", .0.display())]
+    Stranger(PathBuf),
+    /// The server does not want this consumer.
+    #[error("the server refuses: {}", .0.why)]
+    Refused(Refused),
+    /// The server is gone, or has closed the connection.
+    #[error("the server closed the connection before the run was over")]
+    Closed,
+    /// What came from the server is not what was agreed on.
+    #[error("what the server sent cannot be read: {0}")]
+    Garbled(String),
+    /// The batch is none of this connection's, or was acknowledged before.
+    #[error("batch {0} is not one that this connection was given and has not acknowledged")]
+    NotGiven(u64),
+    /// A batch's memory cannot be had.
+    #[error("the memory of a batch cannot be mapped")]
+    Memory(#[source] io::Error),
+    /// The connection does not work any more.
+    #[error("the connection to the server is broken")]
+    Socket(#[source] io::Error),
+    /// The server does not answer.
+    #[error("the server did not answer within {} s", .0.as_secs_f64())]
+    Late(Duration),
+    /// It failed before in a way after which nothing that comes can be trusted: the consumer has left, and what it has not
+    /// acknowledged goes to the next one.
+    #[error("this consumer has left after it failed: {0}")]
+    Left(String),
+}
+
+/// How long a server may take to let somebody in, and to listen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The connection. It stays open as long as an array of it is there.
+#[derive(Debug)]
+struct Line {
+    socket: UnixStream,
+    /// The frame that was not sent to its end, and those behind it.
+    unsent: Mutex<VecDeque<Outgoing>>,
+    /// The process that it is of: what a forked child drops is still its parent's.
+    process: u32,
+}
+
+/// What has come and what it came to.
+#[derive(Debug)]
+struct Coming {
+    incoming: Incoming,
+    /// How it ended, after which there is nothing to wait for.
+    last: Option<Last>,
+}
+
+/// How a stream ended for a consumer.
+#[derive(Clone, Debug)]
+enum Last {
+    End(End),
+    Refused(Refused),
+    Closed,
+    Failed(String),
+}
+
+/// A region that is read; the server is told when it is not any more.
+struct Borrowed {
+    /// Gone before the server is told.
+    mapping: Option<MmapMut>,
+    id: u64,
+    line: Arc<Line>,
+}
+
+impl Client {
+    /// Connects to the run whose socket and secret the server gave for it.
+    pub fn connect(socket: &Path, secret: &str) -> Result<Self, StreamError> {
+        let connected = UnixStream::connect(socket);
+        let stream =
+            connected.map_err(|source| StreamError::Connect { socket: socket.to_owned(), source })?;
+        if !is_ours(&stream) {
+            return Err(StreamError::Stranger(socket.to_owned()));
+        }
+        let line = Arc::new(Line { socket: stream, unsent: Mutex::default(), process: std::process::id() });
+        let clock = MonotonicClock::start();
+        let hello = FromConsumer::Hello { protocol: PROTOCOL, secret: secret.to_owned() };
+        line.say_in_time(&clock, &hello)?;
+        let mut incoming = Incoming::new(MAX_BODY_BYTES);
+        let until = clock.now().after(PATIENCE);
+        let heard = loop {
+            match line.hear(&clock, &mut incoming, until)? {
+                None if clock.now() < until => {}
+                heard => break heard,
+            }
+        };
+        let welcome = match heard {
+            Some((ToConsumer::Welcome(welcome), _)) => welcome,
+            Some((ToConsumer::Refused(refused), _)) => return Err(StreamError::Refused(refused)),
+            Some((ToConsumer::End(_) | ToConsumer::Batch(_), _)) => {
+                return Err(StreamError::Garbled("it does not begin with a welcome".to_owned()));
+            }
+            None => return Err(StreamError::Late(PATIENCE)),
+        };
+        let coming = Mutex::new(Coming { incoming, last: None });
+        Ok(Self { line, clock, welcome, coming, out: Mutex::default() })
+    }
+
+    /// Id of the run.
+    pub fn run(&self) -> &str {
+        &self.welcome.run
+    }
+
+    /// Name of its pipeline.
+    pub fn name(&self) -> &str {
+        &self.welcome.name
+    }
+
+    /// Batches that may be out and not acknowledged; no other comes before one of them is.
+    pub fn ahead(&self) -> usize {
+        self.welcome.ahead
+    }
+
+    /// The next batch, which is waited for no longer than `most`, and not beyond a signal. One thread at a time; others wait for
+    /// it. An error is the end: what was not acknowledged goes to the next consumer, and each further call fails.
+    pub fn next(&self, most: Duration) -> Result<Received, StreamError> {
+        let mut coming = locked(&self.coming);
+        match coming.last.clone() {
+            None => {}
+            Some(Last::End(end)) => return Ok(Received::End(end)),
+            Some(Last::Refused(refused)) => return Err(StreamError::Refused(refused)),
+            Some(Last::Closed) => return Err(StreamError::Closed),
+            Some(Last::Failed(why)) => return Err(StreamError::Left(why)),
+        }
+        let received = self.receive(&mut coming, most);
+        coming.last = match &received {
+            Ok(Received::Batch(_) | Received::Nothing) => None,
+            Ok(Received::End(end)) => Some(Last::End(end.clone())),
+            Err(StreamError::Refused(refused)) => Some(Last::Refused(refused.clone())),
+            Err(StreamError::Closed) => Some(Last::Closed),
+            Err(error) => {
+                self.line.leave();
+                Some(Last::Failed(with_causes(error)))
+            }
+        };
+        received
+    }
+
+    fn receive(&self, coming: &mut Coming, most: Duration) -> Result<Received, StreamError> {
+        // Where that is in vain, what comes in tells why.
+        self.line.flush().ok();
+        let until = self.clock.now().after(most);
+        let Some((message, body)) = self.line.hear(&self.clock, &mut coming.incoming, until)? else {
+            return Ok(Received::Nothing);
+        };
+        match message {
+            ToConsumer::Batch(head) => {
+                let contents = self.contents(&head, &body, &mut coming.incoming)?;
+                locked(&self.out).insert(head.seq);
+                Ok(Received::Batch(Batch { seq: head.seq, redelivered: head.redelivered, contents }))
+            }
+            ToConsumer::End(end) => Ok(Received::End(end)),
+            ToConsumer::Refused(refused) => Err(StreamError::Refused(refused)),
+            ToConsumer::Welcome(_) => Err(StreamError::Garbled("it says welcome twice".to_owned())),
+        }
+    }
+
+    /// Says that a batch is done with: it is never given to anybody again. Its arrays stay.
+    pub fn acknowledge(&self, seq: u64) -> Result<(), StreamError> {
+        if !locked(&self.out).remove(&seq) {
+            return Err(StreamError::NotGiven(seq));
+        }
+        self.line.say_in_time(&self.clock, &FromConsumer::Ack { seq })
+    }
+
+    fn contents(
+        &self,
+        head: &BatchHead,
+        body: &Bytes,
+        incoming: &mut Incoming,
+    ) -> Result<Collated, StreamError> {
+        let garbled = |why: &str| StreamError::Garbled(why.to_owned());
+        let length = head.contents_bytes as usize;
+        let (contents, sent) = body.split_at_checked(length).ok_or_else(|| garbled("a body is too short"))?;
+        let contents: Contents =
+            serde_json::from_slice(contents).map_err(|error| StreamError::Garbled(error.to_string()))?;
+        if contents.regions.len() > MAX_REGIONS {
+            return Err(garbled("a batch has too many regions"));
+        }
+        let files = incoming.take_files(contents.regions.len())?;
+        let mut regions = Vec::with_capacity(files.len());
+        for (file, region) in files.iter().zip(&contents.regions) {
+            let bytes = usize::try_from(region.bytes).map_err(|_| garbled("a region is too large"))?;
+            let mapping = Some(mapping::borrow(file, bytes).map_err(StreamError::Memory)?);
+            regions.push(Bytes::from_owner(Borrowed { mapping, id: region.id, line: self.line.clone() }));
+        }
+        let data = Data { sent, regions };
+        let samples = contents.keys.len();
+        let is_whole = contents.epochs.len() == samples
+            && contents.indexes.len() == samples
+            && contents.paths.as_ref().is_none_or(|paths| paths.len() == samples);
+        if !is_whole {
+            return Err(garbled("a batch does not tell of all samples where they came from"));
+        }
+        let paths = contents.paths.unwrap_or_else(|| vec![0; samples]);
+        let places = contents.epochs.into_iter().zip(contents.indexes).zip(paths);
+        let fields = contents.fields.into_iter().map(|field| data.column(field, samples));
+        Ok(Collated {
+            keys: contents.keys,
+            origins: places.map(|((epoch, index), path)| Origin { epoch, index, path }).collect(),
+            fields: fields
+                .collect::<Option<_>>()
+                .ok_or_else(|| garbled("the data of a batch does not fit its fields"))?,
+        })
+    }
+}
+
+/// What the data of a batch lies in.
+struct Data<'a> {
+    sent: &'a [u8],
+    regions: Vec<Bytes>,
+}
+
+impl Data<'_> {
+    fn column(&self, FieldHead { name, values }: FieldHead, samples: usize) -> Option<Column> {
+        let values = match values {
+            ValuesHead::Tensor { dtype, shape, data } => {
+                let (dtype, data) = (Dtype::named(&dtype)?, self.at(data)?);
+                let is_stacked = shape.first().is_some_and(|first| *first as usize == samples);
+                // As if there were one of each size: whoever counts elements of an array without any may multiply all the same.
+                let sizes = shape.iter().map(|size| (*size as usize).max(1));
+                sizes.clone().try_fold(dtype.size(), usize::checked_mul).filter(|_| is_stacked)?;
+                let elements: usize = shape.iter().map(|size| *size as usize).product();
+                let fits = elements * dtype.size() == data.len();
+                fits.then_some(Stacked::Tensor(Tensor { dtype, shape, data }))?
+            }
+            ValuesHead::Texts { data, offsets } => {
+                let texts = self.list(data, offsets, samples)?.into_iter();
+                Stacked::Texts(texts.map(|text| String::from_utf8(text.into()).ok()).collect::<Option<_>>()?)
+            }
+            ValuesHead::Blobs { data, offsets } => Stacked::Blobs(self.list(data, offsets, samples)?),
+        };
+        Some(Column { name, values })
+    }
+
+    fn list(&self, data: Spot, offsets: Spot, samples: usize) -> Option<Vec<Bytes>> {
+        let (data, offsets) = (self.at(data)?, self.at(offsets)?);
+        let (offsets, rest) = offsets.as_chunks::<8>();
+        if !rest.is_empty() || offsets.len() != samples + 1 {
+            return None;
+        }
+        let place = |bytes: &[u8; 8]| usize::try_from(u64::from_le_bytes(*bytes)).ok();
+        let pairs = offsets.windows(2).map(|pair| {
+            let (begin, end) = (place(&pair[0])?, place(&pair[1])?);
+            (begin <= end && end <= data.len()).then(|| data.slice(begin..end))
+        });
+        pairs.collect()
+    }
+
+    fn at(&self, spot: Spot) -> Option<Bytes> {
+        let range = |offset: u64, bytes: u64| {
+            let begin = usize::try_from(offset).ok()?;
+            Some(begin..begin.checked_add(usize::try_from(bytes).ok()?)?)
+        };
+        match spot {
+            Spot::Region { place, offset, bytes } => {
+                let (region, range) = (self.regions.get(place)?, range(offset, bytes)?);
+                (range.end <= region.len()).then(|| region.slice(range))
+            }
+            Spot::Body { offset, bytes } => self.sent.get(range(offset, bytes)?).map(Bytes::copy_from_slice),
+        }
+    }
+}
+
+impl Line {
+    fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Sends what has not been sent yet, as far as the server takes it now. Says whether all of it is gone.
+    fn flush(&self) -> Result<bool, StreamError> {
+        let mut unsent = locked(&self.unsent);
+        while let Some(frame) = unsent.front_mut() {
+            match frame.send(&self.socket) {
+                Ok(true) => drop(unsent.pop_front()),
+                Ok(false) => return Ok(false),
+                Err(error) => {
+                    unsent.clear();
+                    return Err(broken(error));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Says something, and waits until it is sent.
+    fn say_in_time(&self, clock: &MonotonicClock, message: &FromConsumer) -> Result<(), StreamError> {
+        locked(&self.unsent).push_back(Outgoing::new(message));
+        let until = clock.now().after(PATIENCE);
+        while !self.flush()? {
+            if !self.wait(PollFlags::OUT, until, clock.now())? && clock.now() >= until {
+                return Err(StreamError::Late(PATIENCE));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes nothing more, and says nothing more. The server hears it at once; arrays that are here stay as they are.
+    fn leave(&self) {
+        // The server may be gone.
+        self.socket.shutdown(Shutdown::Write).ok();
+    }
+
+    /// The next message, if one comes in time, and before a signal.
+    fn hear(
+        &self,
+        clock: &MonotonicClock,
+        incoming: &mut Incoming,
+        until: Tick,
+    ) -> Result<Option<(ToConsumer, Bytes)>, StreamError> {
+        loop {
+            if let Some(frame) = incoming.take()? {
+                return Ok(Some(frame));
+            }
+            match incoming.read(&self.socket).map_err(broken)? {
+                Read::Something => {}
+                Read::End => return Err(StreamError::Closed),
+                Read::Nothing if self.wait(PollFlags::IN, until, clock.now())? => {}
+                Read::Nothing => return Ok(None),
+            }
+        }
+    }
+
+    /// Waits until the socket is ready; says whether it is, and not that the time is up or that a signal came.
+    fn wait(&self, ready: PollFlags, until: Tick, now: Tick) -> Result<bool, StreamError> {
+        let left = Duration::from_nanos(until - now);
+        let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+        let timeout = Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() };
+        let mut polled = [PollFd::new(&self.socket, ready)];
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(found) => Ok(found > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(StreamError::Socket(error.into())),
+        }
+    }
+}
+
+fn broken(error: io::Error) -> StreamError {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => StreamError::Closed,
+        _ => StreamError::Socket(error),
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl From<Garbled> for StreamError {
+    fn from(garbled: Garbled) -> Self {
+        Self::Garbled(garbled.to_string())
+    }
+}
+
+/// It leaves, and the server knows it at once; its line goes with the last array.
+impl Drop for Client {
+    fn drop(&mut self) {
+        if !self.line.is_ours() {
+            return;
+        }
+        self.line.leave();
+    }
+}
+
+impl AsRef<[u8]> for Borrowed {
+    fn as_ref(&self) -> &[u8] {
+        self.mapping.as_deref().unwrap_or_default()
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        drop(self.mapping.take());
+        if !self.line.is_ours() {
+            return;
+        }
+        locked(&self.line.unsent).push_back(Outgoing::new(&FromConsumer::Release { region: self.id }));
+        // With the server gone nobody has to know; what does not fit now goes with what is said next.
+        self.line.flush().ok();
+    }
+}
+
+impl fmt::Debug for Borrowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Borrowed").field("id", &self.id).finish_non_exhaustive()
+    }
+}

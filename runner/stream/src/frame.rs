@@ -1,0 +1,259 @@
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::protocol::{MAX_HEAD_BYTES, MAX_REGIONS};
+use crate::region::Region;
+
+/// Bytes before a head: its length, and the body's.
+const LENGTHS: usize = 8;
+
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 16 << 10;
+
+/// A frame on its way out.
+pub(crate) struct Outgoing {
+    /// Lengths and head.
+    head: Vec<u8>,
+    body: Bytes,
+    /// Go with the first byte.
+    regions: Vec<Arc<Region>>,
+    sent: usize,
+}
+
+/// What came in and was not taken yet.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    bytes: Vec<u8>,
+    files: VecDeque<OwnedFd>,
+    /// Most bytes of a body.
+    most: usize,
+}
+
+/// What one read gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    Something,
+    /// There is nothing now.
+    Nothing,
+    /// Nothing follows.
+    End,
+}
+
+/// Something came in that is no frame.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Garbled {
+    #[error(
+        "a frame with a head of {head} bytes and a body of {body}; {MAX_HEAD_BYTES} and {most} are the most"
+    )]
+    TooLarge { head: usize, body: usize, most: usize },
+    #[error("a head that is no message")]
+    Head(#[source] serde_json::Error),
+    #[error("a batch with {wanted} regions and {found} files")]
+    Files { wanted: usize, found: usize },
+}
+
+/// Without what it says, which may be a secret.
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outgoing").field("sent", &self.sent).finish_non_exhaustive()
+    }
+}
+
+impl Outgoing {
+    pub(crate) fn new(message: &impl Serialize) -> Self {
+        Self::with_body(message, Bytes::new(), Vec::new())
+    }
+
+    pub(crate) fn with_body(message: &impl Serialize, body: Bytes, regions: Vec<Arc<Region>>) -> Self {
+        let message = serde_json::to_vec(message).expect("texts and numbers are JSON");
+        let length = |bytes: usize| u32::try_from(bytes).expect("bodies are bounded").to_le_bytes();
+        let head = [&length(message.len())[..], &length(body.len()), &message].concat();
+        Self { head, body, regions, sent: 0 }
+    }
+
+    /// Whether a part of it is gone.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.sent > 0
+    }
+
+    /// Sends as much as the other side takes now. Says whether all of it is gone.
+    pub(crate) fn send(&mut self, socket: impl AsFd) -> io::Result<bool> {
+        let all = self.head.len() + self.body.len();
+        let files: Vec<BorrowedFd<'_>> = self.regions.iter().map(|region| region.as_fd()).collect();
+        while self.sent < all {
+            let head = &self.head[self.sent.min(self.head.len())..];
+            let body = &self.body[self.sent.saturating_sub(self.head.len())..];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_REGIONS))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if self.sent == 0 && !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&files)) {
+                return Err(io::Error::other("a batch has more regions than a message carries"));
+            }
+            let pieces = [IoSlice::new(head), IoSlice::new(body)];
+            match sendmsg(&socket, &pieces, &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => self.sent += sent,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Incoming {
+    /// Takes bodies of up to `most` bytes.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { bytes: Vec::new(), files: VecDeque::new(), most }
+    }
+
+    /// Reads what is there, once, without waiting.
+    pub(crate) fn read(&mut self, socket: impl AsFd) -> io::Result<Read> {
+        let mut chunk = [0; READ_BYTES];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_REGIONS))];
+        // Without room for files the system closes those that come.
+        let space = if self.most == 0 { &mut [][..] } else { &mut space[..] };
+        let mut control = RecvAncillaryBuffer::new(space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = match recvmsg(socket, &mut [IoSliceMut::new(&mut chunk)], &mut control, flags) {
+            Ok(received) => received,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(Read::Nothing),
+            Err(error) => return Err(error.into()),
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                self.files.extend(files);
+            }
+        }
+        // Those that follow would be taken for others.
+        if self.most > 0 && received.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(io::Error::other(
+                "not all files of a batch came: this process may have too many files open (`ulimit -n`)",
+            ));
+        }
+        if received.bytes == 0 {
+            return Ok(Read::End);
+        }
+        self.bytes.extend_from_slice(&chunk[..received.bytes]);
+        Ok(Read::Something)
+    }
+
+    /// The next frame, if all of it is there.
+    pub(crate) fn take<M: DeserializeOwned>(&mut self) -> Result<Option<(M, Bytes)>, Garbled> {
+        let Some((lengths, rest)) = self.bytes.split_first_chunk::<LENGTHS>() else { return Ok(None) };
+        let [a, b, c, d, e, f, g, h] = *lengths;
+        let (head, body) =
+            (u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes([e, f, g, h]) as usize);
+        if head > MAX_HEAD_BYTES || body > self.most {
+            return Err(Garbled::TooLarge { head, body, most: self.most });
+        }
+        if rest.len() < head + body {
+            return Ok(None);
+        }
+        let message = serde_json::from_slice(&rest[..head]).map_err(Garbled::Head)?;
+        let body = Bytes::copy_from_slice(&rest[head..head + body]);
+        self.bytes.drain(..LENGTHS + head + body.len());
+        Ok(Some((message, body)))
+    }
+
+    /// The files that came with the frame that was taken.
+    pub(crate) fn take_files(&mut self, wanted: usize) -> Result<Vec<OwnedFd>, Garbled> {
+        let found = self.files.len();
+        if found < wanted {
+            return Err(Garbled::Files { wanted, found });
+        }
+        Ok(self.files.drain(..wanted).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read as _, Write};
+    use std::os::unix::net::UnixStream;
+
+    use penstock_engine::memory::Maker;
+
+    use super::*;
+    use crate::protocol::{FromConsumer, MAX_BODY_BYTES};
+    use crate::region::SharedMemory;
+
+    fn ack(seq: u64) -> FromConsumer {
+        FromConsumer::Ack { seq }
+    }
+
+    #[test]
+    fn frames_of_any_size_come_whole_and_in_order_with_their_files() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let memory = SharedMemory::default();
+        let mapped: Vec<_> = (0..3).map(|_| memory.make(4096).unwrap()).collect();
+        let region = |place: usize| memory.find(mapped[place].as_ref()).unwrap().0;
+        let body = Bytes::from(vec![7; 1 << 20]);
+        let mut frames = VecDeque::from([
+            Outgoing::with_body(&ack(1), body.clone(), vec![region(0), region(1)]),
+            Outgoing::new(&ack(2)),
+            Outgoing::with_body(&ack(3), Bytes::new(), vec![region(2)]),
+        ]);
+        let mut incoming = Incoming::new(MAX_BODY_BYTES);
+        let mut seen = Vec::new();
+        while seen.len() < 3 {
+            if let Some(frame) = frames.front_mut()
+                && frame.send(&here).unwrap()
+            {
+                frames.pop_front();
+            }
+            incoming.read(&there).unwrap();
+            while let Some((message, body)) = incoming.take::<FromConsumer>().unwrap() {
+                let files = [2, 0, 1][seen.len()];
+                assert_eq!(incoming.take_files(files).unwrap().len(), files);
+                seen.push((message, body.len()));
+            }
+        }
+        assert_eq!(seen, [(ack(1), body.len()), (ack(2), 0), (ack(3), 0)]);
+        assert!(incoming.take_files(1).is_err());
+        drop(here);
+        assert_eq!(incoming.read(&there).unwrap(), Read::End);
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused_before_it_takes_room() {
+        let garbled = |bytes: &[u8]| {
+            let (mut here, there) = UnixStream::pair().unwrap();
+            here.write_all(bytes).unwrap();
+            let mut incoming = Incoming::new(0);
+            incoming.read(&there).unwrap();
+            incoming.take::<FromConsumer>().unwrap_err().to_string()
+        };
+        assert!(garbled(b"GET / HTTP/1.1\r\n").starts_with("a frame with a head of"));
+        assert!(garbled(&[0, 0, 0, 0, 1, 0, 0, 0]).contains("a body of 1"));
+        assert_eq!(garbled(&[2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']), "a head that is no message");
+    }
+
+    #[test]
+    fn files_that_nobody_asked_for_are_closed() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let memory = SharedMemory::default();
+        let mapped = memory.make(4096).unwrap();
+        let region = memory.find(mapped.as_ref()).unwrap().0;
+        Outgoing::with_body(&ack(1), Bytes::new(), vec![region]).send(&here).unwrap();
+        let mut incoming = Incoming::new(0);
+        incoming.read(&there).unwrap();
+        assert!(incoming.files.is_empty());
+        let mut rest = Vec::new();
+        drop(here);
+        File::from(OwnedFd::from(there)).read_to_end(&mut rest).unwrap();
+        assert!(rest.is_empty() && incoming.take::<FromConsumer>().unwrap().is_some());
+    }
+}

@@ -1,0 +1,377 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use penstock_types::stats::Tick;
+
+use crate::parcel::Parcel;
+use crate::protocol::End;
+
+/// Batches that are not acknowledged yet, and who has which: the rules of a stream, without its sockets. Time is handed in.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    ahead: usize,
+    /// What a consumer may read of batches that it has acknowledged, the next batch included.
+    most_kept: Kept,
+    /// Number of the next batch.
+    next: u64,
+    waiting: BTreeMap<u64, Waiting>,
+    consumer: Option<Reading>,
+    /// Since when a batch waits and nobody is there.
+    alone_since: Option<Tick>,
+    end: Option<End>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    parcel: Arc<Parcel>,
+    /// Whether the consumer that is there now was given it.
+    is_out: bool,
+    /// Whether any was.
+    was_out: bool,
+}
+
+/// The regions that a consumer was shown and may still read, by number. They are not used again before this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Reading(BTreeMap<u64, Bytes>);
+
+/// A batch for the consumer that is there.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) seq: u64,
+    pub(crate) parcel: Arc<Parcel>,
+    /// Whether it was given to somebody before.
+    pub(crate) redelivered: bool,
+}
+
+/// What a consumer reads of batches that it has acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Each is an open file of this process.
+    pub(crate) regions: usize,
+    pub(crate) bytes: u64,
+}
+
+/// Who keeps all that he is given leaves no memory for what comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "with the next batch it would read {} arrays of {} bytes of batches that it has acknowledged, and {} of {} are the most: let go \
+     of arrays, or copy what is to stay",
+    .with_next.regions, .with_next.bytes, .most.regions, .most.bytes
+)]
+pub(crate) struct KeepsTooMuch {
+    with_next: Kept,
+    most: Kept,
+}
+
+/// What a consumer said of something that it was not given, or gave back before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotGiven {
+    #[error("batch {0} is not one that it was given and has not acknowledged")]
+    Batch(u64),
+    #[error("region {0} is not one that it was shown and has not released")]
+    Region(u64),
+}
+
+impl Outbox {
+    pub(crate) fn new(ahead: usize, most_kept: Kept) -> Self {
+        let waiting = BTreeMap::new();
+        Self { ahead, most_kept, next: 0, waiting, consumer: None, alone_since: None, end: None }
+    }
+
+    /// A batch more.
+    pub(crate) fn put(&mut self, parcel: Parcel, now: Tick) {
+        self.waiting.insert(self.next, Waiting { parcel: Arc::new(parcel), is_out: false, was_out: false });
+        self.next += 1;
+        if self.consumer.is_none() {
+            self.alone_since.get_or_insert(now);
+        }
+    }
+
+    /// Whether fewer batches than may be are not acknowledged.
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting.len() < self.ahead
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// How many batches are not acknowledged.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Samples that are not acknowledged.
+    pub(crate) fn samples(&self) -> u64 {
+        self.waiting.values().map(|waiting| waiting.parcel.samples).sum()
+    }
+
+    /// For how long batches have been waiting while nobody was there.
+    pub(crate) fn alone_for(&self, now: Tick) -> Duration {
+        self.alone_since.map_or(Duration::ZERO, |since| Duration::from_nanos(now - since))
+    }
+
+    pub(crate) fn has_consumer(&self) -> bool {
+        self.consumer.is_some()
+    }
+
+    /// A consumer has come. There must be none.
+    pub(crate) fn on_consumer(&mut self) {
+        debug_assert!(!self.has_consumer());
+        self.consumer = Some(Reading::default());
+        self.alone_since = None;
+    }
+
+    /// The first batch that the consumer has not been given; none to one that keeps too much of those before.
+    pub(crate) fn give(&mut self) -> Result<Option<Delivery>, KeepsTooMuch> {
+        let kept = self.kept();
+        let Some(reading) = self.consumer.as_mut().filter(|_| self.end.is_none()) else { return Ok(None) };
+        let Some((seq, waiting)) = self.waiting.iter_mut().find(|(_, waiting)| !waiting.is_out) else {
+            return Ok(None);
+        };
+        let with_next = Kept {
+            regions: kept.regions + waiting.parcel.regions.len(),
+            bytes: kept.bytes + waiting.parcel.region_bytes(),
+        };
+        let most = self.most_kept;
+        let is_too_much = with_next.regions > most.regions || with_next.bytes > most.bytes;
+        if kept.regions > 0 && is_too_much {
+            return Err(KeepsTooMuch { with_next, most });
+        }
+        let redelivered = waiting.was_out;
+        (waiting.is_out, waiting.was_out) = (true, true);
+        let shown = waiting.parcel.regions.iter().map(|shown| (shown.region.id, shown.kept.clone()));
+        reading.0.extend(shown);
+        Ok(Some(Delivery { seq: *seq, parcel: waiting.parcel.clone(), redelivered }))
+    }
+
+    fn kept(&self) -> Kept {
+        let read = self.consumer.iter().flat_map(|reading| reading.0.iter());
+        let out = self.waiting.values().filter(|waiting| waiting.is_out);
+        let out: BTreeSet<u64> =
+            out.flat_map(|waiting| waiting.parcel.regions.iter().map(|shown| shown.region.id)).collect();
+        read.filter(|(id, _)| !out.contains(id)).fold(Kept::default(), |kept, (_, bytes)| Kept {
+            regions: kept.regions + 1,
+            bytes: kept.bytes + bytes.len() as u64,
+        })
+    }
+
+    /// The consumer is done with a batch.
+    pub(crate) fn acknowledge(&mut self, seq: u64) -> Result<(), NotGiven> {
+        let is_out = self.waiting.get(&seq).is_some_and(|waiting| waiting.is_out);
+        if !is_out {
+            return Err(NotGiven::Batch(seq));
+        }
+        self.waiting.remove(&seq);
+        Ok(())
+    }
+
+    /// The consumer does not read a region any more.
+    pub(crate) fn release(&mut self, region: u64) -> Result<(), NotGiven> {
+        let reading = self.consumer.as_mut();
+        reading.and_then(|reading| reading.0.remove(&region)).map(drop).ok_or(NotGiven::Region(region))
+    }
+
+    /// The consumer takes and says nothing more: what it did not acknowledge is for the next one. What it may still read is
+    /// given back when that is dropped.
+    pub(crate) fn on_leave(&mut self, now: Tick) -> Reading {
+        self.waiting.values_mut().for_each(|waiting| waiting.is_out = false);
+        if !self.waiting.is_empty() {
+            self.alone_since = Some(now);
+        }
+        self.consumer.take().unwrap_or_default()
+    }
+
+    /// No batch is given any more.
+    pub(crate) fn close(&mut self, end: End) {
+        self.end.get_or_insert(end);
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+}
+
+impl Reading {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_engine::memory::Pool;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::parcel::tests::{large, plain};
+    use crate::region::SharedMemory;
+
+    const ENDLESS: Kept = Kept { regions: usize::MAX, bytes: u64::MAX };
+
+    fn outbox(ahead: usize, batches: u64) -> Outbox {
+        let mut outbox = Outbox::new(ahead, ENDLESS);
+        (0..batches).for_each(|_| outbox.put(plain(2), Tick::ZERO));
+        outbox
+    }
+
+    fn given(outbox: &mut Outbox) -> Vec<(u64, bool)> {
+        std::iter::from_fn(|| outbox.give().unwrap())
+            .map(|delivery| (delivery.seq, delivery.redelivered))
+            .collect()
+    }
+
+    fn at(seconds: u64) -> Tick {
+        Tick::ZERO.after(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn what_was_not_acknowledged_goes_to_the_next_one_first_and_in_order() {
+        let mut outbox = outbox(4, 3);
+        assert!(given(&mut outbox).is_empty(), "nobody is there");
+        outbox.on_consumer();
+        assert_eq!(given(&mut outbox), [(0, false), (1, false), (2, false)]);
+        outbox.acknowledge(1).unwrap();
+        outbox.on_leave(at(1));
+        outbox.put(plain(1), at(1));
+        assert_eq!((outbox.len(), outbox.samples()), (3, 5));
+        outbox.on_consumer();
+        assert_eq!(given(&mut outbox), [(0, true), (2, true), (3, false)]);
+    }
+
+    #[test]
+    fn only_what_is_out_can_be_acknowledged_and_once() {
+        let mut outbox = outbox(4, 2);
+        outbox.on_consumer();
+        assert_eq!(outbox.acknowledge(0), Err(NotGiven::Batch(0)), "it was not given yet");
+        outbox.give().unwrap().unwrap();
+        outbox.acknowledge(0).unwrap();
+        assert_eq!(outbox.acknowledge(0), Err(NotGiven::Batch(0)));
+        assert_eq!(outbox.acknowledge(1), Err(NotGiven::Batch(1)));
+        assert_eq!(outbox.release(0), Err(NotGiven::Region(0)));
+        outbox.give().unwrap().unwrap();
+        outbox.on_leave(at(0));
+        outbox.on_consumer();
+        assert_eq!(outbox.acknowledge(1), Err(NotGiven::Batch(1)), "it was given to another one");
+    }
+
+    #[test]
+    fn there_is_room_until_as_many_as_may_be_are_not_acknowledged() {
+        let mut outbox = outbox(2, 1);
+        assert!(outbox.has_room());
+        outbox.put(plain(1), Tick::ZERO);
+        assert!(!outbox.has_room());
+        outbox.on_consumer();
+        given(&mut outbox);
+        outbox.acknowledge(0).unwrap();
+        assert!(outbox.has_room() && !outbox.is_empty());
+    }
+
+    #[test]
+    fn time_alone_counts_while_a_batch_waits_and_nobody_is_there() {
+        let mut outbox = Outbox::new(4, ENDLESS);
+        assert_eq!(outbox.alone_for(at(9)), Duration::ZERO, "no batch waits");
+        outbox.put(plain(1), at(10));
+        outbox.put(plain(1), at(12));
+        assert_eq!(outbox.alone_for(at(13)), Duration::from_secs(3));
+        outbox.on_consumer();
+        assert_eq!(outbox.alone_for(at(20)), Duration::ZERO);
+        outbox.on_leave(at(30));
+        assert_eq!(outbox.alone_for(at(31)), Duration::from_secs(1));
+        outbox.on_consumer();
+        given(&mut outbox);
+        (0..2).for_each(|seq| outbox.acknowledge(seq).unwrap());
+        outbox.on_leave(at(40));
+        assert_eq!(outbox.alone_for(at(50)), Duration::ZERO, "nothing waits");
+    }
+
+    #[test]
+    fn who_keeps_all_that_he_acknowledged_is_given_no_more() {
+        for most in [Kept { bytes: 150_000, ..ENDLESS }, Kept { regions: 2, ..ENDLESS }] {
+            let mut outbox = Outbox::new(8, most);
+            let memory = Pool::new(SharedMemory::default());
+            (0..5).for_each(|_| outbox.put(large(&memory, 60_000), Tick::ZERO));
+            outbox.on_consumer();
+            for seq in [0, 1] {
+                outbox.give().unwrap().unwrap();
+                outbox.acknowledge(seq).unwrap();
+            }
+            let told = outbox.give().unwrap_err();
+            assert_eq!((told.with_next, told.most), (Kept { regions: 3, bytes: 180_000 }, most));
+            outbox.release(0).unwrap();
+            outbox.give().unwrap().unwrap();
+            outbox.on_leave(Tick::ZERO);
+            outbox.on_consumer();
+            assert_eq!(given(&mut outbox), [(2, true), (3, false), (4, false)], "those out do not count");
+        }
+    }
+
+    #[test]
+    fn nothing_is_given_after_the_end() {
+        let mut outbox = outbox(4, 2);
+        outbox.on_consumer();
+        outbox.give().unwrap().unwrap();
+        outbox.close(End { whole: false, error: None });
+        assert!(outbox.give().unwrap().is_none());
+        outbox.acknowledge(0).unwrap();
+        assert_eq!(outbox.samples(), 2);
+    }
+
+    /// What somebody may do, with a number that decides what exactly.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Put,
+        Give,
+        Acknowledge(usize),
+        Change,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => Just(Step::Put),
+            4 => Just(Step::Give),
+            3 => any::<usize>().prop_map(Step::Acknowledge),
+            1 => Just(Step::Change),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn each_batch_is_given_until_it_is_acknowledged_and_never_after(steps in prop::collection::vec(step(), 1..200)) {
+            let mut outbox = Outbox::new(64, ENDLESS);
+            let (mut made, mut acknowledged) = (0_u64, BTreeSet::new());
+            let (mut out, mut seen) = (Vec::new(), BTreeSet::new());
+            outbox.on_consumer();
+            for step in steps {
+                match step {
+                    Step::Put => {
+                        outbox.put(plain(1), Tick::ZERO);
+                        made += 1;
+                    }
+                    Step::Give => {
+                        let first = (0..made).find(|seq| !acknowledged.contains(seq) && !out.contains(seq));
+                        let given = outbox.give().unwrap().map(|delivery| (delivery.seq, delivery.redelivered));
+                        prop_assert_eq!(given, first.map(|seq| (seq, seen.contains(&seq))));
+                        out.extend(first);
+                        seen.extend(first);
+                    }
+                    Step::Acknowledge(which) if !out.is_empty() => {
+                        let seq = out.swap_remove(which % out.len());
+                        prop_assert_eq!(outbox.acknowledge(seq), Ok(()));
+                        acknowledged.insert(seq);
+                    }
+                    Step::Acknowledge(_) => prop_assert!(outbox.acknowledge(made).is_err()),
+                    Step::Change => {
+                        outbox.on_leave(Tick::ZERO);
+                        outbox.on_consumer();
+                        out.clear();
+                    }
+                }
+                prop_assert_eq!(outbox.samples(), made - acknowledged.len() as u64);
+            }
+        }
+    }
+}

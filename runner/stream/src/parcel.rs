@@ -1,0 +1,328 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_engine::item::{Collated, Column, Dtype, Stacked, Tensor};
+use penstock_engine::memory::{BatchMemory, Block, Pool};
+
+use crate::protocol::{
+    BatchHead, Contents, FieldHead, MAX_BODY_BYTES, MAX_REGIONS, RegionHead, Spot, ValuesHead,
+};
+use crate::region::{Region, SharedMemory};
+
+/// A batch as it is handed over: what is said of it, and what holds its arrays.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) samples: u64,
+    contents_bytes: u32,
+    /// [`Contents`] as JSON, and small data behind it.
+    pub(crate) body: Bytes,
+    /// What the rest lies in.
+    pub(crate) regions: Vec<Shown>,
+}
+
+/// A region that a batch lies in.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    pub(crate) region: Arc<Region>,
+    /// Keeps it from being used again.
+    pub(crate) kept: Bytes,
+}
+
+/// Most bytes of a batch that are sent, not shown.
+const MAX_SENT_BYTES: usize = 64 << 10;
+
+/// Arrays that are put one behind the other begin at multiples of this, as wide registers like it.
+const ALIGNMENT: usize = 64;
+
+impl Parcel {
+    /// Arrays that lie in shared memory stay where they are; others are copied. Fails for a batch that cannot be handed over, with
+    /// the reason.
+    pub(crate) fn of(batch: Collated, memory: &Pool<SharedMemory>) -> Result<Self, String> {
+        let samples = batch.keys.len() as u64;
+        let mut load = Load::default();
+        let fields: Vec<Unplaced> =
+            batch.fields.into_iter().map(|column| load.add(column)).collect::<Result<_, _>>()?;
+        let placed = load.place(memory)?;
+        let mut spots = placed.spots.into_iter();
+        let fields = fields.into_iter().map(|field| field.placed(&mut spots)).collect();
+        let paths: Vec<u64> = batch.origins.iter().map(|origin| origin.path).collect();
+        let head = |shown: &Shown| RegionHead { id: shown.region.id, bytes: shown.region.bytes as u64 };
+        let contents = Contents {
+            keys: batch.keys,
+            epochs: batch.origins.iter().map(|origin| origin.epoch).collect(),
+            indexes: batch.origins.iter().map(|origin| origin.index).collect(),
+            paths: paths.iter().any(|path| *path != 0).then_some(paths),
+            regions: placed.regions.iter().map(head).collect(),
+            fields,
+        };
+        let mut body = serde_json::to_vec(&contents).expect("keys and numbers are JSON");
+        let contents_bytes = body.len();
+        body.extend_from_slice(&placed.sent);
+        if body.len() > MAX_BODY_BYTES {
+            return Err(format!(
+                "its {samples} keys take {contents_bytes} bytes, and {MAX_BODY_BYTES} are sent at most; make smaller batches"
+            ));
+        }
+        Ok(Self {
+            samples,
+            // As checked before.
+            contents_bytes: contents_bytes as u32,
+            body: body.into(),
+            regions: placed.regions,
+        })
+    }
+
+    /// Bytes that a consumer keeps from being used again as long as it reads all of it.
+    pub(crate) fn region_bytes(&self) -> u64 {
+        self.regions.iter().map(|shown| shown.kept.len() as u64).sum()
+    }
+
+    pub(crate) fn head(&self, seq: u64, redelivered: bool) -> BatchHead {
+        BatchHead { seq, redelivered, contents_bytes: self.contents_bytes }
+    }
+}
+
+/// A field whose data has no place yet.
+struct Unplaced {
+    name: Arc<str>,
+    kind: Kind,
+}
+
+enum Kind {
+    Tensor { dtype: Dtype, shape: Vec<u32> },
+    Texts,
+    Blobs,
+}
+
+/// All data of a batch, piece by piece.
+#[derive(Default)]
+struct Load(Vec<Bytes>);
+
+/// Data that has its place.
+struct Placed {
+    /// Of each piece.
+    spots: Vec<Spot>,
+    regions: Vec<Shown>,
+    sent: Vec<u8>,
+}
+
+impl Load {
+    fn add(&mut self, Column { name, values }: Column) -> Result<Unplaced, String> {
+        let kind = match values {
+            Stacked::Tensor(Tensor { dtype, shape, data }) => {
+                self.0.push(data);
+                Kind::Tensor { dtype, shape }
+            }
+            Stacked::Texts(texts) => {
+                self.add_list(texts.iter().map(String::as_bytes));
+                Kind::Texts
+            }
+            Stacked::Blobs(blobs) => {
+                self.add_list(blobs.iter().map(|blob| &**blob));
+                Kind::Blobs
+            }
+            Stacked::Device(_) => {
+                return Err(format!(
+                    "its field `{name}` is in the memory of a device, which another process cannot read; leave `transfer` out"
+                ));
+            }
+        };
+        Ok(Unplaced { name, kind })
+    }
+
+    fn add_list<'a>(&mut self, items: impl Iterator<Item = &'a [u8]>) {
+        let mut data = Vec::new();
+        let mut offsets = 0_u64.to_le_bytes().to_vec();
+        for item in items {
+            data.extend_from_slice(item);
+            offsets.extend_from_slice(&(data.len() as u64).to_le_bytes());
+        }
+        self.0.extend([data.into(), offsets.into()]);
+    }
+
+    fn place(self, memory: &Pool<SharedMemory>) -> Result<Placed, String> {
+        let mut regions: Vec<Shown> = Vec::new();
+        let mut spots: Vec<Option<Spot>> =
+            self.0.iter().map(|piece| shown_as_it_lies(piece, memory.maker(), &mut regions)).collect();
+        let (mut offsets, mut loose_bytes) = (Vec::new(), 0_usize);
+        for (piece, _) in self.0.iter().zip(&spots).filter(|(_, spot)| spot.is_none()) {
+            offsets.push(loose_bytes);
+            loose_bytes = (loose_bytes + piece.len()).next_multiple_of(ALIGNMENT);
+        }
+        let mut sent = Vec::new();
+        let mut packed = (loose_bytes > MAX_SENT_BYTES).then(|| memory.take(loose_bytes)).flatten();
+        let room: &mut [u8] = match &mut packed {
+            Some(block) => (**block).as_mut(),
+            None if loose_bytes > MAX_SENT_BYTES => {
+                return Err(format!("the system gives no {loose_bytes} bytes of shared memory for it"));
+            }
+            None => {
+                sent.resize(loose_bytes, 0);
+                &mut sent
+            }
+        };
+        let loose = self.0.iter().zip(&mut spots).filter(|(_, spot)| spot.is_none());
+        for ((piece, spot), offset) in loose.zip(offsets) {
+            room[offset..offset + piece.len()].copy_from_slice(piece);
+            *spot = Some(Spot::Body { offset: offset as u64, bytes: piece.len() as u64 });
+        }
+        if let Some(block) = packed {
+            let kept = Bytes::from_owner(Packed(block));
+            let (region, _) = memory.maker().find(&kept).expect("the pool has regions of this memory only");
+            let place = regions.len();
+            regions.push(Shown { region, kept });
+            for spot in spots.iter_mut().flatten() {
+                if let Spot::Body { offset, bytes } = *spot {
+                    *spot = Spot::Region { place, offset, bytes };
+                }
+            }
+        }
+        Ok(Placed { spots: spots.into_iter().flatten().collect(), regions, sent })
+    }
+}
+
+/// The spot of a piece that lies in shared memory, if one more region can be shown: the last one is for all others.
+fn shown_as_it_lies(piece: &Bytes, memory: &SharedMemory, regions: &mut Vec<Shown>) -> Option<Spot> {
+    let (region, offset) = memory.find(piece).filter(|_| !piece.is_empty())?;
+    let known = regions.iter().position(|shown| shown.region.id == region.id);
+    let place = known.unwrap_or(regions.len());
+    if place == MAX_REGIONS - 1 {
+        return None;
+    }
+    if known.is_none() {
+        regions.push(Shown { region, kept: piece.clone() });
+    }
+    Some(Spot::Region { place, offset: offset as u64, bytes: piece.len() as u64 })
+}
+
+impl Unplaced {
+    fn placed(self, spots: &mut impl Iterator<Item = Spot>) -> FieldHead {
+        let mut spot = || spots.next().expect("every piece has a spot");
+        let values = match self.kind {
+            Kind::Tensor { dtype, shape } => {
+                ValuesHead::Tensor { dtype: dtype.name().to_owned(), shape, data: spot() }
+            }
+            Kind::Texts => ValuesHead::Texts { data: spot(), offsets: spot() },
+            Kind::Blobs => ValuesHead::Blobs { data: spot(), offsets: spot() },
+        };
+        FieldHead { name: self.name, values }
+    }
+}
+
+struct Packed(Box<dyn Block>);
+
+impl AsRef<[u8]> for Packed {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use penstock_engine::item::Origin;
+
+    use super::*;
+
+    /// A batch of so many samples without fields.
+    pub(crate) fn plain(samples: u64) -> Parcel {
+        Parcel::of(batch(samples, Vec::new()), &Pool::new(SharedMemory::default())).unwrap()
+    }
+
+    /// A batch of one sample with so many bytes in a region.
+    pub(crate) fn large(memory: &Pool<SharedMemory>, bytes: usize) -> Parcel {
+        Parcel::of(batch(1, vec![("image", tensor(shared(memory, bytes)))]), memory).unwrap()
+    }
+
+    fn batch(samples: u64, fields: Vec<(&str, Stacked)>) -> Collated {
+        Collated {
+            keys: (0..samples).map(|number| number.to_string().into()).collect(),
+            origins: (0..samples).map(|index| Origin { index, ..Origin::default() }).collect(),
+            fields: fields.into_iter().map(|(name, values)| Column { name: name.into(), values }).collect(),
+        }
+    }
+
+    fn contents(parcel: &Parcel) -> Contents {
+        serde_json::from_slice(&parcel.body[..parcel.contents_bytes as usize]).unwrap()
+    }
+
+    fn tensor(data: Bytes) -> Stacked {
+        Stacked::Tensor(Tensor { dtype: Dtype::Uint8, shape: vec![1, data.len() as u32], data })
+    }
+
+    fn shared(memory: &Pool<SharedMemory>, len: usize) -> Bytes {
+        let mut block = memory.take(len).unwrap();
+        (*block).as_mut().fill(7);
+        Bytes::from_owner(Packed(block)).slice(..len)
+    }
+
+    fn spot(contents: &Contents, place: usize) -> Spot {
+        match &contents.fields[place].values {
+            ValuesHead::Tensor { data, .. }
+            | ValuesHead::Texts { data, .. }
+            | ValuesHead::Blobs { data, .. } => *data,
+        }
+    }
+
+    #[test]
+    fn what_lies_in_shared_memory_stays_there_and_what_is_small_is_sent() {
+        let memory = Pool::new(SharedMemory::default());
+        let large = shared(&memory, 20_000);
+        let texts = Stacked::Texts(vec!["ä".to_owned()]);
+        let fields =
+            vec![("image", tensor(large.clone())), ("caption", texts), ("none", tensor(Bytes::new()))];
+        let parcel = Parcel::of(batch(1, fields), &memory).unwrap();
+        let told = contents(&parcel);
+        assert_eq!(spot(&told, 0), Spot::Region { place: 0, offset: 0, bytes: 20_000 });
+        assert_eq!(parcel.regions[0].kept.as_ptr(), large.as_ptr(), "not copied");
+        let sent = &parcel.body[parcel.contents_bytes as usize..];
+        assert_eq!(spot(&told, 1), Spot::Body { offset: 0, bytes: 2 });
+        assert_eq!(&sent[..2], "ä".as_bytes());
+        let ValuesHead::Texts { offsets, .. } = told.fields[1].values else { panic!("{told:?}") };
+        assert_eq!(offsets, Spot::Body { offset: 64, bytes: 16 });
+        assert_eq!(sent[64..80], [0_u64.to_le_bytes(), 2_u64.to_le_bytes()].concat());
+        assert_eq!(told.paths, None);
+    }
+
+    #[test]
+    fn what_is_large_and_lies_elsewhere_is_copied_into_one_region() {
+        let memory = Pool::new(SharedMemory::default());
+        let heap = |value, len| tensor(vec![value; len].into());
+        let fields = vec![("a", heap(1, 70_000)), ("b", heap(2, 10)), ("c", heap(3, 70_000))];
+        let parcel = Parcel::of(batch(1, fields), &memory).unwrap();
+        let told = contents(&parcel);
+        assert_eq!((parcel.regions.len(), parcel.body.len()), (1, parcel.contents_bytes as usize));
+        for (place, (value, len)) in [(1, 70_000), (2, 10), (3, 70_000)].into_iter().enumerate() {
+            let Spot::Region { place: 0, offset, bytes } = spot(&told, place) else { panic!("{told:?}") };
+            assert!((offset as usize).is_multiple_of(ALIGNMENT) && bytes as usize == len);
+            let lies = &parcel.regions[0].kept[offset as usize..][..len];
+            assert!(lies.iter().all(|byte| *byte == value));
+        }
+    }
+
+    #[test]
+    fn of_many_regions_some_are_copied_together() {
+        let memory = Pool::new(SharedMemory::default());
+        let fields = (0..12).map(|_| ("x", tensor(shared(&memory, 70_000)))).collect();
+        let parcel = Parcel::of(batch(1, fields), &memory).unwrap();
+        assert_eq!(parcel.regions.len(), MAX_REGIONS);
+        let told = contents(&parcel);
+        let last: Vec<bool> = (0..12)
+            .map(|place| matches!(spot(&told, place), Spot::Region { place, .. } if place == MAX_REGIONS - 1))
+            .collect();
+        assert_eq!(last.iter().filter(|is_last| **is_last).count(), 4, "{told:?}");
+    }
+
+    #[test]
+    fn a_region_is_free_again_when_the_batch_is_gone() {
+        let memory = Pool::new(SharedMemory::default());
+        let array = shared(&memory, 9_000);
+        let place = array.as_ptr();
+        let parcel = Parcel::of(batch(1, vec![("x", tensor(array))]), &memory).unwrap();
+        assert_ne!(shared(&memory, 9_000).as_ptr(), place);
+        let kept = parcel.regions[0].kept.clone();
+        drop(parcel);
+        assert_ne!(shared(&memory, 9_000).as_ptr(), place, "a consumer reads it");
+        drop(kept);
+        assert_eq!(shared(&memory, 9_000).as_ptr(), place);
+    }
+}

@@ -1,0 +1,148 @@
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use memmap2::MmapMut;
+use penstock_engine::memory::{BatchMemory, Block, Maker, Pool};
+
+use crate::mapping;
+
+/// Memory that can be shown to another process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedMemory(Arc<Mutex<Regions>>);
+
+#[derive(Debug, Default)]
+struct Regions {
+    next: u64,
+    /// By the address at which they begin.
+    there: BTreeMap<usize, Arc<Region>>,
+}
+
+/// A region of shared memory, for those who show it to others.
+#[derive(Debug)]
+pub(crate) struct Region {
+    /// Another one for every region of a run.
+    pub(crate) id: u64,
+    pub(crate) bytes: usize,
+    file: OwnedFd,
+}
+
+/// The same region, for those who write to it.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    mapping: MmapMut,
+    regions: SharedMemory,
+}
+
+/// What `collate` writes arrays to while the stream goes on. When it has ended, nobody says any more which regions are still
+/// read, and a stage that comes to its end late must not write to them.
+#[derive(Debug)]
+pub(crate) struct WhileItGoesOn(Mutex<Option<Pool<SharedMemory>>>);
+
+/// Regions are whole pages.
+const PAGE_BYTES: usize = 4096;
+
+impl SharedMemory {
+    /// The region that these bytes lie in, and where in it they begin; `None` for bytes that lie elsewhere.
+    pub(crate) fn find(&self, bytes: &[u8]) -> Option<(Arc<Region>, usize)> {
+        let address = bytes.as_ptr().addr();
+        let regions = self.regions();
+        let (begin, region) = regions.there.range(..=address).next_back()?;
+        let offset = address - begin;
+        (offset + bytes.len() <= region.bytes).then(|| (region.clone(), offset))
+    }
+
+    fn regions(&self) -> MutexGuard<'_, Regions> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Maker for SharedMemory {
+    type Region = Mapped;
+
+    fn make(&self, len: usize) -> Option<Mapped> {
+        let bytes = len.checked_next_multiple_of(PAGE_BYTES)?.max(PAGE_BYTES);
+        let (file, mapping) = mapping::make(bytes)
+            .inspect_err(|error| tracing::warn!(bytes, %error, "the system gives no shared memory"))
+            .ok()?;
+        let mut regions = self.regions();
+        let id = regions.next;
+        regions.next += 1;
+        regions.there.insert(mapping.as_ptr().addr(), Arc::new(Region { id, bytes, file }));
+        drop(regions);
+        Some(Mapped { mapping, regions: self.clone() })
+    }
+}
+
+impl WhileItGoesOn {
+    pub(crate) fn new(pool: Pool<SharedMemory>) -> Self {
+        Self(Mutex::new(Some(pool)))
+    }
+
+    /// From now on there is no memory.
+    pub(crate) fn end(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl BatchMemory for WhileItGoesOn {
+    fn take(&self, len: usize) -> Option<Box<dyn Block>> {
+        // Held until the region is taken: none is taken after the end.
+        let pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.as_ref().and_then(|pool| pool.take(len))
+    }
+}
+
+impl AsFd for Region {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.mapping
+    }
+}
+
+impl AsMut<[u8]> for Mapped {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.mapping
+    }
+}
+
+/// Its address is free for others as soon as it is not mapped any more, and it is forgotten before.
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        self.regions.regions().there.remove(&self.mapping.as_ptr().addr());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_region_is_written_to_after_the_end() {
+        let pool = Pool::new(SharedMemory::default());
+        let memory = WhileItGoesOn::new(pool.clone());
+        drop(memory.take(5_000).unwrap());
+        memory.end();
+        assert!(memory.take(5_000).is_none() && pool.take(5_000).is_some());
+    }
+
+    #[test]
+    fn bytes_are_found_in_the_region_that_they_lie_in_as_long_as_it_is_there() {
+        let memory = SharedMemory::default();
+        let (first, second) = (memory.make(5_000).unwrap(), memory.make(1).unwrap());
+        let find = |bytes: &[u8]| memory.find(bytes).map(|(region, offset)| (region.id, offset));
+        assert_eq!(first.as_ref().len(), 8192);
+        assert_eq!(find(&first.as_ref()[100..8192]), Some((0, 100)));
+        assert_eq!(find(second.as_ref()), Some((1, 0)));
+        assert_eq!(find(&[1, 2, 3]), None);
+        let id = memory.find(first.as_ref()).unwrap().0;
+        drop(first);
+        assert_eq!(Arc::strong_count(&id), 1, "it is forgotten");
+        assert_eq!(memory.make(1).unwrap().regions.regions().next, 3, "no other one has its number");
+    }
+}
