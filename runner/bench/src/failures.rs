@@ -54,8 +54,10 @@ impl Failures {
                     let group = &mut self.groups[place];
                     group.count += 1;
                     for key in keys {
-                        if group.keys.len() < MAX_KEYS && !group.keys.contains(&key) {
-                            group.keys.push(key);
+                        // Reads end in any order: the first keys by name are the same each time.
+                        if let Err(place) = group.keys.binary_search(&key) {
+                            group.keys.insert(place, key);
+                            group.keys.truncate(MAX_KEYS);
                         }
                     }
                 }
@@ -70,6 +72,7 @@ impl Failures {
     /// All groups, with one more for what does not fit, of storage and of stages each.
     pub(crate) fn told(self) -> Vec<FailureGroup> {
         let Self { mut groups, others } = self;
+        groups.sort_by(|one, other| (&one.what, &one.message).cmp(&(&other.what, &other.message)));
         groups.extend(others.into_iter().map(|(what, count)| FailureGroup {
             what: what.to_owned(),
             message: "further kinds of failures".to_owned(),

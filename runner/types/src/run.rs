@@ -271,7 +271,7 @@ pub struct FailureGroup {
     pub message: String,
     /// How many samples.
     pub count: u64,
-    /// Keys of the first of them.
+    /// Keys of up to five of them: the first in the order of the source.
     pub first_keys: Vec<String>,
 }
 

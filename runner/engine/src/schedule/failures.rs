@@ -1,9 +1,10 @@
-use std::sync::Arc;
+use std::cmp::Reverse;
 
 use penstock_types::policy::{FailureLimit, OnError, RATE_NEEDS_TASKS};
 use penstock_types::run::{Disposition, FailureClass, FailureGroup, FailureRecord};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
+use crate::item::Sample;
 use crate::ports::{Failed, Failure, Fault};
 
 /// Most groups a run lists; what comes on top is only counted.
@@ -14,10 +15,21 @@ const FIRST_KEYS: usize = 5;
 /// Counts and groups the failures of one run.
 #[derive(Debug, Default)]
 pub(crate) struct FailureLog {
-    groups: Vec<FailureGroup>,
+    groups: Vec<OpenGroup>,
     not_listed: u64,
     samples: u64,
     fresh: Vec<Failure>,
+}
+
+/// A group that may grow.
+#[derive(Debug)]
+struct OpenGroup {
+    stage: String,
+    class: FailureClass,
+    message: String,
+    count: u64,
+    /// Epoch, index and key of the group's first samples in the order of the source: failures complete in any order.
+    first: Vec<(u32, u64, String)>,
 }
 
 impl FailureLog {
@@ -29,7 +41,7 @@ impl FailureLog {
         };
         let Failed { sample, fault } = failed;
         self.samples += 1;
-        self.group(stage, &sample.key, &fault);
+        self.group(stage, &sample, &fault);
         self.fresh.push(Failure {
             record: FailureRecord {
                 stage: stage.to_owned(),
@@ -50,11 +62,18 @@ impl FailureLog {
         std::mem::take(&mut self.fresh)
     }
 
-    /// The groups, most frequent first, and how many failures are in none.
+    /// The groups, most frequent first and then in the order of the source, and the number of failures outside of them.
     pub(crate) fn groups(&self) -> (Vec<FailureGroup>, u64) {
-        let mut groups = self.groups.clone();
-        groups.sort_by_key(|group| std::cmp::Reverse(group.count));
-        (groups, self.not_listed)
+        let mut groups: Vec<&OpenGroup> = self.groups.iter().collect();
+        groups.sort_by_key(|group| (Reverse(group.count), &group.first, &group.stage, &group.message));
+        let groups = groups.into_iter().map(|group| FailureGroup {
+            stage: group.stage.clone(),
+            class: group.class,
+            message: group.message.clone(),
+            count: group.count,
+            first_keys: group.first.iter().map(|(_, _, key)| key.clone()).collect(),
+        });
+        (groups.collect(), self.not_listed)
     }
 
     /// Samples that failed so far.
@@ -62,28 +81,26 @@ impl FailureLog {
         self.samples
     }
 
-    fn group(&mut self, stage: &str, key: &Arc<str>, fault: &Fault) {
+    fn group(&mut self, stage: &str, sample: &Sample, fault: &Fault) {
+        let key = &sample.key;
         let shown = printable(key, MAX_SHOWN_KEY);
         // A message that names the sample would make a group of every sample.
         let message =
             fault.message.replace(&format!("`{key}`"), "`{key}`").replace(&format!("`{shown}`"), "`{key}`");
-        let same = |group: &&mut FailureGroup| {
+        let same = |group: &&mut OpenGroup| {
             group.stage == stage && group.class == fault.class && group.message == message
         };
+        let first = (sample.origin.epoch, sample.origin.index, shown);
         if let Some(group) = self.groups.iter_mut().find(same) {
             group.count += 1;
-            if group.first_keys.len() < FIRST_KEYS {
-                group.first_keys.push(shown);
+            let place = group.first.partition_point(|other| *other <= first);
+            if place < FIRST_KEYS {
+                group.first.insert(place, first);
+                group.first.truncate(FIRST_KEYS);
             }
         } else if self.groups.len() < MAX_GROUPS {
-            let first_keys = vec![shown];
-            self.groups.push(FailureGroup {
-                stage: stage.to_owned(),
-                class: fault.class,
-                message,
-                count: 1,
-                first_keys,
-            });
+            let (stage, class, first) = (stage.to_owned(), fault.class, vec![first]);
+            self.groups.push(OpenGroup { stage, class, message, count: 1, first });
         } else {
             self.not_listed += 1;
         }
@@ -120,4 +137,27 @@ pub(crate) fn lost_samples(missing: u64) -> Fault {
             "the stage gave back {missing} samples fewer than it took, without saying what became of them"
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::Origin;
+
+    fn failed(index: u64) -> Failed {
+        let origin = Origin { epoch: 0, index, path: 0 };
+        let sample = Sample { key: format!("{index}.txt").into(), origin, fields: Vec::new() };
+        Failed { sample, fault: Fault::new(FailureClass::Storage, format!("no object `{index}.txt`")) }
+    }
+
+    #[test]
+    fn a_group_names_its_first_samples_of_the_source_whatever_order_they_fail_in() {
+        let mut log = FailureLog::default();
+        for index in [9, 3, 12, 6, 0, 7, 1] {
+            log.note("1:fetch", OnError::Skip, failed(index));
+        }
+        let (groups, _) = log.groups();
+        assert_eq!(groups[0].count, 7);
+        assert_eq!(groups[0].first_keys, ["0.txt", "1.txt", "3.txt", "6.txt", "7.txt"]);
+    }
 }

@@ -2077,7 +2077,7 @@ export interface components {
              * @description How many samples.
              */
             count: number;
-            /** @description Keys of the first of them. */
+            /** @description Keys of up to five of them: the first in the order of the source. */
             first_keys: string[];
         };
         /** @description What limits a pipeline in one stretch of time. */
