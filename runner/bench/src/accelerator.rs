@@ -15,28 +15,22 @@ use crate::report::Cell;
 use crate::spec::{AcceleratorSpec, Cache, WarmUp};
 use crate::subject::Subject;
 
-/// Least utilisation unless somebody says otherwise, as MLPerf Storage asks of most workloads.
+/// Least utilisation by default, as MLPerf Storage asks of most workloads.
 const UTILISATION: f64 = 0.9;
-/// How long a trial takes at least, and at most; between them, this many steps.
+/// Bounds of a trial's length; between them it lasts `STEPS` steps.
 const TRIAL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
 const STEPS: u32 = 20;
-/// Steps of each accelerator at least, however long they are: the first one does not count.
+/// Least steps of each accelerator, however long they are: the first one does not count.
 const LEAST_STEPS: u32 = 4;
-/// Passes of a trial that begins each of them cold: more than fit into its time.
+/// Passes of a trial that begins each pass cold: more than fit into its time.
 const PASSES: u32 = 1_000_000;
-/// Numbers that a search tries at most.
 const TRIALS: usize = 16;
-/// Accelerators at most.
 const MOST: u32 = 100_000;
-/// Items of a trial at most.
 const MOST_ITEMS: f64 = 5e6;
 
-/// A workload of MLPerf Storage on an accelerator: what a step takes, and what it needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preset {
-    /// The workload, e.g. `resnet50`.
     pub workload: &'static str,
-    /// The accelerator, e.g. `h100`.
     pub accelerator: &'static str,
     /// Mean size of a sample.
     pub sample_bytes: u64,
@@ -44,7 +38,6 @@ pub struct Preset {
     pub batch_size: u32,
     /// How long a step computes, in seconds.
     pub step_s: f64,
-    /// Least utilisation.
     pub utilisation: f64,
 }
 
@@ -122,7 +115,6 @@ impl Preset {
         Self { workload, accelerator, sample_bytes, batch_size, step_s, utilisation }
     }
 
-    /// `workload/accelerator`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.workload, self.accelerator)
     }
@@ -133,17 +125,14 @@ impl Preset {
     }
 }
 
-/// All presets.
 pub fn presets() -> impl Iterator<Item = &'static Preset> {
     PRESETS.iter()
 }
 
-/// The preset called `workload/accelerator`.
 pub fn preset(name: &str) -> Option<&'static Preset> {
     presets().find(|preset| preset.name() == name)
 }
 
-/// What is to be fed.
 struct Wanted {
     name: String,
     batch_size: u32,
@@ -170,29 +159,27 @@ impl Wanted {
 }
 
 /// Simulated accelerators. Each takes a batch when it is free, and computes from the moment at which both it and the
-/// batch were ready, whenever the simulation gets round to it. A batch with fewer samples takes as much less.
+/// batch were ready, however late the simulation handles it. A batch with fewer samples takes proportionally less.
 pub(crate) struct Fleet {
     step_ns: u64,
     batch_size: u32,
-    /// When each is free, and which one it is.
+    /// Time at which each is free, and its number.
     free: BinaryHeap<Reverse<(u64, usize)>>,
     made: Vec<Steps>,
     samples: u64,
     first: Option<u64>,
 }
 
-/// The steps of one accelerator.
 #[derive(Clone, Copy, Default)]
 struct Steps {
     count: u64,
-    /// The end of the first one.
+    /// End of the first step.
     first_end: u64,
-    /// How long it computed since.
+    /// Computing time after the first step.
     computed_ns: u64,
 }
 
 impl Fleet {
-    /// So many, of which a step for `batch_size` samples takes so long.
     pub(crate) fn new(accelerators: u32, step: Duration, batch_size: u32) -> Self {
         let step_ns = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX);
         let free = (0..accelerators as usize).map(|number| Reverse((0, number))).collect();
@@ -200,7 +187,7 @@ impl Fleet {
         Self { step_ns, batch_size, free, made, samples: 0, first: None }
     }
 
-    /// Gives it a batch that was ready at that moment. The moment at which one of them wants the next.
+    /// Hands over a batch that was ready at that moment; returns the moment at which the first accelerator wants another.
     pub(crate) fn take(&mut self, ready: Tick, samples: usize) -> Tick {
         let Some(Reverse((free, number))) = self.free.pop() else { return ready };
         let step = u128::from(self.step_ns) * samples as u128 / u128::from(self.batch_size.max(1));
@@ -218,7 +205,7 @@ impl Fleet {
         Tick::from_nanos(self.free.peek().map_or(end, |Reverse((free, _))| *free))
     }
 
-    /// Stands still for so long, as if this time had not been.
+    /// Shifts all times by `length`, as if that time had not passed.
     fn pause(&mut self, length: Duration) {
         let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         let later = |at: u64| at.saturating_add(length);
@@ -251,11 +238,10 @@ impl Fleet {
     }
 }
 
-/// Accelerators that are fed for a while.
 struct OnTrial<'a> {
     surroundings: &'a Surroundings,
     fleet: Fleet,
-    /// How long from the first batch on, pauses left out.
+    /// Counted from the first batch on, without pauses.
     length: Duration,
     end: Option<Tick>,
 }
@@ -275,13 +261,11 @@ impl Consume for OnTrial<'_> {
     }
 }
 
-/// The load as it feeds accelerators: in their batches.
 pub(crate) fn feeding(spec: &AcceleratorSpec, load: &Load) -> Load {
     let batch_size = Wanted::of(spec, load.batch_size).batch_size;
     Load { batch_size, persistent: true, ..load.clone() }
 }
 
-/// Finds out how many can be fed by the load that was fastest.
 pub(crate) fn search(
     surroundings: &Surroundings,
     subject: &Subject,
@@ -325,8 +309,8 @@ pub(crate) fn search(
     })
 }
 
-/// The largest number of which all are fed, from a guess on; 0 if there is none. A number that is not fed is tried once
-/// more: machines and stores stand still at times, and one such moment would otherwise halve the answer.
+/// The largest number of accelerators that are all fed, searched from `guess`; 0 if there is none. A number that is not
+/// fed is tried a second time, since one stall of the machine or the store would otherwise halve the answer.
 fn most_of<E>(guess: u32, mut feeds: impl FnMut(u32) -> Result<bool, E>) -> Result<u32, E> {
     let (mut most, mut too_many) = (0, None::<u32>);
     let mut next = guess;
@@ -347,7 +331,6 @@ fn most_of<E>(guess: u32, mut feeds: impl FnMut(u32) -> Result<bool, E>) -> Resu
     Ok(most)
 }
 
-/// Feeds a number of accelerators for a while.
 fn fed(
     surroundings: &Surroundings,
     subject: &Subject,

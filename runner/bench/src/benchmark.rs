@@ -24,39 +24,31 @@ use crate::spec::{Action, BenchSpec, Cache, MAX_READS, WarmUpKind, WholeSet};
 use crate::subject::{StoreKind, Subject, SubjectError};
 use crate::worker::Cancel;
 
-/// Makes the source anew, for who wants to find out the objects once more.
+/// Creates the source again, to time finding out the objects.
 pub type MakeSource = Arc<dyn Fn() -> BoxFuture<'static, Result<Box<dyn Source>, SourceFault>> + Send + Sync>;
 
-/// What a benchmark is doing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// It asks for the sizes of so many objects.
+    /// Asks for the sizes of so many objects.
     Survey(usize),
-    /// It reads everything once, to have it in the page cache.
     Warm,
-    /// A load begins: which one, of how many, and what it is called.
+    /// Starts a load, e.g. `async 4x8`, number `number` (from 1) of `of`.
     Load {
-        /// From 1.
         number: usize,
-        /// Of how many.
         of: usize,
-        /// E.g. `async 4x8`.
         label: String,
     },
-    /// An action other than a grid begins.
     Action(String),
-    /// So many accelerators are fed.
+    /// Feeds so many accelerators.
     Accelerators(u32),
-    /// The fastest load runs without a part of it.
+    /// Runs the fastest load without this part.
     Without(String),
 }
 
-/// Who watches a benchmark.
 pub trait Follow {
-    /// Something begins.
     fn step(&mut self, step: &Step);
 
-    /// A load has ended and left this behind; `key` names an object.
+    /// A load has ended; `key` names an object.
     fn record(&mut self, _load: &LoadRecord, _key: &dyn Fn(u32) -> Arc<str>) {}
 }
 
@@ -66,7 +58,6 @@ impl<F: FnMut(&Step)> Follow for F {
     }
 }
 
-/// A benchmark that is ready to run.
 pub struct Benchmark {
     spec: BenchSpec,
     subject: Subject,
@@ -75,7 +66,6 @@ pub struct Benchmark {
     surroundings: Surroundings,
 }
 
-/// A benchmark as it runs.
 struct Running<'a> {
     benchmark: &'a Benchmark,
     subject: Subject,
@@ -83,15 +73,13 @@ struct Running<'a> {
     warmed_s: Option<f64>,
     follow: &'a mut dyn Follow,
     actions: Vec<ActionReport>,
-    /// What was fastest so far.
     fastest: Option<(Load, Cell)>,
     ceilings: Option<Ceilings>,
-    /// Why there are none.
     no_ceiling: Option<String>,
 }
 
 impl Benchmark {
-    /// A benchmark of `subject`, whose objects took so long to be found out; `source` finds them out again.
+    /// A benchmark of `subject`; `index` is how long listing its objects took, `source` lists them again.
     pub fn new(
         spec: BenchSpec,
         subject: Subject,
@@ -106,8 +94,7 @@ impl Benchmark {
         Self { spec, subject, source, index, surroundings }
     }
 
-    /// Runs it to its end, however that comes about; everything that can go wrong stands in the report. Blocks this
-    /// thread, which must not be one of the runtime's.
+    /// Runs to the end; every failure is part of the report. Blocks this thread, which must not be one of the runtime's.
     pub fn run(&self, program: &str, follow: &mut dyn Follow) -> Report {
         let started_at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let start = self.surroundings.clock.now();
@@ -163,7 +150,7 @@ impl Benchmark {
 }
 
 impl Running<'_> {
-    /// Whether its loads can be measured, as far as the number of objects tells.
+    /// Checks the loads against the number of objects.
     fn check(&self) -> Result<(), Ending> {
         let items = self.subject.order(0).len() as u64;
         for set in self.benchmark.spec.whole_sets() {
@@ -198,7 +185,7 @@ impl Running<'_> {
         self.check_memory(self.benchmark.spec.whole_sets().flat_map(Load::grid))
     }
 
-    /// Whether the batches that workers of these loads hold at a time fit into memory.
+    /// Checks that the batches held by the workers of these loads fit into memory.
     fn check_memory(&self, loads: impl Iterator<Item = Load>) -> Result<(), Ending> {
         let (Some(bytes), Some(memory)) = (self.subject.bytes(), machine().memory_bytes) else {
             return Ok(());
@@ -218,7 +205,7 @@ impl Running<'_> {
         )))
     }
 
-    /// Has the page cache hold what fits into it, so that the first load finds what the others find.
+    /// Reads what fits into the page cache, so that the first load finds what the others find.
     fn warm(&mut self) -> Result<(), Ending> {
         let half = machine().memory_bytes.map_or(0, |memory| memory / 2);
         let fits = self.subject.bytes().is_some_and(|bytes| bytes <= half);
@@ -267,7 +254,6 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Runs a load.
     fn load(&mut self, load: &Load, set: &WholeSet) -> Result<Cell, Ending> {
         let surroundings = &self.benchmark.surroundings;
         let times = Times { warm_up: set.warm_up.clone(), passes: set.repeats };
@@ -287,7 +273,7 @@ impl Running<'_> {
         Ok(cell)
     }
 
-    /// What a load is held against. Without it the load is still what it is.
+    /// Measures the ceiling of a load. A load without one is still valid.
     fn ceiling(&mut self, load: &Load, cell: &Cell) -> Result<Option<Ceiling>, Ending> {
         if !self.benchmark.spec.ceiling || self.no_ceiling.is_some() {
             return Ok(None);
@@ -378,7 +364,6 @@ impl Running<'_> {
     }
 }
 
-/// Goes through one epoch of a source.
 async fn found_out(make: MakeSource) -> Result<(), SourceFault> {
     let mut source = make().await?;
     while let Some(Produced::Samples(_)) = source.next().await? {}

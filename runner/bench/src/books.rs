@@ -34,7 +34,6 @@ pub struct Check {
     pub found: Option<String>,
 }
 
-/// Checks every identity.
 pub fn audit(record: &LoadRecord) -> Books {
     let checks = [
         ("counts", "calls of each level are as many as the load makes by formula", counts_hold(record)),
@@ -74,7 +73,7 @@ pub fn audit(record: &LoadRecord) -> Books {
     Books { balanced: checks.iter().all(|check| check.holds), checks }
 }
 
-/// What is to be known of an identity that holds since there was nothing to compare.
+/// Remark on an identity that holds because there was nothing to compare.
 fn nothing_compared(record: &LoadRecord, identity: &str) -> Option<String> {
     let is_nothing = match identity {
         "bytes" => record.sizes.iter().all(Option::is_none),
@@ -83,7 +82,6 @@ fn nothing_compared(record: &LoadRecord, identity: &str) -> Option<String> {
     is_nothing.then(|| "nothing was compared: sizes were not asked for".to_owned())
 }
 
-/// Calls of each level, as they were recorded.
 pub(crate) fn counts(record: &LoadRecord) -> Counts {
     let all = || record.warm_up.iter().chain(&record.passes);
     Counts {
@@ -95,7 +93,6 @@ pub(crate) fn counts(record: &LoadRecord) -> Counts {
     }
 }
 
-/// Those of the warm-up.
 pub(crate) fn warm_up_counts(record: &LoadRecord) -> Counts {
     let inline = record.passes.first().into_iter().flat_map(|pass| &pass.fetches);
     let inline = inline.filter(|fetch| fetch.batch < record.inline);
@@ -109,7 +106,7 @@ pub(crate) fn warm_up_counts(record: &LoadRecord) -> Counts {
     }
 }
 
-/// Calls of each level, as N items in batches of B by W workers make them in R passes and the rounds of a warm-up.
+/// Calls of each level as N items in batches of B make them with W workers, in R passes and the rounds of a warm-up.
 fn by_formula(record: &LoadRecord) -> Counts {
     let asked = &record.asked;
     let (size, passes) = (u64::from(record.load.batch_size), u64::from(asked.passes));

@@ -15,13 +15,13 @@ use crate::spec::OnReadError;
 use crate::subject::Subject;
 use crate::worker::{FailedIn, ReadFailure};
 
-/// What one repetition came to: how many bytes, or with which object it failed, if with one, and why.
+/// Bytes of one repetition, or the object it failed with, if any, and the reason.
 pub(crate) type Called = Result<u64, (Option<u32>, String)>;
 
-/// Something that can be repeated; it is given the number of the repetition.
+/// A repeatable action; it is given the number of the repetition.
 pub(crate) type Call<'a> = dyn Fn(u32) -> Called + Sync + 'a;
 
-/// What all players share.
+/// State shared by all threads of `play`.
 #[derive(Default)]
 struct Played {
     times: Vec<u64>,
@@ -30,7 +30,7 @@ struct Played {
     first_failure: Option<String>,
 }
 
-/// Repeats `call` exactly so often, `pool` at a time.
+/// Repeats `call` exactly `repeat` times, `pool` at a time.
 pub(crate) fn play(
     surroundings: &Surroundings,
     subject: &Subject,
@@ -102,7 +102,6 @@ pub(crate) fn play(
     })
 }
 
-/// Reads the object that `pick` picks for each repetition, `pool` at a time.
 pub(crate) fn reading<'a>(
     surroundings: &'a Surroundings,
     subject: &'a Subject,
@@ -126,7 +125,7 @@ pub(crate) fn reading<'a>(
     }
 }
 
-/// One of the objects of a pass at random: the same for the same seed and number, whoever asks.
+/// A random object of a pass: the same for the same seed and number on every thread.
 pub(crate) fn random_object(subject: &Subject, seed: u64) -> impl Fn(u32) -> u32 + Sync + use<'_> {
     let order = subject.order(0);
     move |number| {
@@ -137,7 +136,7 @@ pub(crate) fn random_object(subject: &Subject, seed: u64) -> impl Fn(u32) -> u32
     }
 }
 
-/// Makes a random array of float32 and copies it, as a page-locked buffer would be filled. Gives the bytes.
+/// Makes a random float32 array and copies it, as a page-locked buffer would be filled. Returns its bytes.
 pub(crate) fn copying(shape: [u32; 2], seed: u64) -> impl Fn(u32) -> Called + Sync {
     let numbers = shape.iter().map(|side| *side as usize).product::<usize>();
     move |number| {

@@ -32,27 +32,22 @@ use crate::report::{Ceiling, Cell};
 use crate::spec::WarmUp;
 use crate::subject::{StoreKind, Subject};
 
-/// How long each load runs against nothing.
 const LENGTH: Duration = Duration::from_millis(600);
-/// Bytes of files that stand for all.
 const FOLDER_BYTES: u64 = 64 << 20;
-/// Objects that stand for all.
 const OBJECTS: usize = 4096;
-/// The share of the ceiling from which on a load is called client-bound.
+/// Share of the ceiling from which on a load is called client-bound.
 const BOUND: f64 = 0.8;
-/// Items: more than any client reads in the time.
+/// Items of a ceiling load: more than any client reads in the time.
 const ITEMS: usize = 2_000_000;
-/// Threads of the server on the loopback.
+/// Threads of the loopback server.
 const SERVERS: usize = 2;
-/// Bytes that a body is sent in.
 const PIECE: usize = 256 << 10;
-/// Size of an object where nobody has asked for sizes.
+/// Assumed object size where sizes are not known.
 const USUAL_BYTES: u64 = 100_000;
 
-/// What a load is held against.
 pub(crate) struct Ceilings {
     subject: Subject,
-    /// Live as long as they are asked.
+    /// Kept alive while ceilings are measured.
     _loopback: Option<Loopback>,
     _folder: Option<TempDir>,
 }
@@ -65,7 +60,7 @@ struct Loopback {
 }
 
 impl Ceilings {
-    /// Objects of the same sizes behind the same client, with nothing behind them.
+    /// Objects of the same sizes behind the same client, with no storage behind them.
     pub(crate) fn of(subject: &Subject) -> io::Result<Self> {
         let sizes: Vec<u64> = subject
             .order(0)
@@ -109,7 +104,7 @@ impl Ceilings {
         }
     }
 
-    /// What the load reaches without the store, and what `cell` reaches of that; `None` where nothing came that could be timed.
+    /// Measures the load without the store, and the share of it that `cell` reaches; `None` where nothing could be timed.
     pub(crate) fn of_load(
         &self,
         surroundings: &Surroundings,
@@ -156,21 +151,18 @@ impl Ceilings {
         }))
     }
 
-    /// Mean size of the objects that stand for all.
     fn mean_bytes(&self) -> f64 {
         let objects = &self.subject.objects;
         objects.iter().filter_map(|object| object.size).sum::<u64>() as f64 / objects.len().max(1) as f64
     }
 }
 
-/// For how many items one stands that has `held` bytes, where they have `mean` bytes: for as many as have as many bytes. Of empty
-/// ones each stands for itself.
+/// Number of mean-sized items that one object of `held` bytes stands for. An empty one stands for itself.
 fn stand_for(held: f64, mean: f64) -> f64 {
     if held > 0.0 && mean > 0.0 { held / mean } else { 1.0 }
 }
 
-/// A folder with files of these sizes, in memory where there is room: what it takes to open and read a file is the same, and no disk
-/// is behind it.
+/// A folder with files of these sizes, in memory where there is room: opening and reading cost the same, without a disk.
 fn in_memory_folder(sizes: &[u64]) -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("penstock-ceiling-");
@@ -178,7 +170,8 @@ fn in_memory_folder(sizes: &[u64]) -> io::Result<TempDir> {
     in_memory.or_else(|_| filled(builder.tempdir()?, sizes))
 }
 
-/// The folder with files of these sizes: as many as fit into it and into some MiB, of which one that does not fit has no more.
+/// Fills the folder with files of these sizes, as many as fit beside some spare MiB; a file that does not fit is
+/// shortened.
 fn filled(folder: TempDir, sizes: &[u64]) -> io::Result<TempDir> {
     let mut left = FOLDER_BYTES;
     for (number, size) in sizes.iter().enumerate() {
@@ -288,7 +281,7 @@ async fn answer(
     Ok(response)
 }
 
-/// From where to where `bytes=0-99` asks for, of so many; the end is not in it.
+/// Byte range of a header `bytes=0-99`, end exclusive, of an object of `size` bytes.
 fn part(range: &str, size: u64) -> Option<(u64, u64)> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);

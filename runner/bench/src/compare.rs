@@ -5,14 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::{Cell, LatencyRange, Report};
 
-/// How sure an interval is.
 const CONFIDENCE: &str = "95 %";
 /// 97.5th percentiles of Student's t distribution, by degrees of freedom from 1.
 const STUDENT: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
-/// The same of the normal distribution, for ranks.
+/// The same percentile of the normal distribution, for ranks.
 const NORMAL: f64 = 1.96;
 
 /// What changed from one report to another.
@@ -58,18 +57,17 @@ impl Change {
         Self { before, after, change, between }
     }
 
-    /// Whether it is more than chance: no change does not lie in the interval.
+    /// True if 0 lies outside the interval.
     pub fn is_sure(&self) -> bool {
         self.between.is_some_and(|[low, high]| low > 0.0 || high < 0.0)
     }
 
-    /// Whether it surely changed to less than this share.
+    /// True if the whole interval lies below this share.
     pub fn is_surely_below(&self, share: f64) -> bool {
         self.between.is_some_and(|[_, high]| high < share)
     }
 }
 
-/// Compares the loads that both reports have, of those whose books balance.
 pub fn compare(before: &Report, after: &Report) -> Comparison {
     let mut others: Vec<&Cell> = after.cells().filter(|cell| cell.books.balanced).collect();
     let mut cells = Vec::new();
@@ -105,7 +103,7 @@ fn compared(before: &Cell, after: &Cell) -> CellComparison {
     }
 }
 
-/// Between which shares the mean changed (B. L. Welch, 1947), on logarithms, since rates are compared by ratio.
+/// Interval of the change of the mean (B. L. Welch, 1947), on logarithms, since rates are compared by ratio.
 fn welch(before: &[f64], after: &[f64]) -> Option<[f64; 2]> {
     let of = |rates: &[f64]| -> Option<(f64, f64, f64)> {
         let n = rates.len() as f64;
@@ -130,7 +128,8 @@ fn welch(before: &[f64], after: &[f64]) -> Option<[f64; 2]> {
     Some([(difference - reach).exp() - 1.0, (difference + reach).exp() - 1.0])
 }
 
-/// A quantile, and between which times it lies: the ranks around it that a binomial distribution allows. `None` of nothing.
+/// A quantile and the times between which it lies: the ranks around it that a binomial distribution allows. `None` if
+/// empty.
 fn quantile(ranges: &[LatencyRange], q: f64) -> Option<(f64, Option<[f64; 2]>)> {
     let n = ranges.iter().map(|range| range.count as f64).sum::<f64>();
     let at = |rank: f64| {

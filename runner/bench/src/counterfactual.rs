@@ -18,12 +18,11 @@ use crate::record::Load;
 use crate::spec::WarmUp;
 use crate::subject::{StageOp, StoreKind, Subject};
 
-/// Passes of each; the middle one counts.
+/// Passes of each variant; the median counts.
 const PASSES: u32 = 3;
-/// Bytes of objects that are held in memory in place of storage; of more, the first ones stand for all.
+/// Bytes of objects held in memory in place of storage; of a larger set, the first objects stand for all.
 const HELD_BYTES: u64 = 1 << 30;
 
-/// Objects that are read at a time to hold them.
 const READ_AT_ONCE: usize = 16;
 
 /// A load of which something was replaced by nothing.
@@ -41,24 +40,22 @@ pub struct Counterfactual {
     pub costs_s: f64,
 }
 
-/// A load of which something is replaced.
 struct Variant {
     without: String,
     instead: &'static str,
     subject: Subject,
-    /// What takes the batches; nobody waits where there are none.
+    /// Accelerators that take the batches; without them no consumer is waited for.
     accelerators: Option<Accelerators>,
 }
 
-/// Accelerators that take batches.
 #[derive(Clone, Copy)]
 struct Accelerators {
     number: u32,
     step: Duration,
 }
 
-/// Runs a load as it is, and without each of its parts. Where there are accelerators, they take the batches: as many as can be
-/// fed, so that the load is hardly slower for them.
+/// Runs a load as it is, and without each of its parts. Given accelerators take the batches: as many as can be fed, so
+/// that they hardly slow the load.
 pub(crate) fn counterfactuals(
     surroundings: &Surroundings,
     subject: &Subject,
@@ -121,7 +118,7 @@ fn variants(
     Ok(variants)
 }
 
-/// Items in a second of the middle pass.
+/// Items per second of the median pass.
 fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f64, Ending> {
     let mut fleet = variant.accelerators.map(|fed| Fleet::new(fed.number, fed.step, load.batch_size));
     let times = Times { warm_up: WarmUp::default(), passes: PASSES };
@@ -142,7 +139,7 @@ fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f
     Ok(rates[rates.len() / 2])
 }
 
-/// The same objects in memory; where they are too many, as many of the first as fit, again and again.
+/// The same objects in memory; of too many, as many of the first as fit, repeated.
 fn in_memory(surroundings: &Surroundings, subject: &Subject) -> Result<Subject, Ending> {
     let memory = MemoryStore::new(subject.store.name().clone());
     let store = subject.store.with_reads(NonZeroUsize::new(READ_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
@@ -175,13 +172,12 @@ fn in_memory(surroundings: &Surroundings, subject: &Subject) -> Result<Subject, 
     Ok(Subject { orders, stages, ..Subject::of(store, StoreKind::Memory, held) })
 }
 
-/// A stage that always gives what it made first.
+/// A stage that always returns its first result.
 fn ready(stage: &StageOp) -> StageOp {
     let factory = ReadyFactory { factory: stage.factory.clone(), kept: Arc::default() };
     StageOp { factory: Arc::new(factory), ..stage.clone() }
 }
 
-/// What a stage made first.
 type Kept = Arc<Mutex<Option<Vec<Item>>>>;
 
 struct ReadyFactory {

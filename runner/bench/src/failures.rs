@@ -9,11 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::subject::Subject;
 use crate::worker::{FailedIn, ReadFailure};
 
-/// Most kinds of failures that are told.
 const MAX_GROUPS: usize = 50;
-/// Most objects of a kind that are named.
 const MAX_KEYS: usize = 5;
-/// Most bytes of a message.
 const MAX_MESSAGE: usize = 1000;
 
 /// Failures that differ in their objects only.
@@ -30,11 +27,10 @@ pub struct FailureGroup {
     pub keys: Vec<String>,
 }
 
-/// All failures of a load.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Failures {
     pub(crate) groups: Vec<FailureGroup>,
-    /// How many there are of further kinds, by what failed.
+    /// Counts of the kinds beyond `MAX_GROUPS`, by what failed.
     others: BTreeMap<&'static str, u64>,
 }
 
@@ -69,7 +65,7 @@ impl Failures {
         }
     }
 
-    /// All groups, with one more for what does not fit, of storage and of stages each.
+    /// All groups, with one more for the kinds beyond `MAX_GROUPS`, of storage and of stages each.
     pub(crate) fn told(self) -> Vec<FailureGroup> {
         let Self { mut groups, others } = self;
         groups.sort_by(|one, other| (&one.what, &one.message).cmp(&(&other.what, &other.message)));

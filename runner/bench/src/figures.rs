@@ -8,13 +8,12 @@ use crate::record::{ItemRead, LoadRecord, Pass, WorkerLoop};
 use crate::report::{Cell, Counts, LatencyRange, Levels, Little, Moment, Part, PassReport, Requests, Spread};
 use crate::spec::Mode;
 
-/// Stretches that the measured time is told in, at most.
 const MOMENTS: usize = 200;
-/// The shortest of them, in nanoseconds: what is shorter holds too few reads to say anything.
+/// Shortest moment, in nanoseconds: a shorter one holds too few reads to mean anything.
 const SHORTEST_NS: u64 = 20_000_000;
 
 impl Spread {
-    /// How these times, in nanoseconds, are distributed; `None` when there are none.
+    /// Distribution of these times, in nanoseconds; `None` when there are none.
     pub fn of(times: impl IntoIterator<Item = u64>) -> Option<Self> {
         let mut times: Vec<u64> = times.into_iter().collect();
         times.sort_unstable();
@@ -40,7 +39,6 @@ impl Spread {
 }
 
 impl Cell {
-    /// The figures of a load. `stages` are their names; `failures` all that failed.
     pub fn of(record: &LoadRecord, stages: &[String], failures: Vec<FailureGroup>) -> Self {
         let load = &record.load;
         let elapsed_s: f64 = record.spans().map(|span| span.seconds()).sum();
@@ -80,7 +78,6 @@ impl Cell {
         }
     }
 
-    /// Calls that are measured.
     pub fn measured(&self) -> Counts {
         let (all, warm_up) = (self.counts, self.warm_up);
         Counts {
@@ -93,7 +90,6 @@ impl Cell {
     }
 }
 
-/// The measured reads that did not fail.
 fn came(record: &LoadRecord) -> impl Iterator<Item = &ItemRead> {
     record.reads().filter(|item| item.bytes.is_some())
 }
@@ -112,7 +108,6 @@ fn levels(record: &LoadRecord) -> Levels {
     }
 }
 
-/// How long a part of a read took, in nanoseconds.
 type PartOfRead = fn(&ItemRead) -> u64;
 
 fn parts(record: &LoadRecord, stages: &[String]) -> Vec<Part> {
@@ -151,7 +146,6 @@ fn nanos(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The reads of a pass that are measured.
 fn reads_of<'a>(record: &'a LoadRecord, number: usize, pass: &'a Pass) -> impl Iterator<Item = &'a ItemRead> {
     let fetches = pass.fetches.iter().filter(move |fetch| number > 0 || fetch.batch >= record.inline);
     fetches.flat_map(|fetch| &fetch.items)
@@ -217,7 +211,7 @@ fn requests(record: &LoadRecord) -> Requests {
     })
 }
 
-/// What a stretch of time is told from.
+/// Sums of one moment of the measured time.
 #[derive(Clone, Default)]
 struct Stretch {
     times: Vec<u64>,
@@ -253,7 +247,7 @@ fn over_time(record: &LoadRecord) -> Vec<Moment> {
     told.collect()
 }
 
-/// Counts a read where it ends, and its time in flight in every stretch that it touches.
+/// Counts a read where it ends, and its time in flight in every moment that it touches.
 fn spread_over(stretches: &mut [Stretch], length: u64, item: &ItemRead, start: u64, end: u64) {
     let Some(last) = stretches.len().checked_sub(1) else { return };
     let place = |at: u64| usize::try_from(at / length).unwrap_or(last).min(last);

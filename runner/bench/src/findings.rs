@@ -4,15 +4,14 @@ use crate::report::{ActionReport, Cell, Report, ReportState};
 use crate::spec::{Cache, Mode};
 use crate::subject::StoreKind;
 
-/// Up to which share in the page cache a pass is cold, and from which on it is warm.
+/// Largest share in the page cache of a cold pass, and smallest of a warm one.
 const COLD: f64 = 0.05;
 const WARM: f64 = 0.95;
-/// From which share of its permits in use on a load is told that more may be faster.
+/// Share of permits in use above which more permits may help.
 const USED: f64 = 0.7;
-/// From which share of the time of batches on it is told that none of their reads was in flight.
+/// Share of batch time without a read in flight above which it is reported.
 const STOOD: f64 = 0.1;
 
-/// The most important first.
 pub(crate) fn findings(report: &Report) -> Vec<String> {
     let mut told = Vec::new();
     match (report.state, &report.reason) {
@@ -85,7 +84,7 @@ fn fastest(cell: &Cell) -> String {
     )
 }
 
-/// What `async` is to `sync` where nothing else differs, with the fewest workers.
+/// Speed of `async` against `sync` where nothing else differs, with the fewest workers.
 fn speed_up(report: &Report) -> Option<String> {
     let is_other_mode = |one: &Cell, other: &Cell| {
         let of =
@@ -107,7 +106,7 @@ fn speed_up(report: &Report) -> Option<String> {
     ))
 }
 
-/// What limits the fastest load, where one can tell.
+/// The limit of the fastest load, where it can be told.
 fn bound(cell: &Cell) -> Option<String> {
     if let Some(ceiling) = cell.ceiling.filter(|ceiling| ceiling.is_client_bound) {
         let reached = match ceiling.reached {
@@ -155,7 +154,6 @@ fn lost(report: &Report) -> Option<String> {
     Some(format!("{count} failures, of all loads together{example}: {}", first.message))
 }
 
-/// What is known of caches.
 fn caches(report: &Report) -> Option<String> {
     let passes = || report.cells().flat_map(|cell| &cell.passes);
     passes().next()?;

@@ -4,20 +4,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use penstock_types::stats::Tick;
 
-/// Counts reads in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(Mutex<State>);
 
-/// What a gauge has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauged {
     /// Reads in flight times nanoseconds, of the reads that ended.
     pub read_ns: i128,
-    /// Most at a time.
     pub most: u32,
-    /// Reads that began.
     pub begun: u64,
-    /// Reads that ended, well or not.
     pub ended: u64,
 }
 
@@ -34,13 +29,12 @@ pub(crate) struct Between(Mutex<Alone>);
 #[derive(Debug)]
 struct Alone {
     in_flight: u32,
-    /// Since when none is in flight.
+    /// Start of the current time without a read in flight.
     since: Tick,
     counted_ns: u64,
 }
 
 impl Gauge {
-    /// A read begins. Moments may come in any order: their sum is the same.
     pub(crate) fn begin(&self, at: Tick) {
         let mut state = self.state();
         state.now += 1;
@@ -49,7 +43,6 @@ impl Gauge {
         state.counted.read_ns -= i128::from(at.nanos());
     }
 
-    /// One of those that began ends.
     pub(crate) fn end(&self, at: Tick) {
         let mut state = self.state();
         state.now -= 1;
@@ -67,12 +60,12 @@ impl Gauge {
 }
 
 impl Between {
-    /// From the beginning of a batch on.
+    /// Starts counting at the beginning of a batch.
     pub(crate) fn new(start: Tick) -> Self {
         Self(Mutex::new(Alone { in_flight: 0, since: start, counted_ns: 0 }))
     }
 
-    /// A read begins, no earlier than anything before it.
+    /// Starts a read, no earlier than any earlier event.
     pub(crate) fn begin(&self, at: Tick) {
         let mut state = self.state();
         if state.in_flight == 0 {
@@ -81,14 +74,13 @@ impl Between {
         state.in_flight += 1;
     }
 
-    /// A read ends.
     pub(crate) fn end(&self, at: Tick) {
         let mut state = self.state();
         state.in_flight -= 1;
         state.since = at;
     }
 
-    /// Nanoseconds in all, for a batch that ends then.
+    /// Nanoseconds in all, for a batch that ends at `at`.
     pub(crate) fn until(&self, at: Tick) -> u64 {
         let state = self.state();
         state.counted_ns + (at - state.since)

@@ -4,7 +4,6 @@
 //! [`Report`] by [`Benchmark::run`]. Workers read batches as the workers of a data loader do; everything that happens
 //! leaves a record, of which figures and [`Books`](report::Books) are made. An identity that does not hold voids the
 //! figures, and says which it is.
-#![warn(missing_docs)]
 
 mod accelerator;
 mod benchmark;
@@ -36,7 +35,6 @@ pub use spec::{
 pub use subject::{StageOp, StoreKind, Subject, SubjectError, Takes};
 pub use worker::Cancel;
 
-/// The JSON Schema of the benchmark's document.
 pub fn schema() -> schemars::Schema {
     schemars::schema_for!(BenchSpec)
 }

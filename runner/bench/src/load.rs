@@ -18,12 +18,11 @@ use crate::subject::Subject;
 use crate::window::{Rules, Window};
 use crate::worker::{Cancel, PassWork, Worker};
 
-/// Longest that a wait goes on without looking whether somebody wants the end.
+/// Longest wait before the stop flag is looked at again.
 const SLICE: Duration = Duration::from_millis(50);
 /// Stack of a worker: modules run on it.
 const STACK_BYTES: usize = 4 << 20;
 
-/// What all loads of a benchmark run in.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
     pub(crate) runtime: Handle,
@@ -33,14 +32,12 @@ pub(crate) struct Surroundings {
     pub(crate) on_error: OnReadError,
 }
 
-/// What a load does before and how often.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
     pub(crate) warm_up: WarmUp,
     pub(crate) passes: u32,
 }
 
-/// How a load came to its end.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) record: LoadRecord,
@@ -51,18 +48,17 @@ pub(crate) struct Ended {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Completed,
-    /// Somebody, or the consumer, wanted no more.
+    /// Stopped by the user or the consumer.
     Stopped,
-    /// Why.
     Failed(String),
 }
 
-/// Who is given the batches of the measured passes.
+/// Receives the batches of the measured passes.
 pub(crate) trait Consume {
-    /// Takes one: the moment at which it was ready, and how many items it has. Says whether it wants more.
+    /// Takes a batch of `items` items that was ready at that moment; returns false when no more are wanted.
     fn take(&mut self, ready: Tick, items: usize) -> bool;
 
-    /// For so long nothing was read before a pass, since the page cache was prepared and asked.
+    /// Reports `length` without reads before a pass, while the page cache was prepared and probed.
     fn pause(&mut self, _length: Duration) {}
 }
 
@@ -72,19 +68,17 @@ impl<F: FnMut(Tick, usize) -> bool> Consume for F {
     }
 }
 
-/// Takes everything.
 pub(crate) fn discard() -> impl Consume {
     |_: Tick, _: usize| true
 }
 
-/// The workers of a load, alive.
 struct Crew<'scope> {
     passes: Vec<SyncSender<Arc<PassWork>>>,
     threads: Vec<ScopedJoinHandle<'scope, Result<WorkerLoop, String>>>,
 }
 
 impl Load {
-    /// The loads of a grid, in the order in which they run: by mode, then by number of workers.
+    /// The loads of a grid in the order in which they run: by mode, then by number of workers.
     pub(crate) fn grid(set: &WholeSet) -> Vec<Self> {
         let of = |mode| {
             set.workers.iter().map(move |workers| Self {
@@ -102,7 +96,6 @@ impl Load {
 }
 
 impl Surroundings {
-    /// Runs a load to its end.
     pub(crate) fn run(
         &self,
         subject: &Subject,
@@ -150,7 +143,7 @@ impl Surroundings {
         Ended { record, failures, how }
     }
 
-    /// Waits until that moment, or somebody wants the end.
+    /// Waits until `at` or cancellation.
     pub(crate) fn wait_until(&self, at: Tick) {
         loop {
             let left = Duration::from_nanos(at - self.clock.now());
@@ -161,7 +154,7 @@ impl Surroundings {
         }
     }
 
-    /// Makes the page cache what the document wants it to be, and tells what it is.
+    /// Prepares the page cache as the document wants it, and returns the share of the objects in it.
     fn cached(&self, subject: &Subject) -> Result<Option<f64>, Ending> {
         let forget = || async {
             match self.cache {
@@ -181,7 +174,6 @@ impl Surroundings {
     }
 }
 
-/// A load as it runs.
 struct Loading<'a, 'scope, 'env> {
     surroundings: &'a Surroundings,
     scope: &'scope Scope<'scope, 'env>,
@@ -238,13 +230,12 @@ impl<'scope> Loading<'_, 'scope, '_> {
         cached
     }
 
-    /// One of the passes that are to be measured.
     fn measured(&mut self, crew: &Crew<'scope>, number: u32) -> Result<Pass, Ending> {
         let order = self.worker.subject.order(number as usize);
         self.pass(crew, order, Some(number))
     }
 
-    /// One pass over an order; a `number` is one of those that the consumer gets.
+    /// Runs one pass over an order; a pass with a `number` is measured and goes to the consumer.
     fn pass(&mut self, crew: &Crew<'scope>, order: Arc<[u32]>, number: Option<u32>) -> Result<Pass, Ending> {
         let Load { workers, prefetch, assignment, batch_size, .. } = self.worker.load;
         let (batch_size, clock) = (batch_size as usize, &self.surroundings.clock);
@@ -289,7 +280,7 @@ impl<'scope> Loading<'_, 'scope, '_> {
         Ok(Pass { order, span, fetches, loops: Vec::new(), deliveries, gauged, cached: None })
     }
 
-    /// Does `work` with workers that live as long as it takes; gives what they tell of themselves, too.
+    /// Does `work` with workers that live as long as it takes; returns their records, too.
     fn with_crew<T>(
         &mut self,
         work: impl FnOnce(&mut Self, &Crew<'scope>) -> Result<T, Ending>,
@@ -321,7 +312,7 @@ impl<'scope> Crew<'scope> {
         Ok(crew)
     }
 
-    /// Lets the workers end, and waits for it.
+    /// Lets the workers end and joins them.
     fn dismiss(self) -> Result<Vec<WorkerLoop>, Ending> {
         drop(self.passes);
         let told = self.threads.into_iter().map(|thread| match thread.join() {
@@ -335,7 +326,6 @@ impl<'scope> Crew<'scope> {
     }
 }
 
-/// Batches that an order makes.
 fn batches(order: &[u32], batch_size: usize) -> u32 {
     u32::try_from(order.len().div_ceil(batch_size)).unwrap_or(u32::MAX)
 }

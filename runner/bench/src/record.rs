@@ -9,156 +9,126 @@ use crate::gauge::Gauged;
 use crate::report::label;
 use crate::spec::{Assignment, Mode, WarmUp};
 
-/// One load as it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// How workers read.
     pub mode: Mode,
-    /// How many workers.
     pub workers: u32,
     /// Reads that an `async` worker has in flight at most.
     pub in_flight: u32,
-    /// Items of a batch.
     pub batch_size: u32,
     /// Batches that each worker may have begun and not delivered.
     pub prefetch: u32,
-    /// Which worker takes which batch.
     pub assignment: Assignment,
-    /// Whether workers live for all passes.
     pub persistent: bool,
 }
 
-/// Everything that happened in one load.
 #[derive(Clone, Debug)]
 pub struct LoadRecord {
-    /// What was run.
     pub load: Load,
-    /// Bytes of each object; `None` where nobody has asked.
+    /// Bytes of each object; `None` where unknown.
     pub sizes: Arc<[Option<u64>]>,
-    /// The whole of it: set-up, warm-up, all passes and what they leave.
+    /// Set-up, warm-up and all passes, to the last thread joined.
     pub span: Span,
-    /// The rounds that were not to be measured, in workers of their own.
+    /// Warm-up rounds with workers of their own.
     pub warm_up: Vec<Pass>,
-    /// The measured passes.
     pub passes: Vec<Pass>,
-    /// Workers that lived for all passes; those of one pass are its own.
+    /// Workers that lived for all passes; those of one pass are in its `loops`.
     pub lasting: Vec<WorkerLoop>,
-    /// Batches at the head of the first pass that are not to be measured.
+    /// Batches at the head of the first pass that are not measured.
     pub inline: u32,
-    /// What it was to do.
     pub asked: Asked,
 }
 
-/// What a load was to do, as its document has it.
+/// The load that the document asks for.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// Items of a pass.
     pub items: u64,
-    /// Measured passes.
     pub passes: u32,
-    /// What runs first.
     pub warm_up: WarmUp,
 }
 
-/// One pass over an order of objects.
 #[derive(Clone, Debug)]
 pub struct Pass {
-    /// The objects in the order in which they were asked for.
     pub order: Arc<[u32]>,
-    /// From the moment the workers were let go to the last delivery.
+    /// From the release of the workers to the last delivery.
     pub span: Span,
-    /// The batches, as their workers ended them.
+    /// The batches in the order in which workers finished them.
     pub fetches: Vec<Fetch>,
-    /// The workers that lived for this pass.
     pub loops: Vec<WorkerLoop>,
-    /// What the consumer was given, in that order.
+    /// The batches given to the consumer, in order.
     pub deliveries: Vec<Delivery>,
-    /// Reads in flight, counted where they begin and end.
     pub gauged: Gauged,
-    /// Share of the objects' bytes that the page cache held before; `None` where that cannot be told.
+    /// Share of the objects' bytes in the page cache before the pass; `None` where it is unknown.
     pub cached: Option<f64>,
 }
 
-/// From when to when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The beginning.
     pub start: Tick,
-    /// The end.
     pub end: Tick,
 }
 
-/// One worker's life.
+/// The life of one worker; the times add up to `span`.
 #[derive(Clone, Debug)]
 pub struct WorkerLoop {
-    /// Which worker.
     pub worker: u32,
-    /// From its first instruction to its last.
     pub span: Span,
-    /// Of that: making its instances of modules.
+    /// Creating its instances of modules.
     pub set_up_ns: u64,
-    /// Of that: waiting until it might begin a batch.
+    /// Waiting until it might begin a batch.
     pub waited_ns: u64,
-    /// Of that: reading batches.
+    /// Reading batches.
     pub fetched_ns: u64,
-    /// Of that: stages.
+    /// Running stages.
     pub worked_ns: u64,
 }
 
 /// One batch, read by one worker.
 #[derive(Clone, Debug)]
 pub struct Fetch {
-    /// Which batch of its pass.
     pub batch: u32,
-    /// Who read it.
     pub worker: u32,
-    /// From the first wish to read to the last item in memory.
+    /// From the first request for a permit to the last item in memory.
     pub span: Span,
-    /// Of that: no read of it was in flight, as its worker counted them.
+    /// Time within `span` without a read in flight, as its worker counted it.
     pub between_ns: u64,
-    /// Its items, in the order of the batch.
     pub items: Vec<ItemRead>,
     /// How long each call of each stage took, in nanoseconds, by the stage's place.
     pub stages: Vec<(u16, u64)>,
-    /// Samples that a stage refused, or that failed in it.
+    /// Samples that a stage dropped or failed on.
     pub lost_in_stages: u32,
 }
 
-/// One object, read once.
+/// One read of one object.
 #[derive(Clone, Debug)]
 pub struct ItemRead {
-    /// Which object.
     pub object: u32,
-    /// How long it waited until it might begin, in nanoseconds.
+    /// Wait for a permit, in nanoseconds.
     pub permit_ns: u64,
-    /// The read, with looking at what came.
+    /// The read, including the check of its bytes.
     pub span: Span,
-    /// How many bytes came; `None` when it failed.
+    /// Bytes received; `None` when the read failed.
     pub bytes: Option<u64>,
-    /// Whether they were those that came before; true when there was nothing to hold them against.
+    /// True if the bytes equal those of the object's first read, or this is it.
     pub is_same: bool,
-    /// What it consisted of. `verify` holds this benchmark's own checksum too.
+    /// `verify` includes this benchmark's own checksum.
     pub parts: ReadParts,
 }
 
-/// A batch in the consumer's hands.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// Which batch.
     pub batch: u32,
-    /// When.
     pub at: Tick,
-    /// The objects in it, in order.
     pub objects: Vec<u32>,
 }
 
 impl Load {
-    /// What it is called: `async 4x8`.
     pub fn label(&self) -> String {
         label(self.mode, self.workers, self.permits_of_worker())
     }
 
-    /// Reads that one worker has in flight at most.
+    /// Most reads in flight of one worker.
     pub fn permits_of_worker(&self) -> u32 {
         match self.mode {
             Mode::Sync => 1,
@@ -166,43 +136,38 @@ impl Load {
         }
     }
 
-    /// Reads that all of them have in flight at most.
     pub fn permits(&self) -> u32 {
         self.permits_of_worker().saturating_mul(self.workers)
     }
 }
 
 impl Span {
-    /// Its length in nanoseconds; 0 when it ends before it begins.
+    /// 0 when it ends before it begins.
     pub fn nanos(&self) -> u64 {
         self.end - self.start
     }
 
-    /// Its length in seconds.
     pub fn seconds(&self) -> f64 {
         self.nanos() as f64 * 1e-9
     }
 
-    /// Whether `other` lies in it.
     pub fn holds(&self, other: &Self) -> bool {
         self.start <= other.start && other.start <= other.end && other.end <= self.end
     }
 }
 
 impl LoadRecord {
-    /// The fetches that are measured, by pass.
     pub fn measured(&self) -> impl Iterator<Item = &Fetch> {
         self.passes.iter().enumerate().flat_map(move |(number, pass)| {
             pass.fetches.iter().filter(move |fetch| number > 0 || fetch.batch >= self.inline)
         })
     }
 
-    /// The reads that are measured.
     pub fn reads(&self) -> impl Iterator<Item = &ItemRead> {
         self.measured().flat_map(|fetch| &fetch.items)
     }
 
-    /// The measured span of each pass: of the first one, what comes behind an inline warm-up.
+    /// The measured span of each pass; of the first one, the part behind an inline warm-up.
     pub fn spans(&self) -> impl Iterator<Item = Span> {
         self.passes.iter().enumerate().map(|(number, pass)| match number {
             0 if self.inline > 0 => {

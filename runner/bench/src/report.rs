@@ -10,7 +10,6 @@ pub use crate::failures::FailureGroup;
 use crate::spec::{Assignment, BenchSpec, Cache, Mode};
 use crate::subject::StoreKind;
 
-/// Version of the report's form.
 pub const REPORT_VERSION: u32 = 1;
 
 /// What a benchmark found.
@@ -347,7 +346,6 @@ pub struct Ceiling {
 }
 
 impl Cache {
-    /// The word in documents and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Warm => "warm",
@@ -357,7 +355,6 @@ impl Cache {
 }
 
 impl Report {
-    /// All loads, of all grids.
     pub fn cells(&self) -> impl Iterator<Item = &Cell> {
         self.actions.iter().flat_map(|action| match action {
             ActionReport::WholeSet(cells) => cells.as_slice(),
@@ -365,7 +362,7 @@ impl Report {
         })
     }
 
-    /// Whether all of it was measured, nothing is missing, and all books balance.
+    /// True if the benchmark completed, nothing is missing and all books balance.
     pub fn is_sound(&self) -> bool {
         let has_failures = |action: &ActionReport| match action {
             ActionReport::WholeSet(cells) => cells.iter().any(|cell| !cell.failures.is_empty()),
@@ -374,7 +371,7 @@ impl Report {
         self.state == ReportState::Completed && self.balanced && !self.actions.iter().any(has_failures)
     }
 
-    /// The load with the most items in a second, of those whose books balance.
+    /// The load with the most items per second of those whose books balance.
     pub fn fastest(&self) -> Option<&Cell> {
         let sound = self.cells().filter(|cell| cell.books.balanced);
         sound.max_by(|one, other| one.items_per_s.total_cmp(&other.items_per_s))
@@ -382,13 +379,12 @@ impl Report {
 }
 
 impl Cell {
-    /// What it is called: `async 4x8`.
+    /// For example `async 4x8`.
     pub fn label(&self) -> String {
         label(self.mode, self.workers, self.in_flight)
     }
 }
 
-/// What a load is called: `async 4x8`.
 pub(crate) fn label(mode: Mode, workers: u32, in_flight: u32) -> String {
     match mode {
         Mode::Sync => format!("sync {workers}"),

@@ -9,11 +9,9 @@ use penstock_types::spec::{IndexSource, ListSource, Millis, Name, Stage, parse, 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Most workers of a load.
 pub const MAX_WORKERS: u32 = 1024;
-/// Most reads in flight of one worker.
 pub const MAX_IN_FLIGHT: u32 = 4096;
-/// Most reads of one cell, warm-up included: each leaves a record of some 100 bytes until its cell is told.
+/// Most reads of one load, warm-up included: each leaves a record of about 100 bytes until the load is reported.
 pub const MAX_READS: u64 = 10_000_000;
 
 /// What a storage benchmark does: the objects it reads, the stages they pass, and the actions in turn.
@@ -250,17 +248,15 @@ pub struct AcceleratorSpec {
 }
 
 impl BenchSpec {
-    /// Reads a document. Fails with everything that is wrong with it.
+    /// Reads a document. Fails with all faults.
     pub fn read(bytes: &[u8]) -> Result<Self, Vec<SpecFault>> {
         Self::from_value(parse(bytes)?)
     }
 
-    /// Reads a document that is JSON already. Fails with everything that is wrong with it.
     pub fn from_value(document: serde_json::Value) -> Result<Self, Vec<SpecFault>> {
         read_all(document, Vec::new(), Self::faults)
     }
 
-    /// The loads of its grids.
     pub fn whole_sets(&self) -> impl Iterator<Item = &WholeSet> {
         self.actions.iter().filter_map(|action| match action {
             Action::WholeSet(set) => Some(set),
@@ -286,7 +282,6 @@ impl Default for WholeSet {
 }
 
 impl Mode {
-    /// The word in documents and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sync => "sync",
@@ -296,7 +291,6 @@ impl Mode {
 }
 
 impl Action {
-    /// The word in documents and tables.
     pub fn name(&self) -> &'static str {
         match self {
             Self::WholeSet(_) => "whole_set",

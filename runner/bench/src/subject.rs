@@ -19,11 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::{MAX_READS, MemorySource, OnReadError};
 
-/// Sizes that are asked for at a time.
 const SURVEYED_AT_ONCE: usize = 64;
-/// Objects that are read at a time to have them in the page cache.
+/// Objects read at a time to fill the page cache.
 const WARMED_AT_ONCE: usize = 16;
-/// Objects of which it is asked what the page cache holds.
+/// Objects whose share in the page cache is probed.
 const CACHE_PROBES: usize = 256;
 
 /// What keeps the objects.
@@ -39,69 +38,55 @@ pub enum StoreKind {
     Memory,
 }
 
-/// A stage as workers run it.
 #[derive(Clone)]
 pub struct StageOp {
-    /// What it is called.
     pub name: String,
-    /// What it is called with.
+    /// Input of each call.
     pub takes: Takes,
-    /// What makes one for each worker.
     pub factory: Arc<dyn ThreadOpFactory>,
 }
 
-/// What a stage is called with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// One sample.
     Sample,
-    /// All samples of a batch.
     Batch,
 }
 
-/// Objects, the orders in which they are read, and what they pass.
 #[derive(Clone)]
 pub struct Subject {
     pub(crate) store: BoundedStore,
     pub(crate) kind: StoreKind,
     pub(crate) objects: Arc<[Object]>,
-    /// Those of each pass; there is at least one.
+    /// Object numbers of each pass; never empty.
     pub(crate) orders: Vec<Arc<[u32]>>,
     pub(crate) stages: Vec<StageOp>,
 }
 
-/// One object.
 pub(crate) struct Object {
     pub(crate) key: Arc<str>,
     pub(crate) origin: Origin,
-    /// In bytes; `None` where nobody has asked.
+    /// In bytes; `None` where unknown.
     pub(crate) size: Option<u64>,
-    /// The CRC-32 of the bytes that came first, above a bit that says that some came.
+    /// CRC-32 of the first bytes read, above a bit that is set once there were any.
     first: AtomicU64,
 }
 
-/// Why there is nothing to be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum SubjectError {
-    /// The keys cannot be found out.
     #[error("the objects cannot be found out")]
     Source(#[from] SourceFault),
-    /// There are none.
     #[error("there are no objects: nothing to read")]
     Empty,
-    /// More would be read than is written down.
     #[error("all passes together would read more than {MAX_READS} items; set a `limit`, or fewer `repeats`")]
     TooMany,
-    /// The machine gives no thread for what takes its time.
     #[error("cannot start the timer's thread")]
     Timer(#[source] io::Error),
-    /// A size cannot be found out.
     #[error("the size of an object cannot be found out")]
     Survey(#[source] StoreError),
 }
 
 impl Subject {
-    /// The objects that `source` names, in its order of `passes` epochs; fewer epochs are gone through again.
+    /// The objects of `source` in its order of `passes` epochs; fewer epochs are repeated.
     pub async fn open(
         store: BoundedStore,
         kind: StoreKind,
@@ -146,7 +131,6 @@ impl Subject {
         Ok(Self { store, kind, objects: objects.into(), orders, stages })
     }
 
-    /// Made-up objects.
     pub async fn memory(source: &MemorySource, seed: u64, passes: usize) -> Result<Self, SubjectError> {
         let MemorySource { count, bytes, latency_ms, shuffle } = *source;
         let store = MemoryStore::synthetic("memory", &[(count.get() as usize, bytes as usize)]);
@@ -165,7 +149,7 @@ impl Subject {
         Ok(subject.await?.with_keys(|number| format!("{number:06}.bin").into()))
     }
 
-    /// Objects in a store of which the keys and sizes are known.
+    /// Objects of known keys and sizes.
     pub(crate) fn of(store: BoundedStore, kind: StoreKind, objects: Vec<(Arc<str>, Option<u64>)>) -> Self {
         let order = (0..u32::try_from(objects.len()).unwrap_or(u32::MAX)).collect();
         let objects = objects.into_iter().enumerate().map(|(index, (key, size))| {
@@ -175,7 +159,7 @@ impl Subject {
         Self { store, kind, objects: objects.collect(), orders: vec![order], stages: Vec::new() }
     }
 
-    /// The same with other keys, by each object's place in the unshuffled source.
+    /// Replaces the keys, given each object's position in the unshuffled source.
     #[must_use]
     pub fn with_keys(mut self, key: impl Fn(u64) -> Arc<str>) -> Self {
         let objects = self.objects.iter().map(|object| Object::new(key(object.origin.index), object.origin));
@@ -183,7 +167,7 @@ impl Subject {
         self
     }
 
-    /// Asks for the size of every object. One that does not tell is an error, or, where failures are skipped, has none.
+    /// Asks for the size of every object. A failure is an error or, where failures are skipped, leaves the size unknown.
     pub async fn survey(mut self, on_error: OnReadError) -> Result<Self, SubjectError> {
         let store = self.store.with_reads(NonZeroUsize::new(SURVEYED_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
@@ -203,7 +187,6 @@ impl Subject {
         Ok(self)
     }
 
-    /// The order of a pass, from 0.
     pub(crate) fn order(&self, pass: usize) -> Arc<[u32]> {
         self.orders[pass % self.orders.len()].clone()
     }
@@ -212,14 +195,14 @@ impl Subject {
         self.objects.iter().map(|object| object.size).collect()
     }
 
-    /// The same, read in one pass that goes round its first order until it has so many items.
+    /// The same subject with one pass of at least `items` items, repeating its first order.
     pub(crate) fn going_round(&self, items: usize) -> Self {
         let order = self.order(0);
         let items = items.max(order.len());
         Self { orders: vec![order.iter().copied().cycle().take(items).collect()], ..self.clone() }
     }
 
-    /// Reads every object once, so that the page cache has it.
+    /// Reads every object once to fill the page cache.
     pub(crate) async fn warm(&self) {
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
         let store = self.store.with_reads(NonZeroUsize::new(WARMED_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
@@ -231,13 +214,13 @@ impl Subject {
             .await;
     }
 
-    /// All bytes; `None` when nobody has asked for sizes.
+    /// Sum of all sizes; `None` when one is unknown.
     pub(crate) fn bytes(&self) -> Option<u64> {
         self.objects.iter().map(|object| object.size).sum()
     }
 
-    /// Asks the machine to forget all objects. Says whether there was anything to ask; fails with the first error once all are
-    /// asked for.
+    /// Drops all objects from the page cache. Returns whether there was anything to drop; fails with the first error
+    /// after all were tried.
     pub(crate) async fn forget(&self) -> Result<bool, StoreError> {
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
         let mut forgotten = stream::iter(keys).map(|key| self.store.forget(key)).buffer_unordered(8);
@@ -248,8 +231,8 @@ impl Subject {
         is_any
     }
 
-    /// Which share of the objects' bytes the page cache holds, by asking for some of them, of which those count that answer; `None`
-    /// where it cannot be told.
+    /// Share of the objects' bytes in the page cache, from a sample of objects; failed probes do not count; `None` if
+    /// unknown.
     pub(crate) async fn cached_share(&self) -> Option<f64> {
         let step = self.objects.len().div_ceil(CACHE_PROBES).max(1);
         // Of empty ones there is nothing to hold.
@@ -272,7 +255,7 @@ impl Object {
         Self { key, origin, size: None, first: AtomicU64::new(0) }
     }
 
-    /// Whether these bytes are those that came first, by their CRC-32; the first ones are.
+    /// Compares the CRC-32 with that of the object's first bytes; true for the first ones.
     pub(crate) fn is_same(&self, bytes: &[u8]) -> bool {
         let found = u64::from(crc32fast::hash(bytes)) | 1 << 32;
         match self.first.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed) {

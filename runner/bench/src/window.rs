@@ -10,9 +10,9 @@ use crate::spec::Assignment;
 pub(crate) struct Window<T> {
     rules: Rules,
     state: Mutex<State<T>>,
-    /// Told when a worker may begin another batch, or must end.
+    /// Signals that a worker may begin another batch, or must end.
     room: Condvar,
-    /// Told when the consumer may have something to take, or nothing more comes.
+    /// Signals that a batch may be ready, or that none follows.
     came: Condvar,
 }
 
@@ -20,14 +20,14 @@ pub(crate) struct Window<T> {
 pub(crate) struct Rules {
     pub(crate) batches: u32,
     pub(crate) workers: u32,
-    /// Batches of one worker that are begun and not delivered, at most.
+    /// Most batches of one worker that are begun and not delivered.
     pub(crate) prefetch: u32,
     pub(crate) assignment: Assignment,
 }
 
 #[derive(Debug)]
 struct State<T> {
-    /// Batches that were handed out; of each worker where each has its own.
+    /// Number of batches handed out, per worker under static assignment.
     begun: Vec<u32>,
     delivered: u32,
     ready: BTreeMap<u32, T>,
@@ -44,7 +44,7 @@ impl<T> Window<T> {
         Self { rules, state: Mutex::new(state), room: Condvar::new(), came: Condvar::new() }
     }
 
-    /// The next batch for this worker, once it may begin it; `None` when there is none left, or the pass is over.
+    /// The next batch of this worker, once it may begin it; `None` when none is left or the pass is over.
     pub(crate) fn begin(&self, worker: u32) -> Option<u32> {
         let Rules { batches, workers, prefetch, assignment } = self.rules;
         let mut state = self.state();
@@ -75,13 +75,12 @@ impl<T> Window<T> {
         }
     }
 
-    /// A worker has ended a batch.
     pub(crate) fn finish(&self, batch: u32, made: T) {
         self.state().ready.insert(batch, made);
         self.came.notify_all();
     }
 
-    /// The next batch in order, once it is there; `None` behind the last one, or when the pass is over.
+    /// The next batch in order, once it is ready; `None` behind the last one, or when the pass is over.
     pub(crate) fn take(&self) -> Option<(u32, T)> {
         let mut state = self.state();
         loop {
@@ -99,7 +98,7 @@ impl<T> Window<T> {
         }
     }
 
-    /// Lets everybody end who waits.
+    /// Ends the pass and wakes everyone who waits.
     pub(crate) fn end(&self) {
         self.state().is_over = true;
         self.room.notify_all();

@@ -21,14 +21,14 @@ use crate::record::{Fetch, ItemRead, Load, Span, WorkerLoop};
 use crate::subject::{Subject, Takes};
 use crate::window::Window;
 
-/// Ends a benchmark from outside; everything that runs for it ends soon after.
+/// Cancels a benchmark from outside; all its work ends soon after.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel {
     token: CancellationToken,
     flag: StopFlag,
 }
 
-/// What one pass shares among its workers.
+/// State of one pass shared by its workers.
 pub(crate) struct PassWork {
     pub(crate) order: Arc<[u32]>,
     pub(crate) batch_size: usize,
@@ -36,36 +36,29 @@ pub(crate) struct PassWork {
     pub(crate) gauge: Gauge,
 }
 
-/// A batch that a worker has ended.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) fetch: Fetch,
-    /// The objects that are in it.
     pub(crate) objects: Vec<u32>,
-    /// When it was ready for the consumer.
+    /// Time at which it was ready for the consumer.
     pub(crate) at: Tick,
     pub(crate) failures: Vec<ReadFailure>,
 }
 
-/// Something that failed, and with which object.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadFailure {
-    /// Which object; `None` where it is none's fault.
+    /// `None` if no object is at fault.
     pub(crate) object: Option<u32>,
     pub(crate) what: FailedIn,
     pub(crate) message: String,
 }
 
-/// What failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailedIn {
-    /// Reading.
     Storage,
-    /// A stage.
     Stage,
 }
 
-/// What a worker needs.
 #[derive(Clone)]
 pub(crate) struct Worker {
     pub(crate) number: u32,
@@ -77,7 +70,7 @@ pub(crate) struct Worker {
     pub(crate) cancel: Cancel,
 }
 
-/// Lets everybody know when this worker panics: of the pass that it works on, and of those that have come.
+/// Ends, when its worker panics, the current pass and those that are queued.
 struct EndsPasses<'a> {
     passes: &'a Receiver<Arc<PassWork>>,
     current: Option<Arc<PassWork>>,
@@ -92,25 +85,23 @@ impl Drop for EndsPasses<'_> {
 }
 
 impl Cancel {
-    /// Asks for the end.
     pub fn cancel(&self) {
         self.flag.set();
         self.token.cancel();
     }
 
-    /// Whether somebody has asked.
     pub fn is_cancelled(&self) -> bool {
         self.flag.is_set()
     }
 
-    /// What `work` gives; `None` when the end comes first.
+    /// Result of `work`; `None` when cancelled first.
     pub async fn unless<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.token.run_until_cancelled(work).await
     }
 }
 
 impl Worker {
-    /// Works on every pass that comes, until no more come. Fails when a stage cannot be made.
+    /// Works on every pass that comes, until no more come. Fails when a stage cannot be created.
     pub(crate) fn run(self, passes: &Receiver<Arc<PassWork>>) -> Result<WorkerLoop, String> {
         let start = self.clock.now();
         let mut told = WorkerLoop {
@@ -159,8 +150,8 @@ impl Worker {
         Ok(told)
     }
 
-    /// Reads the items of a batch; `None` when the end comes first. They are read where I/O is done: this thread is woken for a
-    /// batch and not for each of its items.
+    /// Reads the items of a batch; `None` when cancelled. Reads run on the I/O runtime: this thread wakes once a batch,
+    /// not once an item.
     fn fetched(
         self: &Arc<Self>,
         pass: &Arc<PassWork>,
@@ -176,7 +167,6 @@ impl Worker {
         })
     }
 
-    /// Reads the items of a batch.
     async fn fetch(&self, pass: &PassWork, batch: u32) -> (Fetch, Vec<Result<Bytes, String>>) {
         let first = batch as usize * pass.batch_size;
         let objects = &pass.order[first..pass.order.len().min(first + pass.batch_size)];
@@ -206,7 +196,7 @@ impl Worker {
         (fetch, bytes)
     }
 
-    /// Reads one object, and looks at what came.
+    /// Reads one object, and checks its bytes.
     async fn read(
         &self,
         number: u32,
@@ -236,7 +226,6 @@ impl Worker {
         (item, read.map_err(|error| error.with_causes()))
     }
 
-    /// Takes what was read through the stages.
     fn made(
         &self,
         mut fetch: Fetch,
@@ -299,7 +288,6 @@ impl Worker {
         }
     }
 
-    /// What an op makes of items.
     fn called(
         &self,
         op: &mut dyn ThreadOp,

@@ -27,7 +27,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What this process was called with; ends it where that makes no sense.
+    /// The arguments of this process; exits on errors.
     pub(crate) fn read() -> Self {
         Self::try_parse().unwrap_or_else(|mut error| {
             if is_module_missing(&error) {
@@ -39,7 +39,7 @@ impl Args {
     }
 }
 
-/// Whether `test-stage` lacks its module and nothing else.
+/// True if `test-stage` lacks its module and nothing else.
 fn is_module_missing(error: &clap::Error) -> bool {
     let missing = error.get(ContextKind::InvalidArg);
     error.kind() == ErrorKind::MissingRequiredArgument

@@ -29,27 +29,25 @@ pub use self::manifest::Difference;
 use self::manifest::Manifest;
 pub(crate) use self::manifest::differences;
 
-/// Most differences that are told at a time.
 const MAX_DIFFERENCES: usize = 10;
 
-/// The folder of a store that the batches of one pipeline lie in.
+/// The folder of a store for the batches of one pipeline.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     store: BoundedStore,
-    /// What all keys start with: empty, or a folder and its `/`.
+    /// Prefix of all keys: empty, or a folder and its `/`.
     folder: Arc<str>,
 }
 
-/// A folder that was found to be free for a pipeline, or to hold its batches.
+/// A folder that is free for a pipeline, or holds its batches.
 #[derive(Debug)]
 pub(crate) struct Opened {
     place: Place,
     manifest: Manifest,
-    /// Numbers of the batches that are there.
+    /// Numbers of existing batches.
     there: BTreeSet<u64>,
 }
 
-/// Why batches cannot be written where the document says.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// Another pipeline has written there.
@@ -58,43 +56,29 @@ pub enum FilesError {
         Manifest::NAME,
         listed(differences)
     )]
-    Another {
-        /// The folder and its store.
-        place: String,
-        /// What differs between what made them and this pipeline.
-        differences: Vec<Difference>,
-    },
-    /// The pipeline makes other batches every time, so that those that are there cannot be added to.
+    Another { place: String, differences: Vec<Difference> },
+    /// The pipeline makes other batches in every run, so a later run cannot continue.
     #[error(
         "{place} holds {files} batches already, and a second run would make others, because their order is not fixed; set {} to \
          `input`, write to another prefix, or remove them",
         pointers(unordered)
     )]
     Unordered {
-        /// The folder and its store.
         place: String,
-        /// How many batches are there.
         files: usize,
         /// The settings that would have to be `input`.
         unordered: Vec<Pointer>,
     },
-    /// Something else lies there.
+    /// An unrelated object lies there.
     #[error("{place} holds `{name}`, {what}; write to another prefix, or remove it")]
-    Foreign {
-        /// The folder and its store.
-        place: String,
-        /// What lies there.
-        name: String,
-        /// Why that cannot be.
-        what: String,
-    },
-    /// The store does not answer, or may not be written to.
+    Foreign { place: String, name: String, what: String },
+    /// The store does not answer, or refuses writes.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl FilesError {
-    /// Whether something has to be changed by hand; otherwise the same call may succeed later.
+    /// True if something has to be changed by hand; otherwise the same call may succeed later.
     pub fn is_refusal(&self) -> bool {
         !matches!(self, Self::Store(_))
     }
@@ -106,7 +90,7 @@ impl Place {
         Self { store, folder: folder.into() }
     }
 
-    /// Looks at what is there, refuses what must not be, and writes the manifest if it is not there yet.
+    /// Checks the folder's contents, and writes the manifest if it is missing.
     pub(crate) async fn open(self, plan: &FilesPlan) -> Result<Opened, FilesError> {
         let own = Manifest::of(plan);
         let (mut there, mut has_manifest) = self.look().await?;
@@ -144,7 +128,7 @@ impl Place {
         Ok(Opened { place: self, manifest, there })
     }
 
-    /// The numbers of the batches that are there, and whether there is a manifest.
+    /// The numbers of existing batches, and true if there is a manifest.
     async fn look(&self) -> Result<(BTreeSet<u64>, bool), FilesError> {
         let mut there = BTreeSet::new();
         let mut has_manifest = false;
@@ -195,12 +179,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// What the batch of this number is called.
 fn batch_name(number: u64) -> String {
     format!("batch-{number:08}.safetensors")
 }
 
-/// The number of the batch of this name, if it is one.
+/// The number in a batch's name, if it is one.
 fn batch_number(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("batch-")?.strip_suffix(".safetensors")?;
     let number = digits.parse().ok()?;

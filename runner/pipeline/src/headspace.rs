@@ -19,21 +19,20 @@ use tokio::runtime::Handle;
 use crate::run::Run;
 use crate::runner::{Runner, StartError};
 
-/// Gains up to this share are not worth any work: two measurements differ by as much.
+/// Gain below which no work is worthwhile: two measurements differ by as much.
 pub const ENOUGH: f64 = 0.02;
 /// Items that the consumer gets again and again when it works alone.
 const KEPT: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
-/// Share of each run at its begin that is left out: queues fill.
+/// Share of each run at its start that is left out: queues fill.
 const WARM_UP: f64 = 0.25;
 
-/// The runs that are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leg {
     /// The pipeline as it is.
     Real,
     /// The loader, with a consumer that takes no time.
     Loader,
-    /// The consumer, with items that are there already.
+    /// The consumer, with items held in memory.
     Consumer,
 }
 
@@ -59,24 +58,21 @@ pub struct Headspace {
     pub sentence: String,
 }
 
-/// Why there is nothing to measure.
 #[derive(Debug, thiserror::Error)]
 pub enum HeadspaceError {
-    /// The consumer cannot be given the same item twice.
+    /// The consumer cannot take the same item twice.
     #[error(
         "the consumer `files` cannot be measured alone: it would write the same batch again and again; measure with `simulate`"
     )]
     Files,
-    /// The consumer is not in this process.
+    /// The consumer is in another process.
     #[error(
         "the consumer `stream` is in another process, which takes each batch once; measure with `simulate`, or with \
          `penstock.headspace` where it is"
     )]
     Stream,
-    /// A run cannot be started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// Somebody stopped it.
     #[error("it was stopped")]
     Stopped,
     /// A run failed, or ended before anything could be measured.
@@ -84,7 +80,7 @@ pub enum HeadspaceError {
     Run(String),
 }
 
-/// Makes the runs, each for `span`; `on_start` hears of every one of them.
+/// Makes the runs, each for `span`; calls `on_start` before each.
 pub fn headspace(
     runner: &Runner,
     plan: &Plan,
@@ -128,7 +124,7 @@ pub fn headspace(
     Ok(Headspace::new(real_rate, loader_rate, consumer_rate, sink))
 }
 
-/// Items in a second after the warm-up, and the sink queue's figures over the whole run.
+/// Items per second after the warm-up, and the sink queue's figures over the whole run.
 fn measured(run: Run, span: Duration) -> Result<(f64, QueueFigures), HeadspaceError> {
     let taken = |run: &Run| {
         let snapshot = run.snapshot();
@@ -178,7 +174,7 @@ struct Alone {
     consumer: Box<dyn Consumer>,
     kept: Vec<Item>,
     span: Duration,
-    /// Items in a second, once that is known.
+    /// Items per second, once known.
     found: Arc<Mutex<Option<f64>>>,
 }
 
@@ -227,8 +223,8 @@ impl Consumer for Alone {
 }
 
 impl Headspace {
-    /// What follows from three rates, in items per second: of both, of the loader alone, and of the consumer alone if it takes any
-    /// time; and from the queue between them.
+    /// Result of three rates in items per second: of both together, of the loader alone, and of the consumer alone (if it
+    /// takes any time); and of the queue between them.
     pub fn new(real_rate: f64, loader_rate: f64, consumer_rate: Option<f64>, sink: QueueFigures) -> Self {
         let to_gain = consumer_rate.map(|consumer| (consumer / real_rate - 1.0).max(0.0));
         let feeds = consumer_rate.map(|consumer| loader_rate / consumer);

@@ -29,17 +29,15 @@ pub use self::recording::{Recording, RecordingError};
 pub use self::sweep::{Change, Proposal, SweepBudget, sweep};
 use crate::assemble::node;
 
-/// Events of a prediction unless told otherwise: enough for half a percent, and a fraction of a second.
+/// Default number of events of a prediction: enough for half a percent within a fraction of a second.
 const EVENTS: usize = 150_000;
-/// Samples of a source whose number is not known here: more than any prediction takes.
+/// Samples of a source of unknown length: more than any prediction takes.
 const ENDLESS: u64 = 1 << 50;
 
-/// On what a pipeline is predicted to run.
+/// The machine that a prediction assumes.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// Worker threads.
     pub threads: u32,
-    /// Cores.
     pub cores: f64,
 }
 
@@ -79,10 +77,9 @@ pub struct RecordedRate {
     pub threads: u32,
 }
 
-/// Why a pipeline cannot be predicted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PredictError {
-    /// Nobody knows how long these take.
+    /// Times of these are unknown.
     #[error(
         "how long {} would take is not known: record a run of the pipeline (`penstock run FILE --out DIR`) and name it with `--from DIR`",
         .0.join(", ")
@@ -90,8 +87,8 @@ pub enum PredictError {
     Unknown(Vec<String>),
 }
 
-/// Predicts a plan, with the times of `recording` where the document has none; a run of `span` from its start, or one that
-/// has warmed up.
+/// Predicts a plan, with the times of `recording` where the document has none; a run of `span` from its start, or one
+/// that has warmed up.
 pub fn predict_plan(
     plan: &Plan,
     recording: Option<&Recording>,
@@ -129,7 +126,6 @@ pub fn predict_plan(
     })
 }
 
-/// A plan by what its parts take.
 fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Result<Scenario, PredictError> {
     let mut unknown = Vec::new();
     let mut stages = Vec::with_capacity(plan.stages.len());
@@ -171,7 +167,7 @@ fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Res
     })
 }
 
-/// What a stage takes; `None` if nobody knows.
+/// Cost of a stage; `None` if unknown.
 fn work(plan: &Plan, stage: &StagePlan, recorded: Option<RecordedStage<'_>>) -> Option<ScenarioWork> {
     let op = |times, place, yields| {
         let (concurrency, order) = (stage.concurrency, stage.order);

@@ -33,39 +33,34 @@ pub use self::report::{
     StartTrial, Suggestion, TrialLimits, TrialReport,
 };
 
-/// How a module is tried.
 #[derive(Clone, Debug)]
 pub struct TrialSettings {
-    /// What it is set up with.
     pub params: Map<String, Value>,
-    /// CPU time it may use for one sample.
+    /// CPU time for one sample.
     pub deadline: DeadlineMs,
-    /// Memory one instance may use.
+    /// Memory of one instance.
     pub memory: MemoryMib,
-    /// What it may read by name.
     pub assets: BTreeMap<String, Bytes>,
-    /// Stands for the document's seed.
+    /// In place of the document's seed.
     pub seed: u64,
-    /// Samples of one call to a module of mode `batch`; others are called with one.
+    /// Samples of one call to a module of mode `batch`; other modes take one.
     pub batch: usize,
-    /// How often each sample is tried. From 2 on, whether it always becomes the same is told too.
+    /// Passes over each sample. From 2 on, differences between passes are reported.
     pub repeat: u32,
-    /// Bytes of the tensors that come out whose elements are told too, all together.
+    /// Bytes of output tensors whose elements are reported, all together.
     pub shown_bytes: u64,
 }
 
-/// Why a module cannot be tried.
+/// Reasons why a module cannot be tried.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
-    /// The guest does not start.
     #[error("the module does not start: {0}")]
     Start(Fault),
-    /// The machine gives no thread.
     #[error("cannot start the thread for the module")]
     Thread(#[source] io::Error),
 }
 
-/// Everything that is wrong with a module's params, as `check` tells it; places are within the params.
+/// All faults of a module's params, as in `check`; pointers are within the params.
 pub fn check_trial_params(module: &Module, params: &Map<String, Value>) -> Vec<SpecFault> {
     let manifest = module.manifest();
     let mut faults = Vec::new();
@@ -82,7 +77,7 @@ pub fn try_module(
     try_module_until(module, samples, settings, &StopFlag::default())
 }
 
-/// The same, until `stop` is set: then every call that runs and every one to come is ended.
+/// The same, until `stop` is set, which ends the current call and all later ones.
 pub fn try_module_until(
     module: &Module,
     mut samples: Vec<Sample>,
@@ -101,7 +96,6 @@ pub fn try_module_until(
     })
 }
 
-/// One trial, on its thread.
 struct Trial<'a> {
     module: &'a Module,
     settings: &'a TrialSettings,
@@ -109,12 +103,12 @@ struct Trial<'a> {
     stop: &'a StopFlag,
 }
 
-/// All samples once.
+/// One pass over all samples.
 #[derive(Default)]
 struct Pass {
-    /// Whether each sample (or, of a stateful module, the first) met an instance that had seen nothing.
+    /// True if each sample (of a stateful module, the first) met a new instance.
     is_fresh: bool,
-    /// In the order of the samples, whatever the order of the calls was.
+    /// In the order of the samples, for any order of calls.
     calls: Vec<CallTrial>,
     finish: Option<CallTrial>,
     start: StartTrial,
@@ -122,7 +116,7 @@ struct Pass {
     logs: LogLines,
 }
 
-/// When a pass makes a new instance, beside after errors.
+/// Policy of a pass for new instances, besides those after errors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Instances {
     One,
@@ -155,8 +149,8 @@ impl Trial<'_> {
         Ok(passes)
     }
 
-    /// A stateful module carries state from sample to sample by right, but none past `finish`: each repetition adds an
-    /// epoch on the first instance, and one on a new instance.
+    /// A stateful module may carry state from sample to sample, but not past `finish`: each repetition adds an epoch on
+    /// the first instance, and one on a new instance.
     fn stateful_passes(&self) -> Result<Vec<Pass>, Fault> {
         let calls = self.calls();
         let mut guest = Guest::start(self.module, self.settings, self.stop)?;
@@ -213,7 +207,7 @@ impl Trial<'_> {
         Ok(pass)
     }
 
-    /// Replaces an instance, as a run does after an error; a new one here counts its memory from the start.
+    /// Replaces an instance, as a run does after an error; the memory of a new one is counted from zero.
     fn renew(&self, guest: &mut Guest, pass: &mut Pass) -> Result<(), Fault> {
         pass.hear(guest);
         *guest = Guest::start(self.module, self.settings, self.stop)?;
@@ -230,7 +224,7 @@ impl Trial<'_> {
 }
 
 impl Pass {
-    /// Takes down what a guest said and counted.
+    /// Collects logs and counters of a guest.
     fn hear(&mut self, guest: &Guest) {
         let (counters, logs) = guest.said();
         for (name, sum) in counters {

@@ -10,11 +10,10 @@ use rustix::io::Errno;
 use crate::error::{Access, StoreError};
 use crate::store::MAX_GET_BYTES;
 
-/// What was asked of which store: all that its errors have to name.
+/// The store and the key of a request, which its errors name.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) store: Arc<str>,
-    /// Of a listing, the prefix.
     pub(crate) key: Arc<str>,
     pub(crate) access: Access,
 }
@@ -22,7 +21,7 @@ pub(crate) struct Asked {
 pub(crate) const NOT_REGULAR: &str = "it names a pipe, a socket or a device; only regular files are objects";
 const LEADS_OUTSIDE: &str =
     "it leads out of the store's folder (through a link: inside, links must be relative and stay inside)";
-/// An object must not be read half from one version and half from another.
+/// Reason of a read that would mix two versions of an object.
 pub(crate) const CHANGED: &str = "the object changed while it was read";
 const LINK_CIRCLE: &str = "it leads through links that go in a circle";
 
@@ -63,7 +62,7 @@ impl Asked {
         StoreError::OutOfRange { store: self.store.clone(), key: self.key.clone(), range, size }
     }
 
-    /// Whether an object of `size` bytes has all of `range`, and whether so many are read at once.
+    /// Checks that an object of `size` bytes has all of `range`, and that `range` is not too long for one read.
     pub(crate) fn check_range(&self, range: &Range<u64>, size: u64) -> Result<(), StoreError> {
         let length = range.end.saturating_sub(range.start);
         if range.end > size {
@@ -80,7 +79,7 @@ impl Asked {
         StoreError::Io { store, key, access, source: source.into() }
     }
 
-    /// The error for a folder of a listing that could not be read; `None` when it has gone meanwhile.
+    /// Error of a listing's folder that cannot be read; `None` when it has gone meanwhile.
     pub(crate) fn not_listed(&self, folder: &str, error: io::Error) -> Option<StoreError> {
         let asked = Self { key: Arc::from(folder), ..self.clone() };
         match asked.not_opened(error) {

@@ -15,7 +15,7 @@ use crate::error::StoreError;
 use crate::keys::Keys;
 use crate::store::{Store, Version};
 
-/// Reads and writes in flight at a time, unless the operator says otherwise.
+/// Default bound on the reads and writes in flight.
 pub const DEFAULT_READS: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
 
 /// A store as sources and stages hold it. All clones share one bound on the reads and writes in flight, whichever stage
@@ -26,38 +26,35 @@ pub struct BoundedStore {
     reads: Arc<Semaphore>,
 }
 
-/// When a read was under way, without its wait for a free place.
+/// The span of a read without its wait for a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadTime {
-    /// When it began.
     pub start: Instant,
-    /// When it ended, well or not.
     pub end: Instant,
 }
 
 impl BoundedStore {
-    /// Lets at most `reads` reads and writes of `store` be in flight, together.
+    /// Bounds the reads and writes of `store` in flight to `reads` together.
     pub fn new(store: Arc<dyn Store>, reads: NonZeroUsize) -> Self {
         let reads = reads.get().min(Semaphore::MAX_PERMITS);
         Self { store, reads: Arc::new(Semaphore::new(reads)) }
     }
 
-    /// The same store with a bound of its own, which others' reads do not count in.
+    /// The same store with a bound of its own, apart from other users' reads.
     pub fn with_reads(&self, reads: NonZeroUsize) -> Self {
         Self::new(self.store.clone(), reads)
     }
 
-    /// The name by which pipelines know it.
     pub fn name(&self) -> &Arc<str> {
         self.store.name()
     }
 
-    /// [`Store::list`]; a listing takes no place among the reads.
+    /// [`Store::list`]; a listing takes no permit.
     pub fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
         self.store.list(prefix)
     }
 
-    /// [`Store::get`], once there is a free place, and when it was under way.
+    /// [`Store::get`] once there is a permit, and its span.
     pub async fn get(&self, key: Arc<str>) -> (Result<Bytes, StoreError>, ReadTime) {
         let _place = self.place().await;
         let start = now();
@@ -65,13 +62,11 @@ impl BoundedStore {
         (read, ReadTime { start, end: now() })
     }
 
-    /// [`Store::get_range`], once there is a free place.
     pub async fn get_range(&self, key: Arc<str>, range: Range<u64>) -> Result<Bytes, StoreError> {
         let _place = self.place().await;
         self.store.get_range(key, range).await
     }
 
-    /// [`Store::get_range_of`], once there is a free place.
     pub async fn get_range_of(
         &self,
         key: Arc<str>,
@@ -82,37 +77,31 @@ impl BoundedStore {
         self.store.get_range_of(key, version, range).await
     }
 
-    /// [`Store::version`], once there is a free place.
     pub async fn version(&self, key: Arc<str>) -> Result<Version, StoreError> {
         let _place = self.place().await;
         self.store.version(key).await
     }
 
-    /// [`Store::size`], once there is a free place.
     pub async fn size(&self, key: Arc<str>) -> Result<u64, StoreError> {
         let _place = self.place().await;
         self.store.size(key).await
     }
 
-    /// [`Store::put`], once there is a free place.
     pub async fn put(&self, key: Arc<str>, bytes: Bytes) -> Result<(), StoreError> {
         let _place = self.place().await;
         self.store.put(key, bytes).await
     }
 
-    /// [`Store::put_new`], once there is a free place.
     pub async fn put_new(&self, key: Arc<str>, bytes: Bytes) -> Result<bool, StoreError> {
         let _place = self.place().await;
         self.store.put_new(key, bytes).await
     }
 
-    /// [`Store::forget`], once there is a free place.
     pub async fn forget(&self, key: Arc<str>) -> Result<bool, StoreError> {
         let _place = self.place().await;
         self.store.forget(key).await
     }
 
-    /// [`Store::cached_share`], once there is a free place.
     pub async fn cached_share(&self, key: Arc<str>) -> Result<Option<f64>, StoreError> {
         let _place = self.place().await;
         self.store.cached_share(key).await
@@ -125,7 +114,7 @@ impl BoundedStore {
 }
 
 impl ReadTime {
-    /// How long at least one of `reads` was under way. Reads that overlap count once.
+    /// Time in which at least one of `reads` was under way.
     pub(crate) fn covered(mut reads: Vec<Self>) -> Duration {
         reads.sort_unstable_by_key(|read| read.start);
         let mut covered = Duration::ZERO;

@@ -11,111 +11,67 @@ use std::sync::Arc;
 use penstock_engine::ports::SourceFault;
 use penstock_types::text::with_causes;
 
-/// Why a store could not answer. Every variant names the store and the key.
+/// Reasons why a store cannot answer. Every variant names the store and the key.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// There is no such object. A folder is none, as in S3.
+    /// A folder is no object, as in S3.
     #[error("store `{store}` has no object {}", shown(key))]
-    NotFound {
-        /// The store's name.
-        store: Arc<str>,
-        /// The key asked for.
-        key: Arc<str>,
-    },
-    /// The object is there, or may be, and this process may not do this with it.
+    NotFound { store: Arc<str>, key: Arc<str> },
+    /// The object may exist, and this process lacks the right of access.
     #[error("store `{store}` denies {}; check its permissions", access.of(key))]
     Denied {
-        /// The store's name.
         store: Arc<str>,
-        /// The key asked for.
         key: Arc<str>,
-        /// What was to be done with it.
         access: Access,
-        /// What the system or the service said.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The key cannot name an object of any store, or leads out of this one.
+    /// The key cannot name an object of any store, or leads outside this one.
     #[error("store `{store}` refuses the key {}: {reason}", shown(key))]
-    Refused {
-        /// The store's name.
-        store: Arc<str>,
-        /// The key asked for.
-        key: Arc<str>,
-        /// What is wrong with it.
-        reason: Cow<'static, str>,
-    },
-    /// The object is larger than what is read at once.
+    Refused { store: Arc<str>, key: Arc<str>, reason: Cow<'static, str> },
     #[error(
         "object {} of store `{store}` has {size} bytes, more than the {most} read at once; split it up",
         shown(key)
     )]
-    TooLarge {
-        /// The store's name.
-        store: Arc<str>,
-        /// The key asked for.
-        key: Arc<str>,
-        /// The object's size, in bytes.
-        size: u64,
-        /// The most that is read at once, in bytes.
-        most: u64,
-    },
-    /// The object does not have the bytes asked for.
+    TooLarge { store: Arc<str>, key: Arc<str>, size: u64, most: u64 },
     #[error(
         "object {} of store `{store}` ends at byte {size}, before the end of {}..{} asked for; did it change meanwhile?",
         shown(key), range.start, range.end
     )]
-    OutOfRange {
-        /// The store's name.
-        store: Arc<str>,
-        /// The key asked for.
-        key: Arc<str>,
-        /// The bytes asked for.
-        range: Range<u64>,
-        /// Where the object ends, in bytes.
-        size: u64,
-    },
+    OutOfRange { store: Arc<str>, key: Arc<str>, range: Range<u64>, size: u64 },
     /// Reading, writing or listing failed, after all retries.
     #[error("{} of store `{store}` failed", access.of(key))]
     Io {
-        /// The store's name.
         store: Arc<str>,
-        /// The key asked for; of a listing, the prefix.
+        /// The prefix, for a listing.
         key: Arc<str>,
-        /// What was to be done with it.
         access: Access,
-        /// What went wrong.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
 }
 
-/// What is done with objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// An object, its size or a range of it is read.
+    /// Reads of an object, a range of it, or its size.
     Reading,
-    /// An object is written.
     Writing,
-    /// The keys that start with a prefix are listed.
+    /// Listings of the keys with a prefix.
     Listing,
 }
 
-/// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("store `{store}` cannot open its folder `{}`; is there one, and may it be read?", path.display())]
 pub struct OpenFault {
-    /// The store's name.
     pub store: Arc<str>,
     /// The folder as it was given.
     pub path: PathBuf,
-    /// What the system said.
     #[source]
     pub source: io::Error,
 }
 
 impl From<OpenFault> for io::Error {
-    /// Keeps the kind of what the system said, and the message that names store and folder.
+    /// Keeps the error kind, and the message that names store and folder.
     fn from(fault: OpenFault) -> Self {
         Self::new(fault.source.kind(), fault)
     }
@@ -144,7 +100,6 @@ impl From<StoreError> for SourceFault {
 }
 
 impl Access {
-    /// What was done with `key`, as messages say it.
     fn of(self, key: &str) -> String {
         match self {
             Self::Reading => format!("reading {}", shown(key)),
@@ -155,7 +110,7 @@ impl Access {
     }
 }
 
-/// A key as messages show it: in backticks, control characters escaped, and cut when it is very long.
+/// A key for messages: in backticks, control characters escaped, cut when very long.
 pub(crate) fn shown(key: &str) -> impl fmt::Display + use<> {
     const MOST_CHARS: usize = 200;
     let escaped: String = key.chars().take(MOST_CHARS).flat_map(char::escape_debug).collect();

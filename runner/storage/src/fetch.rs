@@ -12,7 +12,6 @@ use penstock_types::run::FailureClass;
 use crate::bounded::{BoundedStore, ReadTime};
 use crate::error::StoreError;
 
-/// The field that holds what was read.
 pub const BYTES_FIELD: &str = "bytes";
 
 /// Reads objects into the field [`BYTES_FIELD`] of the samples whose keys name them.
@@ -27,7 +26,6 @@ pub struct FetchOp {
 }
 
 impl FetchOp {
-    /// Reads from `store`.
     pub fn new(store: BoundedStore) -> Self {
         Self { store, field: Arc::from(BYTES_FIELD) }
     }

@@ -53,14 +53,13 @@ pub struct FolderStore {
     root: Arc<Dir>,
 }
 
-/// A file that was opened and found to be a regular one.
 struct Object {
     file: File,
     version: Version,
 }
 
 impl FolderStore {
-    /// The folder at `path`, as the store called `name`. Fails when it is no folder or may not be opened.
+    /// Opens the folder at `path` as the store `name`. Fails when it is no folder or access is denied.
     pub fn open(name: impl Into<Arc<str>>, path: impl AsRef<Path>) -> Result<Self, OpenFault> {
         let (name, path) = (name.into(), path.as_ref().to_path_buf());
         match Dir::open_ambient_dir(&path, ambient_authority()) {
@@ -69,7 +68,7 @@ impl FolderStore {
         }
     }
 
-    /// Opens the object on a blocking thread and gives what `read` makes of it.
+    /// Opens the object on a blocking thread and returns the result of `read`.
     fn with_object<T: Send + 'static>(
         &self,
         key: Arc<str>,
@@ -94,7 +93,7 @@ impl FolderStore {
         })
     }
 
-    /// Writes the object on a blocking thread. Says whether it did.
+    /// Writes the object on a blocking thread. Returns false if it was not written.
     fn write(
         &self,
         key: Arc<str>,
@@ -106,7 +105,7 @@ impl FolderStore {
     }
 }
 
-/// Does `work` on a blocking thread, if what is asked for is a key.
+/// Runs `work` on a blocking thread, if the key is valid.
 async fn on_blocking_thread<T: Send + 'static>(
     root: Arc<Dir>,
     asked: Asked,

@@ -18,7 +18,6 @@ use crate::lines::RangedObject;
 use crate::visits::Visits;
 use parser::Parser;
 
-/// Largest index that is read, in bytes.
 pub const MAX_INDEX_BYTES: u64 = 1 << 30;
 
 /// Bytes read at a time. An index that is not larger is read at once, and so never half of an old and half of a new one.
@@ -38,7 +37,7 @@ pub struct IndexSource {
     visits: Option<Visits>,
 }
 
-/// Writes `keys` as an index: a JSON array with a key per line.
+/// Writes `keys` as a JSON array with a key per line.
 pub fn write_index(keys: &Keys, mut out: impl Write) -> io::Result<()> {
     for (position, key) in keys.iter().enumerate() {
         out.write_all(if position == 0 { b"[\n  " } else { b",\n  " })?;
@@ -48,7 +47,7 @@ pub fn write_index(keys: &Keys, mut out: impl Write) -> io::Result<()> {
 }
 
 impl IndexSource {
-    /// Reads the object `index` of `store`, which need not be the store that holds the objects it names.
+    /// Reads the object `index` of `store`, which need not be the store of the objects it names.
     pub fn new(store: BoundedStore, index: impl Into<Arc<str>>, settings: TraversalSettings) -> Self {
         Self { store, index: index.into(), settings, visits: None }
     }

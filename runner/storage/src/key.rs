@@ -3,15 +3,13 @@
 /// Most bytes of a key, as in S3.
 pub const MAX_KEY_BYTES: usize = 1024;
 
-/// How the names of files begin that a folder's store has not written to their end; 16 hex digits follow. Plain ASCII:
-/// some file systems take no name that is not UTF-8.
+/// Prefix of unfinished files in a folder's store; 16 hex digits follow. Plain ASCII: some file systems take no name that
+/// is not UTF-8.
 const DRAFT: &str = ".penstock-draft-";
 
-/// Whether `key` may name an object; else what is wrong with it.
-///
-/// A key is relative and `/`-separated; it has no NUL and no segment that is empty, `.` or `..`, for those mean
-/// something else to a file system than to a bucket, nor one that is the name of an unfinished write. Everything else is
-/// a plain character, `\` and `%` included.
+/// Checks that `key` may name an object. A key is relative and `/`-separated; it has no NUL and no segment that is empty,
+/// `.` or `..`, since those differ between file systems and buckets, nor one that is the name of an unfinished write.
+/// Everything else is a plain character, `\` and `%` included.
 pub fn check_key(key: &str) -> Result<(), &'static str> {
     if key.is_empty() {
         return Err("it is empty");
@@ -20,7 +18,7 @@ pub fn check_key(key: &str) -> Result<(), &'static str> {
     key.split('/').try_for_each(check_segment)
 }
 
-/// Whether keys may start with `prefix`; else what is wrong with it. The last segment may be empty or a part of one.
+/// Checks that keys may start with `prefix`. The last segment may be empty or a part of one.
 pub fn check_prefix(prefix: &str) -> Result<(), &'static str> {
     check_characters(prefix)?;
     match prefix.rsplit_once('/') {
@@ -50,12 +48,10 @@ fn check_segment(segment: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The name of an unfinished write.
 pub(crate) fn draft_name(number: u64) -> String {
     format!("{DRAFT}{number:016x}")
 }
 
-/// Whether a file of this name is an unfinished write.
 pub(crate) fn is_draft(name: &str) -> bool {
     let number = name.strip_prefix(DRAFT).and_then(|digits| u64::from_str_radix(digits, 16).ok());
     number.is_some_and(|number| draft_name(number) == name)

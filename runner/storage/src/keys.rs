@@ -4,50 +4,42 @@
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     text: String,
-    /// Where in `text` each key ends.
+    /// End of each key in `text`.
     ends: Vec<usize>,
 }
 
 impl Keys {
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Bytes of all of them together.
     pub(crate) fn bytes(&self) -> u64 {
         self.text.len() as u64
     }
 
-    /// Adds one at the end.
     pub fn push(&mut self, key: &str) {
         self.text.push_str(key);
         self.ends.push(self.text.len());
     }
 
-    /// The key at `index`, from 0; `None` past the end.
     pub fn get(&self, index: usize) -> Option<&str> {
         let end = *self.ends.get(index)?;
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
         Some(&self.text[start..end])
     }
 
-    /// The last one.
     pub fn last(&self) -> Option<&str> {
         self.get(self.len().checked_sub(1)?)
     }
 
-    /// All of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 
-    /// Gives back the memory kept for more keys.
     pub(crate) fn shrink(&mut self) {
         self.text.shrink_to_fit();
         self.ends.shrink_to_fit();

@@ -2,7 +2,6 @@
 //!
 //! A [`Store`] is a flat space of keys, as S3 has it; [`FolderStore`] is one over a local folder, [`MemoryStore`] one
 //! over nothing but memory. Sources and stages reach a store through a [`BoundedStore`], which bounds the reads in flight.
-#![warn(missing_docs)]
 
 mod asked;
 mod bounded;

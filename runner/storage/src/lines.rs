@@ -11,50 +11,47 @@ use crate::bounded::BoundedStore;
 use crate::error::{StoreError, shown};
 use crate::store::Version;
 
-/// Longest line that is read, in bytes.
 pub const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// Bytes read at a time: large enough for a bucket's latency not to matter much, small beside everything else.
 const BLOCK_BYTES: u64 = 1 << 20;
 
-/// Some editors begin a file with it; it is no part of what the file holds.
+/// Some editors begin a file with it; it is not part of the contents.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// An object that is read in ranges, all of the version that it had at first.
+/// An object that is read in ranges, all of its first version.
 #[derive(Clone, Debug)]
 pub(crate) struct RangedObject {
     pub(crate) store: BoundedStore,
     pub(crate) key: Arc<str>,
     version: Version,
-    /// All of it, when it is small enough to be kept.
+    /// The whole object, when it is small enough to be kept.
     held: Option<Bytes>,
 }
 
-/// The lines of an object that are not blank, in order.
 #[derive(Debug)]
 pub(crate) struct Lines {
     object: RangedObject,
-    /// Where the next block starts.
+    /// Start of the next block.
     read_to: u64,
-    /// The beginning of a line that the blocks so far did not end.
+    /// Beginning of a line that the blocks so far did not end.
     begun: BytesMut,
     /// Lines that have ended, blank ones included.
     ended: u64,
 }
 
-/// One line that is not blank.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    /// Its number in the file, from 1; blank lines count.
+    /// From 1; blank lines count.
     pub(crate) number: u64,
-    /// Where it starts, in bytes from the object's start.
+    /// In bytes from the object's start.
     pub(crate) start: u64,
-    /// The line, without its end.
+    /// Without its line end.
     pub(crate) text: Bytes,
 }
 
 impl RangedObject {
-    /// The object `key`, found to be there. Kept whole when it has at most `hold` bytes.
+    /// Opens the object `key`. Kept whole when it has at most `hold` bytes.
     pub(crate) async fn open(store: BoundedStore, key: Arc<str>, hold: u64) -> Result<Self, StoreError> {
         let version = store.version(key.clone()).await?;
         let held = match version.size <= hold {
@@ -64,7 +61,6 @@ impl RangedObject {
         Ok(Self { store, key, version, held })
     }
 
-    /// In bytes.
     pub(crate) fn size(&self) -> u64 {
         self.version.size
     }
@@ -81,7 +77,6 @@ impl RangedObject {
         }
     }
 
-    /// A fault of one of its lines.
     pub(crate) fn line_fault(&self, number: u64, reason: &str) -> SourceFault {
         let (store, key) = (self.store.name(), shown(&self.key));
         SourceFault::new(format!("line {number} of {key} in store `{store}` {reason}"), None)
@@ -126,7 +121,7 @@ impl Lines {
         Ok(Some(lines))
     }
 
-    /// What follows the last line end.
+    /// The text behind the last line end.
     fn last_line(&mut self) -> Option<Vec<Line>> {
         let text = self.begun.split().freeze();
         if text.is_empty() {

@@ -59,28 +59,23 @@ impl Source for ListSource {
     }
 }
 
-/// Which of a store's keys are wanted.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// What they start with; empty for all.
     pub prefix: String,
-    /// What they end with; empty for all.
     pub suffix: String,
-    /// One that is left out.
     pub except: Option<String>,
 }
 
-/// What was listed, wanted or not.
+/// Counts of all keys listed.
 #[derive(Default)]
 struct Seen {
     count: u64,
-    /// Those that end with the suffix.
     with_suffix: u64,
 }
 
 impl Wanted {
-    /// These keys of `store`, sorted by their bytes; at most [`MAX_INDEX_BYTES`] of them, for all are held in memory.
-    /// `on_page` is told how many were found so far. Finding none, or more, is a fault that says what was looked for.
+    /// Lists these keys of `store`, sorted by their bytes; at most [`MAX_INDEX_BYTES`] of them, since all are held in
+    /// memory. `on_page` is given the number found so far. Finding none, or more, is a fault that names the search.
     pub async fn list(&self, store: &BoundedStore, on_page: impl FnMut(usize)) -> Result<Keys, SourceFault> {
         self.list_at_most(MAX_INDEX_BYTES, store, on_page).await
     }

@@ -23,13 +23,12 @@ use crate::keys::Keys;
 use crate::observe::note;
 use crate::store::{IfThere, Store, Version};
 
-/// Keys of one page of a listing.
 const PAGE: usize = 1000;
 
-/// How many objects of one size have bytes of their own; those after them have the same again.
+/// Objects of one size with bytes of their own; further ones repeat them.
 const DIFFERENT: usize = 1 << 20;
 
-/// Bytes between the beginnings of two synthetic neighbours in what they share. Odd, so that all places come in turn.
+/// Distance of two synthetic neighbours in their shared bytes. Odd, so that all places come in turn.
 const STEP: usize = 4099;
 
 /// Objects in memory as a store: it costs next to nothing to read, or exactly the latency it was given.
@@ -47,7 +46,6 @@ struct Objects(RwLock<BTreeMap<Arc<str>, Object>>);
 #[derive(Clone)]
 struct Object {
     bytes: Bytes,
-    /// How many times it has been replaced.
     replaced: u64,
 }
 
@@ -58,15 +56,13 @@ struct Latency {
 }
 
 impl MemoryStore {
-    /// An empty store called `name`.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), objects: Arc::default(), latency: None }
     }
 
-    /// A store called `name` that holds, for each `(count, size)`, so many objects of so many bytes. They are numbered
-    /// through: `000000.bin`, `000001.bin`, ... Neighbours differ, and the same numbers have the same bytes in every store
-    /// of the same objects. They share memory: together they take as much as the largest of them, and 1 MiB, and some 200
-    /// bytes for each.
+    /// A store called `name` that holds `count` objects of `size` bytes for each `(count, size)`, named `000000.bin`,
+    /// `000001.bin`, ... Neighbours differ, and equal names have equal bytes in every store of the same objects. They
+    /// share memory: the largest object, 1 MiB, and some 200 bytes for each.
     pub fn synthetic(name: impl Into<Arc<str>>, objects: &[(usize, usize)]) -> Self {
         let largest = objects.iter().map(|(_, size)| *size).max().unwrap_or_default();
         let mut noise = vec![0; largest + DIFFERENT];
@@ -82,14 +78,13 @@ impl MemoryStore {
         Self { name: name.into(), objects, latency: None }
     }
 
-    /// The same objects, where each read takes `latency`, to the tenth of a millisecond. Fails when the system gives no
-    /// thread for it.
+    /// Delays each read by `latency`, to a tenth of a millisecond. Fails when the system gives no thread for the timer.
     pub fn with_latency(self, latency: Duration) -> io::Result<Self> {
         let timer = Arc::new(Timer::start()?);
         Ok(Self { latency: Some(Latency { timer, each: latency }), ..self })
     }
 
-    /// What `read` makes of the object, after the latency.
+    /// Runs `read` on the object after the latency.
     fn with_object<T: Send + 'static>(
         &self,
         key: Arc<str>,
@@ -110,7 +105,7 @@ impl MemoryStore {
         })
     }
 
-    /// Writes the object, at once. Says whether it did.
+    /// Writes the object at once. Returns false if it was not written.
     fn write(
         &self,
         key: Arc<str>,

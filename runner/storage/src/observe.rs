@@ -4,8 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 tokio::task_local! {
-    /// What is known so far of the read that is being observed. Work that is done elsewhere, on a blocking thread, has to
-    /// bring its times back into the task.
+    /// Parts of the read that is being observed. A blocking thread has to bring its times back into the task.
     static PARTS: Cell<ReadParts>;
 }
 
@@ -22,7 +21,7 @@ pub struct ReadParts {
     /// Requests that were made, whether answered or not: one for an object of at most 16 MiB, one for each part of a larger
     /// one, and each that had to be made again. A read of a folder or of memory counts as one.
     pub attempts: u32,
-    /// Those of them that were made because another one had failed.
+    /// Requests made because another one had failed.
     pub retries: u32,
     /// Connections that a bucket's client began to open for it, for there was none at rest.
     pub new_connections: u32,
@@ -41,8 +40,8 @@ pub struct ReadParts {
 }
 
 impl ReadParts {
-    /// Begins an attempt, so long after the first one; `None` is the first itself. The times of the one before are part of
-    /// that.
+    /// Begins an attempt `after_first` the first one; `None` is the first itself. The times of the previous attempt
+    /// become part of `retry`.
     pub(crate) fn begin_attempt(&mut self, after_first: Option<Duration>) {
         *self = Self {
             attempts: self.attempts + 1,
@@ -61,8 +60,7 @@ impl ReadParts {
     }
 }
 
-/// Does `read`, and tells what the read in it consisted of. Of several reads the counts are sums, and the times mean
-/// nothing.
+/// Runs `read` and returns the parts of the read in it. Of several reads the counts are sums, and the times mean nothing.
 pub async fn observe<T>(read: impl Future<Output = T>) -> (T, ReadParts) {
     let observed = async {
         let read = read.await;
@@ -71,12 +69,11 @@ pub async fn observe<T>(read: impl Future<Output = T>) -> (T, ReadParts) {
     PARTS.scope(Cell::default(), observed).await
 }
 
-/// Whether somebody observes this read.
 pub(crate) fn is_observed() -> bool {
     PARTS.try_with(|_| ()).is_ok()
 }
 
-/// Lets whoever observes this read know; nobody may.
+/// Changes the parts of the read, if it is observed.
 pub(crate) fn note(change: impl FnOnce(&mut ReadParts)) {
     let noted = PARTS.try_with(|known| {
         let mut parts = known.get();

@@ -8,16 +8,16 @@ use memmap2::{Mmap, MmapOptions};
 use rustix::fs::{Advice, fadvise, fdatasync, fstatfs};
 use rustix::param::page_size;
 
-/// Most pages of a file that are looked at.
+/// Most pages of a file that are probed.
 const MOST_PAGES: usize = 8;
 
-/// How far behind the end of a file nothing of it can be in memory, however large the pieces are that the system keeps.
+/// Distance behind the end of a file at which nothing of it can be in memory, however large the system's pages.
 const FAR: usize = 1 << 30;
 
-/// What Linux calls a file system in memory.
+/// Magic number of a file system in memory.
 const TMPFS: u64 = 0x0102_1994;
 
-/// Asks for the file's pages to be dropped. Says whether its file system can be asked, and has the file anywhere else.
+/// Drops the file's pages. Returns false if its file system cannot be asked, or has the file nowhere else.
 pub(crate) fn forget(file: &File) -> bool {
     // Such files are nowhere but in memory.
     if fstatfs(file).is_ok_and(|system| system.f_type as u64 == TMPFS) {
@@ -28,8 +28,7 @@ pub(crate) fn forget(file: &File) -> bool {
     fadvise(file, 0, None, Advice::DontNeed).is_ok()
 }
 
-/// The share of some pages of the file, spread over its `size`, that is in memory; `None` if that cannot be told. Looking loads
-/// nothing.
+/// Share of probed pages, spread over `size`, that are in memory; `None` if unknown. Probing loads nothing.
 pub(crate) fn cached_share(file: &File, size: u64) -> io::Result<Option<f64>> {
     let pages = usize::try_from(size.div_ceil(page_size() as u64)).map_err(io::Error::other)?;
     let looks = pages.min(MOST_PAGES);
@@ -61,7 +60,6 @@ pub(crate) fn cached_share(file: &File, size: u64) -> io::Result<Option<f64>> {
     Ok(Some(cached as f64 / looks as f64))
 }
 
-/// Whether a page of what is mapped is in memory.
 fn is_in_memory(mapping: &Mmap, page: usize) -> io::Result<bool> {
     let mut told = 0;
     let at = mapping.as_ptr().wrapping_add(page * page_size());
@@ -78,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// Looking must not load what it looks at: what it says would be true only afterwards.
+    /// A probe must not load the page, or its answer would be true only afterwards.
     #[test]
     #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
     fn looking_loads_nothing() {

@@ -6,7 +6,7 @@ use penstock_engine::item::{Field, Origin, Sample, Value};
 use penstock_types::text::without_place;
 use serde_json::{Map, Number, Value as Json};
 
-/// The member that becomes the sample's key.
+/// Member that becomes the sample's key.
 const KEY: &str = "key";
 
 /// The sample that the JSON object on line `number` describes; else what is wrong with the line.

@@ -33,7 +33,7 @@ pub struct RecordSource {
     key: Arc<str>,
     settings: TraversalSettings,
     reading: Option<Reading>,
-    /// Found behind samples that had to go out first.
+    /// Found behind samples that have to go out first.
     fault: Option<SourceFault>,
 }
 
@@ -44,7 +44,6 @@ enum Reading {
     Ended,
 }
 
-/// Reads every line once per epoch, from first to last.
 #[derive(Debug)]
 struct InOrder {
     object: RangedObject,
@@ -53,26 +52,24 @@ struct InOrder {
     settings: TraversalSettings,
     epoch: u32,
     lines: Lines,
-    /// Lines read and not looked at.
+    /// Lines read and not yet parsed.
     pending: VecDeque<Line>,
-    /// Records looked at in this epoch, over all ranks.
+    /// Records passed in this epoch, over all ranks.
     seen: u64,
-    /// This rank's record of a round that is not complete, which `Uneven::Drop` may leave out.
+    /// This rank's record of an incomplete round, which `Uneven::Drop` may leave out.
     held: Option<Raw>,
 }
 
-/// Reads lines in any order, by where they start.
 #[derive(Debug)]
 struct Shuffled {
     object: RangedObject,
-    /// Where each record starts, and where the last one ends.
+    /// Start of each record, and the end of the last one.
     starts: Vec<u64>,
-    /// Where blank lines made line numbers run ahead: the first record behind them, and how many there were so far.
+    /// Where blank lines shift line numbers: the first record behind them, and the number of blank lines so far.
     blanks: Vec<(u64, u64)>,
     traversal: Peekable<Traversal>,
 }
 
-/// A record as it was read.
 #[derive(Debug)]
 struct Raw {
     origin: Origin,
@@ -80,23 +77,21 @@ struct Raw {
     text: Bytes,
 }
 
-/// What a reading gives at a time.
 enum RawChunk {
     Records(Vec<Raw>),
     EpochEnd,
 }
 
-/// Samples handed over at a time, at most.
+/// Most samples handed over at a time.
 const CHUNK: usize = 256;
 
-/// Bytes of lines read at a time, at most, but for the last of them.
+/// Most bytes of lines read at a time, except for the last line.
 const CHUNK_BYTES: u64 = 4 << 20;
 
 /// Largest object that a shuffled reading keeps in memory.
 const HELD_BYTES: u64 = 32 << 20;
 
 impl RecordSource {
-    /// Reads the object `key` of `store`.
     pub fn new(store: BoundedStore, key: impl Into<Arc<str>>, settings: TraversalSettings) -> Self {
         Self { store, key: key.into(), settings, reading: None, fault: None }
     }
@@ -203,7 +198,7 @@ impl InOrder {
         Ok(self.start_next_epoch().then_some(RawChunk::EpochEnd))
     }
 
-    /// The record that becomes this rank's for certain once `line` has been seen.
+    /// Returns the record that is certain to be this rank's once `line` has been seen.
     fn pass(&mut self, line: Line) -> Option<Raw> {
         let index = self.seen;
         self.seen += 1;
@@ -295,7 +290,7 @@ impl Shuffled {
         Ok(Raw { origin, number, text })
     }
 
-    /// Where record `index` starts; the object's end past the last.
+    /// Start of record `index`; the object's end past the last.
     fn start_of(&self, index: u64) -> u64 {
         usize::try_from(index)
             .ok()
@@ -314,7 +309,7 @@ impl Shuffled {
     }
 }
 
-/// Makes samples of records, up to the first that is none. On a blocking thread: a few MiB of JSON take milliseconds.
+/// Parses records, up to the first fault. On a blocking thread: a few MiB of JSON take milliseconds.
 async fn parse(
     object: RangedObject,
     records: Vec<Raw>,

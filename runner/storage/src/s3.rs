@@ -54,8 +54,8 @@ pub struct S3Store {
 }
 
 impl S3Store {
-    /// The bucket of `settings`, as the store called `name`. Asks nobody: a bucket that is not there, or credentials that
-    /// are wrong, show at the first use.
+    /// The bucket of `settings` as the store `name`. Sends no request: a missing bucket or wrong credentials show at the
+    /// first use.
     pub fn new(name: impl Into<Arc<str>>, settings: S3Settings) -> Result<Self, S3Fault> {
         let name = name.into();
         let (settings, endpoint) = settings.checked(&name)?;
@@ -71,7 +71,7 @@ impl S3Store {
         Ok(Self { bucket: Arc::new(Bucket::new(name, settings)), describe })
     }
 
-    /// Does `work` with the bucket, if what is asked for is a key.
+    /// Runs `work` with the bucket, if the key is valid.
     fn with_bucket<T: Send + 'static, W>(
         &self,
         key: Arc<str>,
@@ -172,7 +172,7 @@ impl Store for S3Store {
     }
 }
 
-/// One request: S3 shows an object when all of it has come. Says whether it was written.
+/// Writes in one request: S3 shows an object once all of it has come. Returns false if it was not written.
 async fn write(bucket: &Bucket, key: &str, bytes: Bytes, if_there: IfThere) -> Result<bool, Failure> {
     let allowance = Duration::from_secs(bytes.len() as u64 >> 20);
     let put = |client: &Client| {
@@ -189,7 +189,7 @@ async fn write(bucket: &Bucket, key: &str, bytes: Bytes, if_there: IfThere) -> R
     }
 }
 
-/// Writes an object that is not there. Says whether it did.
+/// Writes an object that must be new. Returns false if there is one.
 async fn write_new(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<bool, Failure> {
     match write(bucket, key, bytes.clone(), IfThere::Leave).await {
         // A server that knows no such condition, and says so: look first, which is as close as it gets.

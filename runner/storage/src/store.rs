@@ -13,16 +13,15 @@ use crate::keys::Keys;
 /// Most bytes one [`Store::get`] reads; larger objects are read in ranges.
 pub const MAX_GET_BYTES: u64 = 2 << 30;
 
-/// Which of the versions of an object this is; it has another one as soon as it changes.
+/// A version of an object; every change makes a new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Of the object, in bytes.
     pub size: u64,
-    /// What tells it from other versions of the same size; `None` where the store does not say.
+    /// Tells versions of the same size apart; `None` where the store has none.
     pub tag: Option<Arc<str>>,
 }
 
-/// What a write does about an object that is there already.
+/// Policy of a write for an existing object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IfThere {
     Replace,
@@ -38,7 +37,7 @@ pub trait Store: Send + Sync {
     /// The name by which pipelines know it.
     fn name(&self) -> &Arc<str>;
 
-    /// What it is, for the operator's logs: it may hold a path or an endpoint that a pipeline's author must not see.
+    /// Description for the operator's logs: it may hold a path or an endpoint that a pipeline's author must not see.
     fn describe(&self) -> String;
 
     /// All keys that start with `prefix`, sorted by their bytes, a page at a time. A prefix is a string, not a folder:
@@ -52,7 +51,7 @@ pub trait Store: Send + Sync {
     /// and need not look at the object.
     fn get_range(&self, key: Arc<str>, range: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>>;
 
-    /// As [`Self::get_range`], of this version of the object; an error when it has another one by now.
+    /// As [`Self::get_range`], of this version of the object; an error when there is another one by now.
     fn get_range_of(
         &self,
         key: Arc<str>,
@@ -60,10 +59,8 @@ pub trait Store: Send + Sync {
         range: Range<u64>,
     ) -> BoxFuture<'static, Result<Bytes, StoreError>>;
 
-    /// The object's version, and with it its size.
     fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>>;
 
-    /// The object's size in bytes.
     fn size(&self, key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>> {
         let version = self.version(key);
         Box::pin(async move { Ok(version.await?.size) })
@@ -79,17 +76,16 @@ pub trait Store: Send + Sync {
     /// whoever cares looks at what is there.
     fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>>;
 
-    /// Asks this machine to forget the object's bytes, so that the next read comes from where they are kept; those that are
-    /// not written to it yet are written first. Says whether there was something to ask: `false` where this machine keeps
-    /// nothing of an object in between, is where it is kept, or cannot be asked. `true` is no promise: what somebody else uses may
-    /// stay.
+    /// Drops the object's bytes from this machine's page cache, after writing pending changes, so that the next read
+    /// comes from storage. Returns false where nothing is cached, this machine is the storage, or the system cannot be
+    /// asked. `true` is no promise: pages in use may stay.
     fn forget(&self, key: Arc<str>) -> BoxFuture<'static, Result<bool, StoreError>> {
         drop(key);
         Box::pin(std::future::ready(Ok(false)))
     }
 
-    /// How much of the object this machine would not have to read from where it is kept, 0.0 to 1.0; `None` where it cannot be
-    /// told. It is a sample: of at most 8 pages spread over the object.
+    /// Share of the object in this machine's page cache, 0.0 to 1.0; `None` if unknown. A sample of at most 8 pages
+    /// spread over the object.
     fn cached_share(&self, key: Arc<str>) -> BoxFuture<'static, Result<Option<f64>, StoreError>> {
         drop(key);
         Box::pin(std::future::ready(Ok(None)))

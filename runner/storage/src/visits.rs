@@ -8,10 +8,9 @@ use penstock_types::traversal::{Chunk, Traversal, TraversalSettings};
 
 use crate::keys::Keys;
 
-/// Samples handed over at a time.
 const CHUNK: usize = 256;
 
-/// Keys and what is left of their traversal: what a source has once it knows its keys.
+/// Keys and the rest of their traversal: the state of a source that knows its keys.
 #[derive(Debug)]
 pub(crate) struct Visits {
     keys: Keys,
@@ -26,7 +25,7 @@ impl Visits {
         Ok(Self { keys, traversal })
     }
 
-    /// The next samples, which have no fields yet, or the end of an epoch; `None` after the last.
+    /// The next samples, without fields, or the end of an epoch; `None` after the last.
     pub(crate) fn next_chunk(&mut self) -> Option<Produced> {
         Some(match self.traversal.next_chunk(CHUNK)? {
             Chunk::EpochEnd => Produced::EpochEnd,
@@ -36,7 +35,7 @@ impl Visits {
         })
     }
 
-    /// How many samples there are in all epochs together; `None` when they never end.
+    /// Samples of all epochs together; `None` when they never end.
     pub(crate) fn total(&self) -> Option<u64> {
         self.traversal.total()
     }

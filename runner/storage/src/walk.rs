@@ -12,14 +12,14 @@ use crate::error::StoreError;
 use crate::key::{MAX_KEY_BYTES, is_draft};
 use crate::keys::Keys;
 
-/// Keys of one page: a page is what one visit to a blocking thread gives.
+/// Keys of one page, which one visit to a blocking thread produces.
 const PAGE: usize = 1000;
 
 /// A listing under way. Holds the sorted names of one folder per level, and no open file.
 pub(crate) struct Walk {
     root: Arc<Dir>,
     asked: Asked,
-    /// From the first folder down to the one being listed.
+    /// From the first folder down to the current one.
     levels: Vec<Level>,
     is_started: bool,
     left_out: u64,
@@ -33,7 +33,6 @@ struct Level {
     entries: vec::IntoIter<Entry>,
 }
 
-/// One name in a folder.
 struct Entry {
     /// With `/` at its end when it is a folder. Sorting by this sorts the whole keys: a folder's keys all start with it.
     name: String,
@@ -45,7 +44,6 @@ impl Walk {
         Self { root, asked, levels: Vec::new(), is_started: false, left_out: 0, first_left_out: None }
     }
 
-    /// The next keys in order; none at the end.
     pub(crate) fn next_page(&mut self) -> Result<Keys, StoreError> {
         if !self.is_started {
             self.is_started = true;

@@ -18,7 +18,7 @@ const FILE_IN_THE_WAY: &str = "a part of it before a `/` names a file, which can
 const LINK_TO_NOWHERE: &str = "a part of it before a `/` is a link that leads nowhere";
 const NAME_TOO_LONG: &str = "a part of it is longer than the folder's file system allows";
 
-/// A file that is being written, gone again unless it is kept.
+/// A file being written, removed on drop unless it is kept.
 struct Draft<'a> {
     folder: &'a Dir,
     name: String,
@@ -26,8 +26,8 @@ struct Draft<'a> {
     is_kept: bool,
 }
 
-/// Writes the asked object below `root`, durably. Makes the folders it needs. Says whether it was written: `false` when
-/// there is one that is to be left.
+/// Writes the asked object below `root`, durably, and makes the folders it needs. Returns false when an existing object
+/// was left.
 pub(crate) fn write(root: &Dir, asked: &Asked, bytes: &[u8], if_there: IfThere) -> Result<bool, StoreError> {
     let (folder, name) = asked.key.rsplit_once('/').unwrap_or((".", &asked.key));
     let folder = folder_at(root, folder).map_err(|error| asked.not_written(error))?;
@@ -51,7 +51,6 @@ pub(crate) fn write(root: &Dir, asked: &Asked, bytes: &[u8], if_there: IfThere) 
     written.map_err(|error| asked.not_written(error))
 }
 
-/// The folder at `path`, made if it is not there.
 fn folder_at(root: &Dir, path: &str) -> io::Result<Dir> {
     match root.open_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -70,7 +69,7 @@ fn folder_at(root: &Dir, path: &str) -> io::Result<Dir> {
     root.open_dir(path)
 }
 
-/// Makes the names in `folder` outlive a failure of the machine.
+/// Makes the names in `folder` survive a failure of the machine.
 fn sync(folder: &Dir) -> io::Result<()> {
     // cap-std opens folders by path only, which cannot be synced.
     let readable = openat(folder.as_fd(), ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -95,7 +94,7 @@ impl<'a> Draft<'a> {
         sync(self.folder)
     }
 
-    /// Gives it its name if no file has it, and says whether it did. Of several at once, one does.
+    /// Names the draft if no file has that name. Of several at once, one succeeds.
     fn keep_as_new(&mut self, name: &str) -> io::Result<bool> {
         let folder = self.folder.as_fd();
         let linked = match linkat(folder, &self.name, folder, name, AtFlags::empty()) {

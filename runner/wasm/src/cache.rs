@@ -21,32 +21,28 @@ use crate::code::Code;
 use crate::error::SandboxError;
 use crate::text::hex;
 
-/// What an entry begins with; another layout gets another number.
+/// Start of an entry; another layout gets another number.
 const MAGIC: &[u8; 16] = b"penstock code 1\n";
-/// Length of a signature, in bytes.
 const SIGNATURE_BYTES: usize = 32;
-/// The directory within the one that the operator names, which may hold other things and let others in.
+/// Directory within the operator's, which may hold other things and be open to others.
 const DIRECTORY: &str = "compiled";
-/// The key's file.
 const KEY_FILE: &str = "key";
-/// Length of the key, in bytes.
 const KEY_BYTES: usize = 32;
-/// How names of entries end.
 const ENTRY: &str = ".code";
-/// Longest entry that is read; no compiler gets to write more.
+/// Longest entry that is read; the compiler may not write more.
 const MAX_ENTRY_BYTES: u64 = 1 << 30;
 /// Most bytes of all entries together; a module's code takes a few MiB.
 const MAX_BYTES: u64 = 4 << 30;
-/// How long nothing is written to a file before its writer counts as dead.
+/// Age without a write at which an unfinished file's writer counts as dead.
 const WRITING: Duration = Duration::from_secs(3600);
 
-/// A directory of compiled modules, one file each, named by what was compiled and by what for.
+/// A directory of compiled modules, one file each, named by module and purpose.
 pub(crate) struct Cache {
     folder: Folder,
     signer: Hmac<Sha256>,
 }
 
-/// What an entry is for: a module's digest, and that of the engine's settings and of the bounds it was checked with.
+/// Key of an entry: a module's digest, and that of the engine's settings and the gate's bounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purpose<'a> {
     pub(crate) module: &'a [u8; 32],
@@ -84,7 +80,7 @@ impl Cache {
         }
     }
 
-    /// The compiled module for that purpose; `None` if there is none or what is there is of no use.
+    /// The compiled module; `None` if there is no valid entry.
     pub(crate) fn load(&self, engine: &Engine, purpose: Purpose<'_>) -> Option<Component> {
         let name = purpose.file_name();
         let warn = |reason: &str| {
@@ -105,8 +101,8 @@ impl Cache {
         Some(loaded)
     }
 
-    /// Keeps the machine code, in place of what nobody used for longest where there is no room. Failing to is no fault of
-    /// the module: it is logged, and the next load compiles again.
+    /// Keeps the machine code, and evicts the least recently used where there is no room. A failure is logged: the next
+    /// load compiles again.
     pub(crate) fn store(&self, purpose: Purpose<'_>, code: &[u8]) {
         let name = purpose.file_name();
         let signature = self.signature(purpose, code).finalize().into_bytes();
@@ -120,7 +116,7 @@ impl Cache {
         }
     }
 
-    /// Removes the entries that were not used for longest, down to so many bytes, and what writers left that died.
+    /// Removes the least recently used entries down to `most_bytes`, and files of dead writers.
     fn tidy(&self, most_bytes: u64) -> io::Result<()> {
         let mut found = self.folder.list()?;
         found.sort_by_key(|file| Reverse(file.used));
@@ -169,7 +165,7 @@ impl Purpose<'_> {
     }
 }
 
-/// The directory's key, made if there is none, and made anew if others could have read or chosen it.
+/// The directory's key, created if missing, and replaced if others could have read or chosen it.
 fn key(folder: &Folder) -> io::Result<[u8; KEY_BYTES]> {
     let mut is_new = false;
     loop {

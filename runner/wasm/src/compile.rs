@@ -28,7 +28,6 @@ pub(crate) use queue::{Places, Sharing};
 /// Stack of the compiling thread, in bytes: Cranelift recurses on deeply nested code, within what the gate lets through.
 const COMPILER_STACK_BYTES: usize = 16 << 20;
 
-/// Where modules are compiled.
 #[derive(Clone, Debug, Default)]
 pub enum Compiler {
     /// In this process: for tests, and for embedders who trust their modules.
@@ -38,43 +37,35 @@ pub enum Compiler {
     Child(CompilerProcess),
 }
 
-/// The program that compiles one module and ends, and what it may use.
+/// The program that compiles one module and exits, and its limits.
 #[derive(Clone, Debug)]
 pub struct CompilerProcess {
     /// A program that calls [`compile_on_request`].
     pub program: PathBuf,
-    /// What makes it do so.
+    /// Arguments that make it do so.
     pub arguments: Vec<OsString>,
-    /// Variables that it needs to begin at all; it gets nothing else of our environment.
+    /// Variables that it needs to start; it gets nothing else of our environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// What one compilation may use.
     pub limits: CompileLimits,
 }
 
-/// What one compilation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompileLimits {
     /// Address space of the child, in bytes. A few hundred MiB of it are taken by its threads.
     pub memory_bytes: u64,
     /// CPU time over all its threads; counted in whole seconds, rounded up.
     pub cpu: Duration,
-    /// Time by the clock on the wall: for a child that hangs, not for one that works.
+    /// Wall-clock time: for a child that hangs, not for one that works.
     pub wall: Duration,
-    /// Size of the machine code, in bytes.
     pub code_bytes: u64,
 }
 
-/// What a compilation used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompileLimit {
-    /// Address space of the child, in bytes.
     Memory(u64),
-    /// CPU time.
     Cpu(Duration),
-    /// Time by the clock on the wall.
     Wall(Duration),
-    /// Size of the machine code, in bytes.
     Code(u64),
 }
 
@@ -134,7 +125,7 @@ impl fmt::Display for CompileLimit {
 }
 
 impl Compiler {
-    /// Machine code for an upload that passed the gate. `engine_digest` is what `engine` makes code for.
+    /// Machine code for an upload that passed the gate. `engine_digest` identifies the code that `engine` needs.
     pub(crate) fn compile(
         &self,
         engine: &Engine,
@@ -158,8 +149,8 @@ impl Compiler {
         }
     }
 
-    /// Whether an upload that passed the gate can be compiled at all: a core module has to become a component, which reads all
-    /// of its types. What reads them recurses without a bound of its own, so a stranger's module needs a child.
+    /// Checks that an upload that passed the gate can be compiled: a core module has to become a component, which reads
+    /// all of its types. Reading them recurses without a bound, so an untrusted module needs a child.
     pub(crate) fn look(&self, bytes: &[u8], kind: ModuleKind) -> Result<(), ModuleError> {
         match (self, kind) {
             (_, ModuleKind::Component) => Ok(()),
@@ -169,7 +160,7 @@ impl Compiler {
     }
 }
 
-/// Why work that was to be done apart was not done.
+/// Reasons why work on the compiler thread failed.
 #[derive(Debug, thiserror::Error)]
 enum Apart {
     #[error("no thread for the compiler: {0}")]
@@ -184,8 +175,8 @@ impl From<Apart> for ModuleError {
     }
 }
 
-/// Does the work on a thread with a large stack: what reads a stranger's bytes may recurse or panic, and neither may end
-/// the caller.
+/// Runs the work on a thread with a large stack: reading untrusted bytes may recurse or panic, and neither may end the
+/// caller.
 fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Apart> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()

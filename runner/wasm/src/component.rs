@@ -11,20 +11,18 @@ use crate::error::ModuleError;
 use crate::module::ModuleKind;
 use crate::text::printable;
 
-/// The package of the contract, without version.
+/// Package of the contract, without version.
 const PACKAGE: &str = "penstock:stage/";
-/// The versions of the contract that the linker answers; a patch version changes docs only.
+/// Contract versions that the linker answers; a patch version changes docs only.
 const VERSION: &str = "0.1.";
-/// Longest name repeated in a message, in bytes.
+/// In bytes.
 const SHOWN_NAME: usize = 120;
-/// Largest manifest, in bytes; nearly all of it is the schema of its params.
+/// In bytes; mostly the schema of its params.
 const MAX_MANIFEST_BYTES: usize = 256 << 10;
-/// Longest name or version in a manifest, in bytes.
 const MAX_WORD_BYTES: usize = 64;
-/// Most names listed in a message.
 const SHOWN_NAMES: usize = 5;
 
-/// What a walk over the sections tells, without reading code.
+/// Facts of the sections, found without reading code.
 #[derive(Clone, Debug)]
 pub(crate) struct Outline {
     pub(crate) kind: ModuleKind,
@@ -212,7 +210,7 @@ fn check_imports(imports: &BTreeSet<String>) -> Result<(), ModuleError> {
     })
 }
 
-/// Whether the name is an interface of the contract in a version that the linker answers.
+/// True for an interface of the contract in a version that the linker answers.
 fn is_offered(name: &str) -> bool {
     name.strip_prefix(PACKAGE).and_then(|rest| rest.split_once('@')).is_some_and(|(interface, version)| {
         matches!(interface, "host" | "types" | "transform") && version.starts_with(VERSION)
@@ -283,7 +281,7 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
     Ok(manifest)
 }
 
-/// Whether the text can stand in `name@version`, in a file's name and in a table.
+/// True if the text can stand in `name@version`, in a file's name and in a table.
 fn is_word(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte);
     (1..=MAX_WORD_BYTES).contains(&text.len()) && text.bytes().all(is_plain)

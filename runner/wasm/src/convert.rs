@@ -17,11 +17,10 @@ use crate::limits::{
 use crate::seed::{StageSeed, child_path};
 use crate::text::{mib, printable};
 
-/// Names of fields that are kept as shared strings; a guest that makes up more pays for each.
+/// Names of fields kept as shared strings; a guest with more names pays for each.
 const KNOWN_NAMES: usize = 32;
-/// Fields up to which names are compared pair by pair.
+/// Number of fields up to which names are compared pair by pair.
 const FEW_FIELDS: usize = 16;
-/// Longest name or key of a guest that is repeated in a fault, in bytes.
 const SHOWN_NAME: usize = 64;
 
 /// Converts for one stage on one thread.
@@ -32,7 +31,7 @@ pub(crate) struct Converter {
     known: Vec<Arc<str>>,
 }
 
-/// What became of one sample.
+/// Result of one sample.
 #[derive(Debug)]
 pub(crate) enum Turned {
     Keep(Sample),
@@ -46,7 +45,7 @@ pub(crate) enum Turned {
 #[derive(Debug)]
 pub(crate) struct Template {
     sample: Sample,
-    /// For each field, whether the guest was given it. An empty field only keeps its place, for a new value of its name.
+    /// For each field, true if the guest was given it. An empty field keeps its place for a new value of its name.
     wanted: Vec<bool>,
 }
 
@@ -66,8 +65,8 @@ impl Converter {
         ItemParam { key: &sample.key, seed: self.seed.item(&sample.origin), fields }
     }
 
-    /// Whether the guest's answer for a sample keeps the contract, where nothing may be held. What comes back is how many
-    /// bytes of the sample will be copied to its children.
+    /// Checks the guest's answer for a sample against the contract, where nothing may be held. Returns how many bytes of
+    /// the sample will be copied to its children.
     pub(crate) fn check(&self, outcome: &Outcome, input: &Sample) -> Result<u64, String> {
         match outcome {
             Outcome::Keep(item) => check_items(std::slice::from_ref(item), Some(&input.key)).map(|()| 0),
@@ -80,7 +79,7 @@ impl Converter {
         }
     }
 
-    /// What an answer that was checked makes of a sample. `held` makes nothing.
+    /// Converts a checked answer. `held` makes nothing.
     pub(crate) fn turn(&mut self, outcome: Outcome, input: Sample) -> Turned {
         match outcome {
             Outcome::Keep(item) => Turned::Keep(self.sample(item, input)),
@@ -90,8 +89,8 @@ impl Converter {
         }
     }
 
-    /// Whether a sample may have so many children, each with a copy of what is carried past the guest: texts are copied,
-    /// all other bytes are shared. What comes back is how many bytes the copies take.
+    /// Checks that a sample may have so many children, each with a copy of the fields carried past the guest: texts are
+    /// copied, all other bytes are shared. Returns the bytes of the copies.
     pub(crate) fn check_copies(&self, parent: &Sample, children: usize) -> Result<u64, String> {
         let carried = parent.fields.iter().filter(|field| !self.is_wanted(&field.name));
         let each: u64 = carried.map(|field| copied_bytes(&field.value)).sum();
@@ -108,19 +107,19 @@ impl Converter {
         Ok(bytes)
     }
 
-    /// The sample made of an item that was checked: in `input`'s place, with the fields that were carried past.
-    /// Fields stay in the order in which they were made.
+    /// The sample made of a checked item: in `input`'s place, with the fields carried past the guest, in the order in
+    /// which they were made.
     pub(crate) fn sample(&mut self, item: ItemResult, input: Sample) -> Sample {
         self.place(item, input, |this, _, field| this.is_wanted(&field.name))
     }
 
-    /// The children made of items that were checked.
+    /// The children made of checked items.
     pub(crate) fn children(&mut self, items: Vec<ItemResult>, parent: Sample) -> Vec<Sample> {
         let template = self.template(parent);
         items.into_iter().zip(0_u64..).map(|(item, number)| self.child(item, &template, number)).collect()
     }
 
-    /// What children of the sample start from.
+    /// Starting point of the sample's children.
     pub(crate) fn template(&self, mut parent: Sample) -> Template {
         let wanted: Vec<bool> = parent.fields.iter().map(|field| self.is_wanted(&field.name)).collect();
         for (field, _) in parent.fields.iter_mut().zip(&wanted).filter(|(_, wanted)| **wanted) {
@@ -129,7 +128,7 @@ impl Converter {
         Template { sample: parent, wanted }
     }
 
-    /// Child number `number` of a template's sample, made of an item that was checked.
+    /// Child `number` of a template's sample, made of a checked item.
     pub(crate) fn child(&mut self, item: ItemResult, template: &Template, number: u64) -> Sample {
         let mut child = self.place(item, template.sample.clone(), |_, field, _| template.wanted[field]);
         child.origin = child_of(template.sample.origin, number);
@@ -179,12 +178,12 @@ impl Converter {
     }
 }
 
-/// Where child number `number` of a sample comes from.
+/// Origin of child `number` of a sample.
 pub(crate) fn child_of(parent: Origin, number: u64) -> Origin {
     Origin { path: child_path(parent.path, number), ..parent }
 }
 
-/// The sample failed because the stage refused it.
+/// A sample that the stage refused.
 pub(crate) fn failed(sample: Sample, reason: &str) -> Failed {
     let reason = match reason.trim() {
         "" => "refused the sample without a reason".to_owned(),
@@ -193,7 +192,7 @@ pub(crate) fn failed(sample: Sample, reason: &str) -> Failed {
     Failed { sample, fault: Fault::new(FailureClass::Data, reason) }
 }
 
-/// Whether the children of `many` keep the contract.
+/// Checks the children of `many` against the contract.
 pub(crate) fn check_children(items: &[ItemResult], key: &str) -> Result<(), String> {
     if items.len() > MAX_CHILDREN {
         return Err(format!("made {} samples of one, limit is {MAX_CHILDREN}", items.len()));
@@ -201,7 +200,8 @@ pub(crate) fn check_children(items: &[ItemResult], key: &str) -> Result<(), Stri
     check_items(items, Some(key))
 }
 
-/// Whether what one sample became keeps the contract. `key` is that of the sample, which may be given back as it is.
+/// Checks the items made of one sample against the contract. `key` is that of the sample, which may be returned
+/// unchanged.
 pub(crate) fn check_items(items: &[ItemResult], key: Option<&str>) -> Result<(), String> {
     let mut bytes = 0_u64;
     for item in items {
@@ -242,7 +242,7 @@ fn check_length(what: &str, text: &str, limit: usize) -> Result<(), String> {
     }
 }
 
-/// A name that more than one field has.
+/// The first name of more than one field.
 fn twice(fields: &[wit::FieldResult]) -> Option<&str> {
     if fields.len() <= FEW_FIELDS {
         let earlier = |(number, field): &(usize, &wit::FieldResult)| {
@@ -283,7 +283,7 @@ fn size(value: &wit::ValueResult) -> u64 {
     }
 }
 
-/// Bytes that a copy of a field with this value takes beside those it shares.
+/// Bytes that a copy of this value takes beside those it shares.
 fn copied_bytes(value: &Value) -> u64 {
     let owned = match value {
         Value::Text(text) => text.len(),
@@ -293,7 +293,7 @@ fn copied_bytes(value: &Value) -> u64 {
     (owned + size_of::<Field>()) as u64
 }
 
-/// A value that was checked. The bytes move, they are not copied.
+/// Converts a checked value. The bytes move, they are not copied.
 fn value(value: wit::ValueResult) -> Value {
     match value {
         wit::ValueResult::Blob(bytes) => Value::Blob(Bytes::from(bytes)),

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::limits::Kill;
 use crate::text::printable;
 
-/// Longest counter name repeated in a message, in bytes.
 const SHOWN_NAME: usize = 64;
 
 /// One sum per declared name; always finite.
@@ -18,7 +17,6 @@ impl Counters {
         Self(names.iter().map(|name| (name.clone(), AtomicU64::new(0_f64.to_bits()))).collect())
     }
 
-    /// Adds to the counter of that name.
     pub(crate) fn add(&self, name: &str, delta: f64) -> Result<(), Kill> {
         let Some((_, sum)) = self.0.iter().find(|(declared, _)| declared == name) else {
             return Err(Kill::UndeclaredCounter { name: printable(name, SHOWN_NAME) });

@@ -9,7 +9,7 @@ use wasmparser::{
 
 use crate::error::ModuleError;
 
-/// What the gate counted; also what a report tells.
+/// Counts of the gate, which reports include.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) functions: u64,
@@ -24,19 +24,18 @@ pub(crate) struct Counts {
     component_items: u64,
 }
 
-/// The value of a field and the field's name, which is that of the setting.
+/// A field's value and name; the name is that of the setting.
 macro_rules! bound {
     ($bounds:ident.$field:ident) => {
         Bound { setting: stringify!($field), limit: $bounds.$field }
     };
 }
 
-/// Whether the upload as a whole is small enough to be looked at.
 pub(crate) fn check_size(bytes: &[u8], bounds: &GateBounds) -> Result<(), ModuleError> {
     at_most("bytes", bytes.len() as u64, bound!(bounds.module_bytes))
 }
 
-/// Counts what the module holds; the first thing above its bound ends the walk.
+/// Counts the contents of the module; fails at the first count above its bound.
 pub(crate) fn check(bytes: &[u8], bounds: &GateBounds) -> Result<Counts, ModuleError> {
     let mut gate = Gate { bounds, counts: Counts::default(), depth: 0 };
     for payload in Parser::new(0).parse_all(bytes) {
@@ -52,11 +51,10 @@ struct Bound {
     limit: u64,
 }
 
-/// A walk through a module.
 struct Gate<'a> {
     bounds: &'a GateBounds,
     counts: Counts,
-    /// Components and modules that the walk is in, the outermost not counted.
+    /// Depth of nested components and modules below the outermost.
     depth: u64,
 }
 
@@ -110,7 +108,7 @@ impl Gate<'_> {
         }
     }
 
-    /// What only components have. Much of it makes code, such as the adapters of functions.
+    /// Counts the sections that only components have. Many of them generate code, such as the adapters of functions.
     fn check_component(&mut self, payload: Payload<'_>) -> Result<(), ModuleError> {
         let count = match &payload {
             Payload::CoreTypeSection(section) => section.count(),

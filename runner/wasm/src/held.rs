@@ -8,8 +8,8 @@ use penstock_engine::item::Sample;
 
 use crate::limits::MAX_HELD;
 
-/// Held samples in the order in which they came. Bounded: an instance that packs samples into others never gives most of
-/// them back, so the oldest are let go, as taken into others.
+/// Held samples in order of arrival. Bounded: an instance that packs samples into others never returns most of them, so
+/// the oldest are dropped and count as taken into others.
 #[derive(Debug)]
 pub(crate) struct Held {
     samples: BTreeMap<u64, Sample>,
@@ -29,7 +29,7 @@ impl Held {
         self.samples.len()
     }
 
-    /// Adds a sample; what comes back is how many older ones were let go for it.
+    /// Adds a sample; returns how many older ones were dropped for it.
     pub(crate) fn push(&mut self, sample: Sample) -> u64 {
         self.bytes += sample.bytes();
         self.by_key.entry(sample.key.clone()).or_default().push_back(self.next);
@@ -43,7 +43,7 @@ impl Held {
         let_go
     }
 
-    /// Takes out the oldest sample of that key.
+    /// Removes the oldest sample of that key.
     pub(crate) fn take(&mut self, key: &str) -> Option<Sample> {
         let numbers = self.by_key.get_mut(key)?;
         let number = numbers.pop_front()?;
@@ -55,7 +55,6 @@ impl Held {
         Some(sample)
     }
 
-    /// Takes out all, oldest first.
     pub(crate) fn drain(&mut self) -> Vec<Sample> {
         self.by_key.clear();
         self.bytes = 0;

@@ -20,19 +20,19 @@ use crate::text::printable;
 use crate::ticker::Ticking;
 use crate::trap::{CallEnd, CallFacts};
 
-/// A guest that has been started. After any error of a call it must be dropped.
+/// A started guest. After any error of a call it must be dropped.
 pub(crate) struct Instance {
     store: Store<Guest>,
     stage: Stage,
     deadline: Duration,
     instances: u32,
-    /// Bytes that a call may give back, as set in the store.
+    /// Bytes that a call may return, as set in the store.
     output_limit: u64,
     _ticking: Ticking,
 }
 
 impl Instance {
-    /// Makes an instance and runs its `init`.
+    /// Creates an instance and runs its `init`.
     pub(crate) fn start(parts: &StageParts, stop: Arc<AtomicBool>) -> Result<Self, CallEnd> {
         let module = parts.module.parts();
         let init = parts.deadline.saturating_mul(INIT_FACTOR).max(MIN_INIT);
@@ -67,14 +67,14 @@ impl Instance {
         }
     }
 
-    /// One outcome per item, in order; how many there are is not checked here.
+    /// One outcome per item, in order; their number is not checked here.
     pub(crate) fn process(&mut self, items: &[ItemParam<'_>]) -> Result<Vec<Outcome>, CallEnd> {
         self.begin(u32::try_from(items.len()).unwrap_or(u32::MAX));
         let answer = self.stage.penstock_stage_transform().call_process(&mut self.store, items);
         answer.map_err(|error| self.end(&error))
     }
 
-    /// What a stateful guest gives at the end of an epoch, in which it holds `held` samples.
+    /// Items that a stateful guest returns at the end of an epoch in which it holds `held` samples.
     pub(crate) fn finish(&mut self, held: usize) -> Result<Vec<ItemResult>, CallEnd> {
         self.begin(u32::try_from(held).unwrap_or(u32::MAX).clamp(1, MAX_FINISH_FACTOR));
         let answer = self.stage.penstock_stage_transform().call_finish(&mut self.store);
@@ -99,7 +99,7 @@ impl Instance {
     }
 }
 
-/// Bytes that a call with that many samples may give back.
+/// Bytes that a call with that many samples may return.
 fn output_limit(samples: u32) -> u64 {
     MAX_OUTPUT_BYTES.saturating_mul(u64::from(samples)).min(MAX_CALL_OUTPUT_BYTES)
 }
@@ -109,7 +109,7 @@ fn fuel(output_limit: u64) -> usize {
     usize::try_from(output_limit).unwrap_or(usize::MAX)
 }
 
-/// The same end, saying when it was.
+/// Adds the phase to the end's message.
 fn within(when: &str, end: CallEnd) -> CallEnd {
     match end {
         CallEnd::Stopped => CallEnd::Stopped,

@@ -3,7 +3,6 @@
 //! Bytes become a [`Module`] by [`Sandbox::load`] (checked, made a component, compiled or mapped from the cache), a
 //! module becomes a [`StageFactory`] by [`Module::stage`], and the engine builds one op of it per worker thread. Guests
 //! see three host functions and nothing else: no files, no clock, no network, no WASI.
-#![warn(missing_docs)]
 
 mod bindings;
 mod cache;

@@ -13,47 +13,40 @@ use crate::text::mib;
 /// A thread with less would end the whole process when a guest recurses too deeply.
 pub const WORKER_STACK_BYTES: usize = 2 << 20;
 
-/// Stack a guest may use, in bytes.
 pub(crate) const GUEST_STACK_BYTES: usize = 512 << 10;
 /// Core instances that one component instance takes: the module, two shims for its imports, and one to spare.
 pub(crate) const CORE_INSTANCES: u32 = 4;
-/// Tables of one instance.
 pub(crate) const TABLES: u32 = 3;
-/// Linear memories of one instance.
 pub(crate) const MEMORIES: u32 = 1;
 /// Entries one table may grow to.
 pub(crate) const TABLE_ENTRIES: usize = 20_000;
 
 /// Bytes that one sample may become, over all its children.
 pub(crate) const MAX_OUTPUT_BYTES: u64 = 128 << 20;
-/// Bytes that one call may give back, however many samples it had.
+/// Bytes that one call may return, however many samples it had.
 pub(crate) const MAX_CALL_OUTPUT_BYTES: u64 = 1 << 30;
 /// Children that one sample may become.
 pub(crate) const MAX_CHILDREN: usize = 65_536;
-/// Fields of one sample.
 pub(crate) const MAX_FIELDS: usize = 256;
-/// Longest name of a field, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 256;
-/// Longest key, in bytes.
 pub(crate) const MAX_KEY_BYTES: usize = 4_096;
-/// Most dimensions of a tensor.
 pub(crate) const MAX_RANK: usize = 16;
 /// Longest message of a guest that is repeated in a fault, in bytes.
 pub(crate) const MAX_REASON_BYTES: usize = 1_024;
 /// Samples that the host remembers as held by one stateful instance; older ones count as taken into others.
 pub(crate) const MAX_HELD: usize = 65_536;
 
-/// How much longer than its CPU time a call may take by the clock on the wall, so that a loaded machine kills no
-/// innocent guest and a guest that is stuck elsewhere is found.
+/// Wall-clock limit of a call as a multiple of its CPU time, so that a loaded machine kills no innocent guest and one
+/// that is stuck is found.
 pub(crate) const WALL_FACTOR: u32 = 10;
-/// How many deadlines of a sample `finish` may take at most, however many samples are held.
+/// Most deadlines of a sample that `finish` may take, however many samples are held.
 pub(crate) const MAX_FINISH_FACTOR: u32 = 1_000;
-/// How many deadlines of a sample the start of an instance may take; it may read vocabularies.
+/// Deadlines of a sample that the start of an instance may take; it may read vocabularies.
 pub(crate) const INIT_FACTOR: u32 = 10;
-/// The least CPU time that the start of an instance may take.
+/// Least CPU time that the start of an instance may take.
 pub(crate) const MIN_INIT: Duration = Duration::from_secs(1);
 
-/// Why the host ended a guest.
+/// Reasons why the host ends a guest.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum Kill {
     #[error("exceeded its deadline of {}", time_allowed(*.per_sample, *.samples))]
@@ -99,7 +92,7 @@ fn time_allowed(per_sample: Duration, samples: u32) -> String {
 #[derive(Debug)]
 pub(crate) struct MemoryLimit {
     pub(crate) bytes: u64,
-    /// The most that any instance of the stage has had, in bytes.
+    /// Most memory of any instance of the stage, in bytes.
     pub(crate) peak: Arc<AtomicU64>,
 }
 
@@ -156,14 +149,13 @@ impl ResourceLimiter for MemoryLimit {
 #[derive(Debug)]
 pub(crate) struct CallClock {
     stop: Arc<AtomicBool>,
-    /// Which call is running, and which one the start belongs to.
+    /// The current call, and the call that `start` belongs to.
     call: u64,
     timed_call: u64,
     start: Clocks,
     allowed: Allowed,
 }
 
-/// How long a call may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowed {
     /// CPU time of one sample, or of the whole call where `samples` is 0.
@@ -184,7 +176,7 @@ impl CallClock {
         Self { stop, call: 1, timed_call: 0, start: Clocks::default(), allowed }
     }
 
-    /// A call begins.
+    /// Starts a call.
     pub(crate) fn begin(&mut self, allowed: Allowed) {
         self.call += 1;
         self.allowed = allowed;
@@ -223,7 +215,7 @@ impl Clocks {
     }
 }
 
-/// Time since some fixed moment, which only moves forwards.
+/// Time since a fixed moment; never goes back.
 pub(crate) fn monotonic() -> Duration {
     read_clock(ClockId::Monotonic)
 }

@@ -14,13 +14,11 @@ use crate::limits::{CallClock, MAX_REASON_BYTES, MemoryLimit, monotonic};
 use crate::log::{LogLevel, LogSink, MAX_CALL_BYTES, MIN_LINE_BYTES};
 use crate::text::printable;
 
-/// How the guest SDK's panic hook begins its line, e.g. `panic: no size at src/lib.rs:12:5`, logged as an error before
-/// it traps. The rest of the line becomes the fault's message.
+/// Start of the guest SDK's panic line, e.g. `panic: no size at src/lib.rs:12:5`, logged as an error before it traps. The
+/// rest of the line becomes the fault's message.
 const PANIC_PREFIX: &str = "panic: ";
-/// Longest asset name repeated to the guest, in bytes.
 const SHOWN_NAME: usize = 128;
 
-/// What the store of one instance holds.
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) memory: MemoryLimit,
@@ -28,7 +26,7 @@ pub(crate) struct Guest {
     pub(crate) host: HostSide,
 }
 
-/// What host functions reach.
+/// State for host functions.
 #[derive(Debug)]
 pub(crate) struct HostSide {
     log: Arc<LogSink>,
@@ -36,7 +34,7 @@ pub(crate) struct HostSide {
     assets: Arc<BTreeMap<String, Bytes>>,
     /// Bytes logged since the call began.
     logged: usize,
-    /// What the panic hook said since the call began.
+    /// Message of the panic hook since the call began.
     panic: Option<String>,
 }
 
@@ -49,13 +47,13 @@ impl HostSide {
         Self { log, counters, assets, logged: 0, panic: None }
     }
 
-    /// A call begins.
+    /// Starts a call.
     pub(crate) fn begin(&mut self) {
         self.logged = 0;
         self.panic = None;
     }
 
-    /// What the guest said when it panicked, if it did so in this call.
+    /// Panic message of this call, if any.
     pub(crate) fn panic(&self) -> Option<&str> {
         self.panic.as_deref()
     }

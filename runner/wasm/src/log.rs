@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::printable;
 
-/// Longest line, in bytes; the rest of it is cut.
+/// Longest line in bytes; the rest of it is cut.
 pub(crate) const MAX_LINE_BYTES: usize = 1 << 10;
 /// Most bytes one call may log; further lines are counted, not kept.
 pub(crate) const MAX_CALL_BYTES: usize = 64 << 10;
 /// Most bytes that all instances of a stage may log in a second; further lines are counted, not kept.
 pub(crate) const MAX_BYTES_PER_S: usize = 1 << 20;
-/// What a line counts at least, in bytes, so that short lines have a limit too.
+/// Least count of a line in bytes, so that short lines have a limit too.
 pub(crate) const MIN_LINE_BYTES: usize = 256;
-/// How many of the last lines of a stage are kept.
+/// Last lines of a stage that are kept.
 pub(crate) const KEPT_LINES: usize = 1_000;
 
 /// How much a line matters, as the guest says.
@@ -55,7 +55,6 @@ pub struct LogLines {
     pub dropped: u64,
 }
 
-/// Where all instances of one stage log to.
 #[derive(Debug)]
 pub(crate) struct LogSink {
     stage: String,
@@ -91,7 +90,6 @@ impl LogSink {
         }
     }
 
-    /// Counts a line that is left out.
     pub(crate) fn count_dropped(&self) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }

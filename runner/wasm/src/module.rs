@@ -84,37 +84,35 @@ impl Module {
         &self.0.digest
     }
 
-    /// What the module says of itself.
     pub fn manifest(&self) -> &Manifest {
         &self.0.outline.manifest
     }
 
-    /// Interfaces it imports, sorted.
+    /// Sorted.
     pub fn imports(&self) -> &[String] {
         &self.0.outline.imports
     }
 
-    /// Interfaces it exports, sorted.
+    /// Sorted.
     pub fn exports(&self) -> &[String] {
         &self.0.outline.exports
     }
 
-    /// Size of the uploaded bytes.
+    /// In bytes of the upload.
     pub fn size(&self) -> u64 {
         self.0.size
     }
 
-    /// Where its machine code came from.
     pub fn compilation(&self) -> Compilation {
         self.0.compilation
     }
 
-    /// How long loading took: checking, and compiling or reading the cache.
+    /// Time of checking, and compiling or reading the cache.
     pub fn load_time(&self) -> Duration {
         self.0.load_time
     }
 
-    /// A stage that runs this module. Nothing of the guest runs before its first op is built.
+    /// A stage that runs this module. No guest code runs before its first op is built.
     pub fn stage(&self, settings: StageSettings) -> StageFactory {
         StageFactory::new(self.clone(), settings)
     }

@@ -17,7 +17,6 @@ use crate::stage::StageParts;
 use crate::text::{mib, printable};
 use crate::trap::CallEnd;
 
-/// Longest key that is repeated in a fault, in bytes.
 const SHOWN_KEY: usize = 64;
 
 /// One stage on one thread.
@@ -26,13 +25,13 @@ pub(crate) struct GuestOp {
     stop: StopFlag,
     /// `None` after an error, until the next call.
     instance: Option<Instance>,
-    /// Instances made since the last output, to replace broken ones.
+    /// Instances created since the last output, to replace broken ones.
     made: u64,
-    /// When the current call had its new instance, by the monotonic clock; `None` while the old one serves.
+    /// Time on the monotonic clock at which the current call got a new instance; `None` while the old one serves.
     renewed: Option<Duration>,
     converter: Converter,
     held: Held,
-    /// Where the last sample came from; what `finish` makes anew comes from there.
+    /// Origin of the last sample; items that `finish` creates get it, too.
     last: Origin,
 }
 
@@ -102,7 +101,7 @@ impl GuestOp {
         self.done(output)
     }
 
-    /// Whether all outcomes of a batch keep the contract; if not, the first that does not is named.
+    /// Checks all outcomes of a batch against the contract, and names the first that breaks it.
     fn check_batch(&self, outcomes: &[Outcome], batch: &[Sample]) -> Result<(), String> {
         let mut copied = 0_u64;
         for (outcome, sample) in outcomes.iter().zip(batch) {
@@ -146,8 +145,8 @@ impl GuestOp {
         self.done(output)
     }
 
-    /// Passes on what a stateful guest gives. An item with the key of a held sample is that sample, with its origin and
-    /// the fields that were carried past; any other is made of the current one. Where all of them are held samples, the
+    /// Passes on the items of a stateful guest. An item with the key of a held sample is that sample, with its origin and
+    /// the fields carried past the guest; any other is made of the current one. Where all of them are held samples, the
     /// current one is held in their place.
     fn release(
         &mut self,
@@ -191,7 +190,7 @@ impl GuestOp {
         self.done(output)
     }
 
-    /// Calls `process` on the samples, with an instance made for it if there is none; as many outcomes as samples.
+    /// Calls `process` on the samples, on a new instance if there is none; returns as many outcomes as samples.
     fn call(&mut self, samples: &[Sample]) -> Result<Vec<Outcome>, CallEnd> {
         if self.instance.is_none() {
             let started = Instance::start(&self.parts, self.stop.shared());
@@ -228,7 +227,7 @@ impl GuestOp {
         Err(CallEnd::Fault(broken_fault(reason)))
     }
 
-    /// A call that gave no result charges its samples, and all that were held with them.
+    /// A failed call charges its samples, and all that were held with them.
     fn failed_call(&mut self, end: CallEnd, samples: Vec<Sample>) -> Output {
         match end {
             CallEnd::Fault(fault) => self.charge_all(fault, samples),
@@ -331,8 +330,8 @@ fn broken_fault(reason: String) -> Fault {
     Fault::new(FailureClass::Contract, reason)
 }
 
-/// Every sample of an item that the module's mode cannot take. Plans are checked before they run, so this says that a
-/// check was missed.
+/// Fails every sample of an item that the module's mode cannot take. Plans are checked before they run, so this reports a
+/// missed check.
 fn misfits(mode: Mode, item: Item) -> Vec<Failed> {
     let found = match item {
         Item::Sample(_) => "a single sample",

@@ -25,24 +25,21 @@ use crate::signature;
 use crate::text::{hex, printable};
 use crate::ticker::Ticker;
 
-/// Address space of one instance's memory: all that 32-bit code can name, so that no access needs a bounds check.
+/// Address space of one instance's memory: all that 32-bit code can address, so that no access needs a bounds check.
 const RESERVATION_BYTES: u64 = 4 << 30;
-/// Most frames of a trap that are looked at.
 const BACKTRACE_FRAMES: usize = 32;
-/// Modules compiled at a time; the others wait.
+/// Modules compiled at a time; others wait.
 const COMPILATIONS: usize = 2;
 
-/// How the sandbox of a process is set up.
 #[derive(Clone, Debug)]
 pub struct SandboxSettings {
-    /// Where compiled modules are kept, in a directory `compiled` of their own; `None` compiles at every load.
+    /// Compiled modules are kept in a directory `compiled` below it; `None` compiles at every load.
     pub cache_dir: Option<PathBuf>,
     /// Most instances alive at a time, over all runs: worker threads x WASM stages. Each reserves 4 GiB of address
     /// space, not memory.
     pub instances: u32,
-    /// Where modules are compiled that are not in the cache.
     pub compiler: Compiler,
-    /// How large and how deep a module may be.
+    /// Bounds on size and depth of a module.
     pub gate: GateBounds,
 }
 
@@ -56,16 +53,15 @@ impl Default for SandboxSettings {
 #[derive(Clone, Debug)]
 pub struct Sandbox(Arc<Shared>);
 
-/// What modules and their instances need for as long as they live.
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) ticker: Ticker,
     pub(crate) instances: u32,
     linker: Linker<Guest>,
     cache: Option<Cache>,
-    /// What compiled code is for: this engine with all its settings.
+    /// Digest of the engine with all its settings.
     engine_digest: [u8; 32],
-    /// What entries of the cache are made for.
+    /// Digest of the engine and the gate's bounds, for entries of the cache.
     purpose: [u8; 32],
     compiler: Compiler,
     compiling: Places,
@@ -74,7 +70,7 @@ pub(crate) struct Shared {
 }
 
 impl Sandbox {
-    /// Sets up the engine, reserves its address space, opens the cache and starts the timer thread.
+    /// Creates the engine, reserves its address space, opens the cache and starts the timer thread.
     pub fn new(settings: SandboxSettings) -> Result<Self, SandboxError> {
         let cache = settings.cache_dir.as_deref().map(Cache::open).transpose()?.flatten();
         let instances = settings.instances.max(1);
@@ -172,7 +168,7 @@ impl Shared {
     }
 }
 
-/// Checks an uploaded module and tells what it is, without making machine code of it or running any of it.
+/// Checks an uploaded module and reports on it, without making machine code of it or running any of it.
 pub fn inspect(bytes: &[u8], bounds: &GateBounds, compiler: &Compiler) -> Result<ModuleReport, ModuleError> {
     let report = ModuleReport::read(bytes, bounds)?;
     compiler.look(bytes, report.kind)?;
@@ -180,8 +176,8 @@ pub fn inspect(bytes: &[u8], bounds: &GateBounds, compiler: &Compiler) -> Result
 }
 
 impl ModuleReport {
-    /// What a module is by its sections, once it has passed the gate. Whether it can be compiled is not looked at: this is all
-    /// that may be done with a stranger's bytes in this process.
+    /// Reads a module's sections, once it has passed the gate. Does not check that it can be compiled: nothing more may
+    /// be done with untrusted bytes in this process.
     pub fn read(bytes: &[u8], bounds: &GateBounds) -> Result<Self, ModuleError> {
         gate::check_size(bytes, bounds)?;
         let outline = outline(bytes)?;
@@ -203,12 +199,12 @@ fn digest_name(digest: &[u8; 32]) -> String {
     format!("sha256:{}", hex(digest))
 }
 
-/// The engine and the bounds that modules are checked with: what passed wider ones is checked again.
+/// Digest of the engine and the bounds: a module that passed wider bounds is checked again.
 fn digest_of_purpose(engine: &[u8; 32], gate: &GateBounds) -> [u8; 32] {
     Sha256::new().chain_update(engine).chain_update(format!("{gate:?}")).finalize().into()
 }
 
-/// What an engine makes machine code for: its version, this machine, and all settings that code depends on.
+/// Digest of everything that machine code depends on: engine version, this machine and settings.
 pub(crate) fn digest_of_engine(engine: &Engine) -> [u8; 32] {
     struct Absorb(Sha256);
 
@@ -228,7 +224,7 @@ pub(crate) fn digest_of_engine(engine: &Engine) -> [u8; 32] {
     digest.0.finalize().into()
 }
 
-/// The settings of an engine that runs guests: those of its code, and a pool of instances.
+/// Settings of an engine that runs guests: those of its code, and a pool of instances.
 fn config(instances: u32) -> Config {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
@@ -241,7 +237,7 @@ fn config(instances: u32) -> Config {
     config
 }
 
-/// The settings that machine code depends on; the same wherever it is made.
+/// Settings that machine code depends on; the same wherever it is made.
 pub(crate) fn code_config() -> Config {
     let mut config = Config::new();
     config

@@ -16,12 +16,12 @@ pub fn item_seed(document_seed: u64, stage: &str, origin: &Origin) -> u64 {
     StageSeed::new(document_seed, stage).item(origin)
 }
 
-/// The path of a sample's child number `child`, from 0, of a fan-out.
+/// Path of child `child` (from 0) of a fan-out.
 pub fn child_path(path: u64, child: u64) -> u64 {
     absorb(absorb(0, path), child)
 }
 
-/// What all seeds of one stage have in common, hashed once.
+/// The common part of all seeds of one stage, hashed once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StageSeed(u64);
 

@@ -10,7 +10,7 @@ use wasmtime::component::types::{ComponentFunc, ComponentItem, Type};
 use crate::error::ModuleError;
 use crate::text::printable;
 
-/// The functions of `transform`, their types written out.
+/// The functions of `transform` with their types.
 const FUNCTIONS: [(&str, &str); 3] =
     [("init", "(string) -> result<_, string>"), ("process", PROCESS), ("finish", FINISH)];
 
@@ -32,13 +32,11 @@ const PROCESS: &str = concat!(
 );
 const FINISH: &str = concat!("() -> list<", item!(), ">");
 
-/// Longest type that is written out, in bytes, well above the longest that fits. Types may share parts, so that a small
-/// component can have one that never ends.
+/// Longest type that is written out, in bytes, well above the longest valid one. Types may share parts, so that a small
+/// component can have an endless one.
 const MAX_WRITTEN: usize = 2 * PROCESS.len();
-/// Longest type repeated in a message, in bytes.
 const SHOWN_TYPE: usize = 200;
 
-/// Compares the exports with the contract.
 pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), ModuleError> {
     let misfit = |found: String| Err(ModuleError::Export { found });
     let ty = component.component_type();
@@ -76,7 +74,6 @@ fn written(function: &ComponentFunc) -> String {
     }
 }
 
-/// Text that refuses to grow beyond the limit.
 struct Bounded(String);
 
 impl Write for Bounded {

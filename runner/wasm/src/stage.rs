@@ -16,22 +16,20 @@ use crate::op::GuestOp;
 use crate::seed::StageSeed;
 use crate::trap::CallEnd;
 
-/// What a stage gives its module, and what it lets it use.
 #[derive(Clone, Debug)]
 pub struct StageSettings {
     /// The stage's name: part of every sample's seed, and in every log line.
     pub name: String,
-    /// Handed to the guest's `init` as JSON.
+    /// Passed to the guest's `init` as JSON.
     pub params: serde_json::Value,
     /// CPU time one sample may take. A call with several samples may take their sum, an instance's start ten times as
     /// much but at least a second, and any call ten times its CPU time by the clock on the wall. Seen at the next tick
     /// of 1 ms.
     pub deadline: Duration,
-    /// Memory one instance may use.
+    /// Per instance.
     pub memory_bytes: u64,
-    /// What the guest may read by name.
+    /// Files that the guest may read by name.
     pub assets: BTreeMap<String, Bytes>,
-    /// The pipeline document's seed.
     pub document_seed: u64,
 }
 
@@ -67,17 +65,16 @@ impl StageFactory {
         }))
     }
 
-    /// The module it runs.
     pub fn module(&self) -> &Module {
         &self.0.module
     }
 
-    /// Sums of the counters that the module declares, over all instances so far.
+    /// Sums of the declared counters over all instances so far.
     pub fn counters(&self) -> BTreeMap<String, f64> {
         self.0.counters.snapshot()
     }
 
-    /// The most memory that one of its instances has had so far, in bytes. Memory of an instance never shrinks.
+    /// Peak memory of one of its instances so far, in bytes. Memory of an instance never shrinks.
     pub fn memory_peak(&self) -> u64 {
         self.0.memory_peak.load(Ordering::Relaxed)
     }
@@ -87,15 +84,14 @@ impl StageFactory {
         self.0.log.since(number)
     }
 
-    /// The last lines that its instances logged.
     pub fn logs(&self) -> LogLines {
         self.0.log.snapshot()
     }
 }
 
 impl ThreadOpFactory for StageFactory {
-    /// A fresh op with a running instance. Fails when the guest's `init` refuses, traps or takes too long. `stop` is
-    /// what interrupts its guest, so it must be the same flag that `apply` is given.
+    /// Builds an op with a running instance. Fails when the guest's `init` refuses, traps or takes too long. `stop`
+    /// interrupts its guest, so it must be the flag that `apply` is given.
     fn build(&self, stop: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
         match GuestOp::start(self.0.clone(), stop) {
             Ok(op) => Ok(Box::new(op)),

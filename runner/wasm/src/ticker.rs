@@ -8,7 +8,7 @@ use wasmtime::Engine;
 
 use crate::limits::monotonic;
 
-/// How often a running guest looks at its deadline and at the stop flag.
+/// Interval at which a running guest checks its deadline and the stop flag.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 /// Ticks while there are guests; sleeps without a timeout while there are none. Joined when dropped.
@@ -18,7 +18,7 @@ pub(crate) struct Ticker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// One guest for which the ticker ticks; until it is dropped.
+/// Keeps the ticker ticking until dropped.
 #[derive(Debug)]
 pub(crate) struct Ticking(Arc<Shared>);
 
@@ -34,7 +34,7 @@ struct State {
     closed: bool,
 }
 
-/// When the next tick is due. Kept over wake-ups, which must not put it off.
+/// Time of the next tick. Kept over wake-ups, which must not delay it.
 #[derive(Debug, Default)]
 struct Beat {
     due: Option<Duration>,
@@ -50,7 +50,7 @@ impl Ticker {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Ticks until what comes back is dropped.
+    /// Ticks until the returned guard is dropped.
     pub(crate) fn tick(&self) -> Ticking {
         self.shared.change(|state| state.guests += 1);
         Ticking(self.shared.clone())
@@ -75,7 +75,7 @@ impl Drop for Ticking {
 }
 
 impl Shared {
-    /// Wakes the ticker only when it has to begin or to end: what starts and ends in between cannot disturb it.
+    /// Wakes the ticker only when it has to begin or to end: guests that start and end in between do not disturb it.
     fn change(&self, change: impl FnOnce(&mut State)) {
         // The counts stay sound whatever panicked while holding the lock.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +105,7 @@ impl Shared {
 }
 
 impl Beat {
-    /// Whether a tick is due, and how long it is to the next one. Missed ticks are not made up for.
+    /// True if a tick is due, and the time to the next one. Missed ticks are skipped.
     fn at(&mut self, now: Duration) -> (bool, Duration) {
         let due = *self.due.get_or_insert(now + TICK);
         if now < due {

@@ -10,14 +10,12 @@ use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 use crate::limits::{Kill, MAX_REASON_BYTES};
 use crate::text::{mib, printable};
 
-/// Most frames named in a message.
 const SHOWN_FRAMES: usize = 6;
-/// Longest name of a frame in a message, in bytes.
 const SHOWN_FRAME_BYTES: usize = 100;
-/// Frames that a trap out of recursion shows at least, and names that it shows at most.
+/// Least frames looked at, and most names shown, of a trap in a recursion.
 const RECURSION_FRAMES: usize = 16;
 const RECURSION_NAMES: usize = 4;
-/// Paths of functions that a panic goes through, and of modules that hold nothing else.
+/// Functions of the panic machinery, and modules that hold nothing else.
 const MACHINERY: [&str; 9] = [
     "__rustc",
     "abort",
@@ -30,28 +28,26 @@ const MACHINERY: [&str; 9] = [
     "std::sys",
 ];
 
-/// Why a call gave no result. The instance is of no use afterwards.
+/// Reasons why a call gave no result. The instance must be dropped.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CallEnd {
-    /// The run stops; nobody is at fault.
     Stopped,
     /// The module is at fault.
     Fault(Fault),
 }
 
-/// What is known of a call that failed, beside its error.
+/// Facts of a failed call, beside its error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallFacts<'a> {
-    /// What the guest's panic hook logged during the call.
+    /// Message of the guest's panic hook during the call.
     pub(crate) panic: Option<&'a str>,
-    /// Instances that the process has room for.
     pub(crate) instances: u32,
-    /// Bytes that the call could give back.
+    /// Bytes that the call could return.
     pub(crate) output_limit: u64,
 }
 
 impl CallEnd {
-    /// Reads what the engine says of a failed call.
+    /// Translates the engine's error of a failed call.
     pub(crate) fn of(error: &wasmtime::Error, call: &CallFacts<'_>) -> Self {
         if let Some(kill) = error.downcast_ref::<Kill>() {
             return Self::of_kill(kill);
@@ -91,8 +87,8 @@ impl CallEnd {
         Self::Fault(Fault::new(class, kill.to_string()))
     }
 
-    /// Errors that are neither a trap nor ours come from reading what the guest gave: wrong pointers, invalid UTF-8,
-    /// too much of it. `called` says where, if that is known.
+    /// Errors that are neither a trap nor ours come from reading the guest's values: wrong pointers, invalid UTF-8, too
+    /// much of it. `called` names the frames, if known.
     fn of_misuse(said: &str, called: &str, output_limit: u64) -> Self {
         // The engine keeps this error's type to itself.
         let message = if said.contains("too much data is being copied") {
@@ -128,8 +124,7 @@ fn is_recursion(frames: &[String]) -> bool {
     frames.len() >= RECURSION_FRAMES && distinct.len() <= RECURSION_NAMES
 }
 
-/// The frames as they are shown, innermost first: the guest's own functions, without the panic machinery, repetitions
-/// folded.
+/// The frames shown, innermost first: the guest's own functions, without the panic machinery, repetitions folded.
 fn called(frames: &[String]) -> String {
     let mut shown: Vec<(&str, usize)> = Vec::new();
     for frame in frames.iter().filter(|frame| !is_machinery(frame)) {
@@ -150,7 +145,7 @@ fn called(frames: &[String]) -> String {
     text
 }
 
-/// Whether the frame says only that something panicked or how the call came in.
+/// True for a frame of the panic machinery or of the call's entry.
 fn is_machinery(frame: &str) -> bool {
     // Behind a whole segment may stand another, type arguments, or the number of the crate.
     let is_within = |path: &&str| {

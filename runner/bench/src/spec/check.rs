@@ -10,20 +10,17 @@ use super::{
 };
 use crate::accelerator::preset;
 
-/// Most actions of one benchmark.
 const MAX_ACTIONS: usize = 100;
-/// Most repetitions of an action: each leaves its time.
+/// Most repetitions of an action: each leaves a time.
 const MAX_REPEAT: u32 = 10_000_000;
-/// Most made-up objects, and most bytes of one.
+/// Most synthetic objects, and most bytes of one.
 const MAX_OBJECTS: u32 = 10_000_000;
 const MAX_OBJECT_BYTES: u32 = 256 << 20;
-/// Longest step of an accelerator, in milliseconds.
 const MAX_STEP_MS: f64 = 600_000.0;
-/// Most cells of one grid, rounds of a warm-up, or passes.
 const MAX_TIMES: usize = 1000;
 
 impl BenchSpec {
-    /// Everything that is wrong with it, in the order of the document.
+    /// All faults, in the order of the document.
     pub(super) fn faults(&self) -> Vec<SpecFault> {
         let mut faults = Vec::new();
         let root = Pointer::ROOT;

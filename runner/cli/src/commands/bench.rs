@@ -26,7 +26,6 @@ use crate::{COMPLETED, FAILED, STOPPED};
 use document::Document;
 use kept::Kept;
 
-/// Measures what storage can feed.
 pub(crate) fn storage(args: &BenchStorageArgs) -> Result<u8> {
     let runtime = runtime()?;
     let document = Document::read(args)?;
@@ -64,12 +63,10 @@ pub(crate) fn storage(args: &BenchStorageArgs) -> Result<u8> {
     Ok(exit_code(&report))
 }
 
-/// Compares two reports.
 pub(crate) fn compare(args: &BenchCompareArgs) -> Result<u8> {
     compared::compare(args)
 }
 
-/// Prints the JSON Schema of the benchmark's document.
 pub(crate) fn schema() -> Result<u8> {
     say(&serde_json::to_string_pretty(&penstock_bench::schema())?)?;
     Ok(COMPLETED)
@@ -85,7 +82,7 @@ fn exit_code(report: &Report) -> u8 {
     }
 }
 
-/// Finds out the objects and makes the stages.
+/// Opens the objects and creates the stages.
 fn prepare(
     document: &Document,
     args: &BenchStorageArgs,
@@ -119,7 +116,6 @@ fn prepare(
     Ok(Some(Benchmark::new(spec.clone(), subject, index, source, runtime.handle().clone(), cancel)))
 }
 
-/// The objects that a plan reads, and its stages.
 async fn opened(
     runner: &Runner,
     plan: &Plan,
@@ -142,7 +138,6 @@ fn stage(computing: Computing) -> StageOp {
     StageOp { name: stage.id.name().to_owned(), takes, factory }
 }
 
-/// Says what goes on.
 pub(crate) fn tell(step: &Step) {
     warn(&match step {
         Step::Survey(objects) => format!("asking for the sizes of {objects} objects"),

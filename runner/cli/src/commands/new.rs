@@ -16,7 +16,6 @@ use crate::args::NewArgs;
 use crate::input::bad;
 use crate::text::say;
 
-/// Makes the folder of a new stage.
 pub(crate) fn new(args: &NewArgs) -> Result<u8> {
     let name = args.name.as_str();
     name::check(name).map_err(|reason| bad(format!("`{name}` cannot name a stage: {reason}")))?;

@@ -25,12 +25,11 @@ use crate::input::{bad, bytes, cache_folder, module_bytes, once, pair, runtime};
 use crate::text::{say, warn};
 use crate::{COMPLETED, FAILED};
 
-/// Samples of a batch unless told otherwise.
+/// Default number of samples of a batch.
 const BATCH: u32 = 8;
-/// Instances alive at a time: the one that is used, and the new one that takes its place or is compared with it.
+/// Instances alive at a time: the current one, and the one that replaces it or is compared with it.
 const INSTANCES: u32 = 2;
 
-/// Tries a module, and tells what became of each sample.
 pub(crate) fn test_stage(args: &TestStageArgs) -> Result<u8> {
     let params = params(&args.params)?;
     let assets = assets(&args.assets)?;

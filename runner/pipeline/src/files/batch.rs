@@ -22,19 +22,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-/// The member of `__metadata__` that is ours.
+/// Our member of `__metadata__`.
 const METADATA: &str = "penstock";
 
-/// The name that the format keeps for itself.
+/// Name reserved by the format.
 const RESERVED: &str = "__metadata__";
 
-/// Bytes before the header that tell its length.
+/// Bytes before the header, which hold its length.
 pub(super) const LENGTH_BYTES: usize = 8;
 
 /// Longest header that readers of the format accept, in bytes.
 pub(super) const MAX_HEADER_BYTES: usize = 100_000_000;
 
-/// A batch ready to be written.
 #[derive(Debug)]
 pub(super) struct File {
     /// Length and header: everything before the data.
@@ -43,7 +42,7 @@ pub(super) struct File {
     data_bytes: usize,
 }
 
-/// What the header tells of the samples.
+/// The header's description of the samples.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Told {
     format: u32,
@@ -58,7 +57,6 @@ pub(super) struct Told {
     pub(super) data: String,
 }
 
-/// One tensor of the file.
 #[derive(Debug)]
 struct Part {
     name: String,
@@ -75,7 +73,7 @@ enum PartData {
 }
 
 impl File {
-    /// The file of a batch; else why there can be none.
+    /// The file of a batch; fails with the reason why there can be none.
     pub(super) fn of(batch: Collated, number: u64) -> Result<Self, String> {
         let mut told = Told::of(&batch, number);
         let mut parts = Vec::with_capacity(batch.fields.len());
@@ -111,17 +109,15 @@ impl File {
         Ok(Self { head: head.into(), parts, data_bytes })
     }
 
-    /// Bytes of the whole file.
     pub(super) fn size(&self) -> u64 {
         (self.head.len() + self.data_bytes) as u64
     }
 
-    /// What the file begins with: everything but the data.
+    /// Everything before the data.
     pub(super) fn head(&self) -> Bytes {
         self.head.clone()
     }
 
-    /// The whole file.
     pub(super) fn into_bytes(self) -> Bytes {
         let mut bytes = Vec::with_capacity(self.head.len() + self.data_bytes);
         bytes.extend_from_slice(&self.head);
@@ -130,7 +126,7 @@ impl File {
     }
 }
 
-/// Of all data, in the order in which it is written.
+/// Digest of all data, in the order in which it is written.
 fn digest(parts: &[Part]) -> String {
     let mut digest = Sha256::new();
     parts.iter().for_each(|part| part.data.each(|piece| digest.update(piece)));
@@ -162,7 +158,7 @@ impl Told {
         }
     }
 
-    /// What a header, without its length, tells; `None` when it is none of ours.
+    /// Reads our metadata from a header without its length; `None` for a foreign header.
     pub(super) fn read(header: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Header {
@@ -183,7 +179,7 @@ impl PartData {
         }
     }
 
-    /// Hands all of it over, piece by piece.
+    /// Passes all bytes to `piece`.
     fn each(&self, mut piece: impl FnMut(&[u8])) {
         match self {
             Self::Whole(bytes) => piece(bytes),
@@ -193,7 +189,7 @@ impl PartData {
     }
 }
 
-/// The tensors that one field becomes.
+/// The tensors of one field.
 fn parts_of(name: &str, values: Stacked) -> Result<Vec<Part>, String> {
     Ok(match values {
         Stacked::Tensor(Tensor { dtype, shape, data }) => vec![Part {
@@ -238,7 +234,7 @@ fn offsets_name(name: &str) -> String {
     format!("{name}.offsets")
 }
 
-/// Two tensors of one name would be one of them lost.
+/// Of two tensors with one name, one would be lost.
 fn check_names(parts: &[Part]) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for Part { name, .. } in parts {

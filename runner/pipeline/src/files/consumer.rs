@@ -20,10 +20,10 @@ use super::{Opened, Place, batch_name};
 /// Batches written or compared at a time, so that a bucket's latency does not add up.
 const IN_FLIGHT: usize = 4;
 
-/// How often a wait looks whether the run is stopping.
+/// Interval at which a wait checks the stop flag.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long a stop waits for batches under way: the engine gives two seconds.
+/// Wait for batches under way when the run stops: the engine allows two seconds.
 const GRACE: Duration = Duration::from_millis(1500);
 
 /// Writes batches, a few at a time. See [`crate::files`].
@@ -37,28 +37,28 @@ pub(crate) struct FilesConsumer {
     next: u64,
     /// Samples of all batches so far.
     samples: u64,
-    /// Each gives the samples of its batch back.
+    /// Each returns the samples of its batch.
     under_way: JoinSet<Result<u64, String>>,
-    /// Samples of batches that are neither written nor given up yet.
+    /// Samples of batches that are neither written nor abandoned yet.
     pending: u64,
     count: Arc<FilesCount>,
 }
 
-/// What a run did with its files so far.
+/// Batches of a run so far.
 #[derive(Debug, Default)]
 pub(crate) struct FilesCount {
     written: AtomicU64,
     already_there: AtomicU64,
 }
 
-/// Why a wait ended before its time.
+/// Reasons why a wait ended early.
 enum Broken {
     Stopping,
     Fault(Fault),
 }
 
 impl FilesConsumer {
-    /// Goes on where the folder was left. Writes run on `runtime`.
+    /// Continues after the existing batches. Writes run on `runtime`.
     pub(crate) fn new(opened: Opened, runtime: Handle) -> Self {
         let Opened { place, manifest, there } = opened;
         Self {
@@ -74,7 +74,6 @@ impl FilesConsumer {
         }
     }
 
-    /// What it did so far, to be looked at while it is at work.
     pub(crate) fn count(&self) -> Arc<FilesCount> {
         self.count.clone()
     }
@@ -124,7 +123,7 @@ impl FilesConsumer {
         }
     }
 
-    /// Waits a little for what is under way, although the run is stopping, and gives the rest up.
+    /// Waits up to `GRACE` for batches under way, although the run is stopping, and abandons the rest.
     fn wait_for_the_last(&mut self) -> Result<(), Fault> {
         let mut first_fault = None;
         let runtime = self.runtime.clone();
@@ -154,7 +153,7 @@ impl FilesConsumer {
         }
     }
 
-    /// Says to readers that nothing is missing.
+    /// Marks the folder as complete for readers.
     fn mark_complete(&mut self, stop: &StopFlag) -> Result<(), Broken> {
         if let Some(extra) = self.there.range(self.next..).next() {
             return Err(Broken::Fault(fault(format!(
@@ -230,8 +229,7 @@ impl FilesCount {
     }
 }
 
-/// Checks that the batch that is there is the one that would be written: its size, and its header, in which the digest of its
-/// data stands.
+/// Compares the existing batch with this one by size and header, which contains the digest of its data.
 async fn compare(place: &Place, key: Arc<str>, number: u64, size: u64, head: Bytes) -> Result<(), String> {
     let told = |error: StoreError| error.with_causes();
     let found_size = place.store.size(key.clone()).await.map_err(told)?;
@@ -268,7 +266,7 @@ async fn header(place: &Place, key: &Arc<str>, size: u64) -> Result<Option<Bytes
     place.store.get_range(key.clone(), begin..begin + length).await.map(Some)
 }
 
-/// How the header that is there differs from the one that would be written, for people.
+/// Description of how the existing header differs from this one.
 fn difference(there: &[u8], here: &[u8]) -> String {
     let (Some(there), Some(here)) = (Told::read(there), Told::read(here)) else {
         return "its metadata is not that of `files`".to_owned();

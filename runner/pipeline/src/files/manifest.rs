@@ -7,45 +7,44 @@ use penstock_types::text::printable;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Version of the files' form: names, metadata, and how fields become tensors.
+/// Version of the files' form: names, metadata, and the mapping of fields to tensors.
 pub(super) const FORMAT: u32 = 2;
 
-/// Most characters of a value that a difference shows.
+/// Most characters of a value in a difference.
 const MAX_SHOWN_VALUE: usize = 80;
 
-/// What made the batches of a folder: `penstock-files.json`.
+/// The recipe of a folder's batches: `penstock-files.json`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     made_by: MadeBy,
-    /// How many batches there are; `None` until a run has come to its end.
+    /// `None` until a run has completed.
     complete: Option<Complete>,
 }
 
-/// Two runs of the same make the same files.
+/// Equal recipes make equal files.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct MadeBy {
     /// See [`FORMAT`].
     format: u32,
-    /// The document less what cannot change a byte.
+    /// The document without the settings that cannot change a byte.
     document: Value,
 }
 
-/// What a run that came to its end had made in all.
+/// Totals of a completed run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Complete {
     pub(super) batches: u64,
     pub(super) samples: u64,
 }
 
-/// A place at which two manifests differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Where in the manifest's `made_by`.
+    /// Place in the manifest's `made_by`.
     pub pointer: Pointer,
-    /// What stands in the manifest that is there; `None` for nothing.
+    /// Value in the existing manifest, if any.
     pub there: Option<String>,
-    /// What this run would write; `None` for nothing.
+    /// Value of this run, if any.
     pub here: Option<String>,
 }
 
@@ -54,7 +53,6 @@ impl Manifest {
     /// A document has at most 4 MiB; written with line breaks and indented it takes more.
     pub(super) const MOST_BYTES: u64 = 64 << 20;
 
-    /// The manifest of a folder in which nothing lies yet.
     pub(super) fn of(plan: &FilesPlan) -> Self {
         Self { made_by: MadeBy { format: FORMAT, document: plan.recipe.clone() }, complete: None }
     }
@@ -69,7 +67,7 @@ impl Manifest {
         text.into()
     }
 
-    /// What has to be the same for a second run to go on.
+    /// The part that has to be equal for a later run to continue.
     pub(super) fn recipe(&self) -> Value {
         // By way of text, as the one that is there: a number may be read a little differently than it was computed.
         let text = serde_json::to_vec(&self.made_by).expect("a manifest is JSON");

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::output::{SNAPSHOT, SPEC, TIMES};
 
-/// What a run took.
+/// Times and document of a recorded run.
 #[derive(Clone, Debug)]
 pub struct Recording {
     snapshot: RunSnapshot,
@@ -21,64 +21,51 @@ pub struct Recording {
     times: BTreeMap<String, Histogram>,
 }
 
-/// Why a run cannot be predicted from.
+/// Reasons why a run cannot serve for predictions.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    /// There is no run.
     #[error("`{}` holds no run that is over: there is no `{name}`; name a folder that `penstock run --out` has made", .folder.display())]
-    None {
-        /// The folder.
-        folder: PathBuf,
-        /// What is missing.
-        name: &'static str,
-    },
-    /// A file of it cannot be read.
+    None { folder: PathBuf, name: &'static str },
     #[error("cannot read `{}`", .path.display())]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: io::Error,
     },
 }
 
-/// What a recorded stage took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordedStage<'a> {
     pub(super) times: &'a Histogram,
     record: &'a StageRecord,
-    /// Samples that came in and went out again, whatever became of them inside.
+    /// Samples that went through, whatever their outcome.
     taken: u64,
     out: u64,
-    /// What the document told a `sleep` to take on average, in seconds, if its mean can be compared with that.
+    /// Mean of a `sleep` in the document, in seconds, if the measured mean can be compared with it.
     told_s: Option<f64>,
 }
 
 impl Recording {
-    /// Reads what `penstock run --out` wrote.
     pub fn read(folder: &Path) -> Result<Self, RecordingError> {
         let times: BTreeMap<String, TaskTimes> = read(folder, TIMES)?;
         Ok(Self::new(read(folder, SNAPSHOT)?, read(folder, SPEC)?, &times))
     }
 
-    /// A run whose document, last snapshot and times of ops by stage id these are.
+    /// A run of this document, with its last snapshot and the times of ops by stage id.
     pub fn new(snapshot: RunSnapshot, document: Value, times: &BTreeMap<String, TaskTimes>) -> Self {
         let times = times.iter().map(|(stage, times)| (stage.clone(), Histogram::from(times)));
         Self { snapshot, document, times: times.collect() }
     }
 
-    /// The last snapshot of the run.
     pub fn snapshot(&self) -> &RunSnapshot {
         &self.snapshot
     }
 
-    /// The document that ran.
     pub fn document(&self) -> &Value {
         &self.document
     }
 
-    /// Items that its consumer took in a second.
+    /// Items per second of its consumer.
     pub(super) fn rate(&self) -> Option<f64> {
         self.snapshot.queues.last()?.figures.qps
     }
@@ -111,7 +98,7 @@ impl Recording {
         })
     }
 
-    /// How long the source took for a sample: the time in which it did not wait for room.
+    /// Time of the source for a sample, without waits for room.
     pub(super) fn source_time(&self) -> Duration {
         let Some(QueueRecord { figures, .. }) = self.snapshot.queues.first() else { return Duration::ZERO };
         if figures.num_items == 0 {
@@ -121,7 +108,7 @@ impl Recording {
         seconds(each - figures.ave_put_time_s.unwrap_or(0.0))
     }
 
-    /// How long the consumer took for an item: the time in which it did not wait for one.
+    /// Time of the consumer for an item, without waits for one.
     pub(super) fn step_time(&self) -> Duration {
         let Some(QueueRecord { figures, .. }) = self.snapshot.queues.last() else { return Duration::ZERO };
         if figures.num_items == 0 {
@@ -130,7 +117,7 @@ impl Recording {
         seconds(figures.elapsed_s * (1.0 - figures.starved.unwrap_or(0.0)) / figures.num_items as f64)
     }
 
-    /// What a step of the consumer `simulate` took longer than it was told to.
+    /// Excess of a step of the consumer `simulate` over its setting.
     pub(super) fn late_steps(&self) -> Duration {
         let told = self.document.pointer("/consumer/simulate/step_ms").and_then(Value::as_f64);
         told.map_or(Duration::ZERO, |ms| seconds(self.step_time().as_secs_f64() - ms / 1e3))
@@ -138,8 +125,8 @@ impl Recording {
 }
 
 impl RecordedStage<'_> {
-    /// The mean time of an op in a prediction: on worker threads the time in which it had a core, since the prediction shares
-    /// out the cores itself.
+    /// Mean time of an op in a prediction: on worker threads its time on a core, since the prediction itself shares out
+    /// the cores.
     pub(super) fn mean_s(&self, place: Place) -> f64 {
         let task = &self.record.task;
         let mean = task.ave_time_s.unwrap_or(0.0);
@@ -149,17 +136,17 @@ impl RecordedStage<'_> {
         }
     }
 
-    /// Samples of an item that it took, on average.
+    /// Mean number of samples of an input item.
     pub(super) fn samples_per_task(&self) -> f64 {
         self.taken as f64 / self.record.task.num_tasks.max(1) as f64
     }
 
-    /// Samples that came out for one that went in.
+    /// Samples out per sample in.
     pub(super) fn yields(&self) -> f64 {
         if self.taken == 0 { 1.0 } else { self.out as f64 / self.taken as f64 }
     }
 
-    /// What a `sleep` took longer than it was told to.
+    /// Excess of a `sleep` over its setting.
     pub(super) fn late(&self) -> Duration {
         let late = self.told_s.and_then(|told| Some(self.record.task.ave_time_s? - told));
         seconds(late.unwrap_or(0.0))

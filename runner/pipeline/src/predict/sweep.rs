@@ -13,21 +13,20 @@ use crate::memory::{instances_mib, settings_mib};
 
 /// Events of one prediction of a sweep: enough for about one percent, since hundreds are made.
 const EVENTS: usize = 20_000;
-/// Gains below this share are none: predictions stray by as much.
+/// Least gain that counts: predictions err by as much.
 const GAIN: f64 = 0.01;
-/// What a smaller setting may cost, as a share of the rate.
+/// Share of the rate that a smaller setting may cost.
 const SLACK: f64 = 0.005;
-/// Changes that are tried one after another at most.
+/// Most successive changes.
 const STEPS: usize = 40;
-/// Predictions of a sweep at most; what was found by then is what there is.
+/// Most predictions of a sweep, which ends with its results so far.
 const PREDICTIONS: u32 = 1_500;
 
-/// What changes may cost at most.
+/// Bounds of a sweep's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct SweepBudget {
-    /// Worker threads.
     pub threads: u32,
-    /// Memory of all instances of modules, one on each thread, and of objects that are being fetched, in MiB.
+    /// Memory in MiB of all instances of modules (one on each thread) and of objects being fetched.
     pub memory_mib: u64,
 }
 
@@ -59,7 +58,6 @@ pub struct Change {
     pub to: u32,
 }
 
-/// Settings under trial.
 #[derive(Clone)]
 struct Setting {
     plan: Plan,
@@ -67,11 +65,10 @@ struct Setting {
     rate: f64,
 }
 
-/// The rate of a setting.
 type Rate<'a> = dyn Fn(&Plan, Machine) -> Result<f64, PredictError> + 'a;
 
-/// The best few changes of concurrency, threads and queues within a budget, cheapest first: each is faster than the ones
-/// before. Nothing when the consumer is the limit, or nothing helps.
+/// The best few changes of concurrency, threads and queues within a budget, cheapest first; each is faster than the ones
+/// before. Empty when the consumer is the limit, or nothing helps.
 pub fn sweep(
     plan: &Plan,
     recording: Option<&Recording>,
@@ -120,7 +117,7 @@ pub fn sweep(
     Ok(proposals)
 }
 
-/// The faster one; of two that are as fast, the one that costs less.
+/// Prefers the faster one; of two equally fast ones the cheaper.
 fn preference(one: &Setting, other: &Setting) -> Ordering {
     let (least, most) = (one.rate.min(other.rate), one.rate.max(other.rate));
     if most > least * (1.0 + SLACK) {
@@ -139,8 +136,8 @@ fn cost(setting: &Setting) -> (u32, usize, usize) {
     )
 }
 
-/// Settings one step further: a stage with more tasks, with threads for them too, more threads, or a deeper queue; and all
-/// stages with twice as many, for those that limit together.
+/// Settings one step further: a stage with more tasks (with threads for them, too), more threads, or a deeper queue; and
+/// all stages with twice as many, for those that limit together.
 fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
     let mut found = Vec::new();
     let threads = setting.machine.threads;
@@ -182,7 +179,7 @@ fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
     found
 }
 
-/// The same with whatever is not needed taken back to where it was, or as near as does no harm.
+/// Takes every needless change back as far as the rate allows.
 fn trimmed(mut setting: Setting, start: &Setting, rate: &Rate<'_>) -> Result<Setting, PredictError> {
     let enough = setting.rate * (1.0 - SLACK);
     for place in 0..setting.plan.stages.len() {
@@ -213,7 +210,7 @@ fn trimmed(mut setting: Setting, start: &Setting, rate: &Rate<'_>) -> Result<Set
     Ok(setting)
 }
 
-/// The least number from `from` to `to` that is enough, where `to` is, and what is enough stays so further up.
+/// The least sufficient number from `from` to `to`; `to` is sufficient, and so is every number above a sufficient one.
 fn least(
     mut from: u32,
     mut to: u32,

@@ -12,7 +12,7 @@ use super::TrialSettings;
 use super::field::made_field;
 use super::report::{CallTrial, Failure, MadeSample, Outcome, SampleTrial, StartTrial};
 
-/// One instance of a module, and what it took.
+/// One instance of a module, and its costs.
 pub(super) struct Guest {
     factory: StageFactory,
     op: Box<dyn ThreadOp>,
@@ -22,7 +22,7 @@ pub(super) struct Guest {
     is_broken: bool,
 }
 
-/// CPU time of this thread and the clock on the wall.
+/// CPU time of this thread, and wall-clock time.
 #[derive(Clone, Copy)]
 struct Times {
     cpu: Duration,
@@ -55,7 +55,7 @@ impl Guest {
         self.start
     }
 
-    /// Whether its last call ended it.
+    /// True if its last call ended it.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken
     }
@@ -64,8 +64,8 @@ impl Guest {
         (self.factory.counters(), self.factory.logs())
     }
 
-    /// Calls it with a sample or a batch; `all` are the samples of the trial by their indexes, `shown` the bytes of tensors that
-    /// may still be shown.
+    /// Calls it with a sample or a batch; `all` are the samples of the trial by index, `shown` the bytes of tensors that
+    /// may still be reported.
     pub(super) fn call(&mut self, samples: &[Sample], all: &[Sample], shown: &mut u64) -> CallTrial {
         let item = match (self.mode(), samples) {
             (Mode::Sample | Mode::Stateful, [sample]) => Item::Sample(sample.clone()),
@@ -92,7 +92,7 @@ impl Guest {
         self.called(samples, took)
     }
 
-    /// Asks it for what it holds.
+    /// Asks it for the samples that it holds.
     pub(super) fn finish(&mut self, all: &[Sample], shown: &mut u64) -> CallTrial {
         let (output, took) = self.timed(|op, stop| op.finish(stop));
         let trial = self.trial("finish", samples_of(output.items), output.failed, all, shown);
@@ -117,7 +117,7 @@ impl Guest {
         }
     }
 
-    /// What became of the sample `key`. Of several failures the first is its own; the others were held.
+    /// Result of the sample `key`. Of several failures the first is its own; the others were held.
     fn trial(
         &self,
         key: &str,

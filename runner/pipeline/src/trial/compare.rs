@@ -3,7 +3,7 @@ use penstock_types::run::FailureClass;
 use super::Pass;
 use super::report::{CallTrial, Difference, DifferenceCause, MadeSample, SampleTrial};
 
-/// The samples that did not become the same in all passes, each with the first difference found.
+/// The samples with different results between passes, each with the first difference.
 pub(super) fn compare(passes: &[Pass]) -> Vec<Difference> {
     let Some(baseline) = passes.iter().find(|pass| pass.is_fresh) else { return Vec::new() };
     // By position: keys may be alike.
@@ -31,7 +31,7 @@ fn samples(pass: &Pass) -> impl Iterator<Item = &SampleTrial> {
     pass.calls.iter().chain(&pass.finish).flat_map(|call: &CallTrial| &call.samples)
 }
 
-/// What differs, and what the two times gave.
+/// The difference and the two values.
 fn difference(one: &SampleTrial, other: &SampleTrial) -> Option<(String, String, String)> {
     let told = |what: &str, one: &str, other: &str| Some((what.to_owned(), one.to_owned(), other.to_owned()));
     if one.outcome != other.outcome {

@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// Most bytes of a text that are told.
+/// Most bytes of a text in a report.
 const MAX_START: usize = 60;
-/// Bytes of a digest that are told: enough to see that two values differ.
+/// Bytes of a digest in a report: enough to see that two values differ.
 const DIGEST_BYTES: usize = 6;
 
 /// A field that came out of a module.
@@ -68,8 +68,8 @@ pub enum MadeValue {
     },
 }
 
-/// What there is to tell of a field. The elements of a tensor come along while they fit into `shown_bytes`, which is what is
-/// left of what may be shown.
+/// Report of a field. The elements of a tensor are included while they fit into `shown_bytes`, the rest of the trial's
+/// allowance.
 pub(super) fn made_field(field: &Field, shown_bytes: &mut u64) -> MadeField {
     let value = match &field.value {
         Value::Blob(_) => MadeValue::Blob,
@@ -112,7 +112,7 @@ fn of_tensor(tensor: &Tensor, shown_bytes: &mut u64) -> MadeValue {
     }
 }
 
-/// One element, little-endian, of as many bytes as its type has.
+/// One element, little-endian, of the type's size.
 fn number(dtype: Dtype, bytes: &[u8]) -> f64 {
     let bits = bytes.iter().rev().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
     match dtype {

@@ -11,62 +11,48 @@ use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, ListSource, OpenFault, RecordSource};
 use penstock_types::traversal::TraversalSettings;
 
-/// Most samples of one trial.
 pub const MAX_INPUT_SAMPLES: usize = 10_000;
-/// Most bytes of all of them.
+/// Most bytes of all samples.
 pub const MAX_INPUT_BYTES: u64 = 1 << 30;
 
-/// Ends of the names of files whose lines are samples.
+/// Suffixes of files whose lines are samples.
 const RECORDS: [&str; 2] = [".ndjson", ".jsonl"];
 
-/// Which field a file's content becomes.
 #[derive(Clone, Debug)]
 pub struct FileField {
-    /// The field's name.
     pub name: String,
-    /// Whether it is text rather than bytes.
+    /// Text rather than bytes.
     pub is_text: bool,
 }
 
-/// Why there are no samples.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
-    /// A file or a folder cannot be read.
     #[error("cannot read `{}`", .path.display())]
     Read {
-        /// Which one.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: io::Error,
     },
-    /// A folder cannot be used.
     #[error("cannot read `{}`", .path.display())]
     Open {
-        /// Which one.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: OpenFault,
     },
-    /// What lies in a folder, or the lines of a file, cannot be read.
+    /// A folder's listing, or the lines of a file, cannot be read.
     #[error("`{}`", .path.display())]
     Source {
-        /// Which one.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: SourceFault,
     },
-    /// A file is to be text and is not.
     #[error("`{}` is not UTF-8 text: byte {byte} is no character's start; leave `--text` away to hand it over as bytes", .path.display())]
     NotText {
-        /// Which one.
         path: PathBuf,
-        /// Where the text ends, from 1.
+        /// End of the valid text, from 1.
         byte: usize,
     },
-    /// More than a trial is for.
+    /// More than a trial accepts.
     #[error(
         "that is more than {MAX_INPUT_SAMPLES} samples or {} MiB of them; try a few, and run a pipeline on the rest",
         MAX_INPUT_BYTES >> 20

@@ -13,13 +13,13 @@ use super::compare::compare;
 use super::field::MadeField;
 use super::{Pass, TrialSettings};
 
-/// Times the most memory seen that the suggested limit allows.
+/// Factor from the most memory seen to the suggested limit.
 const MEMORY_MARGIN: f64 = 1.5;
-/// Times the longest CPU time seen that the suggested deadline allows: machines differ, and samples too.
+/// Factor from the longest CPU time seen to the suggested deadline: machines and samples differ.
 const TIME_MARGIN: f64 = 10.0;
-/// What the suggested memory is a multiple of, in MiB.
+/// Step of the suggested memory, in MiB.
 const MEMORY_STEP_MIB: u32 = 16;
-/// The shortest deadline that is suggested, in milliseconds.
+/// Shortest suggested deadline, in milliseconds.
 const LEAST_DEADLINE_MS: u32 = 10;
 
 /// What a module did with a few samples.
@@ -194,7 +194,7 @@ pub struct Suggestion {
     pub most_memory_bytes: u64,
 }
 
-/// Puts together what all passes saw; the first of them is as in a run.
+/// Combines all passes; the first of them is as in a run.
 pub(super) fn report(
     module: &Module,
     settings: &TrialSettings,
@@ -238,8 +238,8 @@ pub(super) fn report(
     }
 }
 
-/// For each call of the first pass, and what it gave in the end, the median times over all passes with instances like its: of
-/// the CPU, and by the clock.
+/// Median CPU and wall-clock times of each call of the first pass, and of `finish`, over all passes with instances of the
+/// same age.
 fn medians(passes: &[Pass]) -> Vec<(f64, f64)> {
     let calls = |pass: &'_ Pass| -> Vec<(f64, f64)> {
         pass.calls.iter().chain(&pass.finish).map(|call| (call.cpu_s, call.wall_s)).collect()
@@ -284,7 +284,6 @@ fn round_up(number: u32) -> u32 {
 }
 
 impl Outcome {
-    /// The word used in JSON and in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kept => "kept",
@@ -297,12 +296,12 @@ impl Outcome {
 }
 
 impl TrialReport {
-    /// All samples, and what a stateful module gave in the end.
+    /// All samples, and those that a stateful module returned in the end.
     pub fn samples(&self) -> impl Iterator<Item = &SampleTrial> {
         self.calls.iter().chain(&self.finish).flat_map(|call| &call.samples)
     }
 
-    /// Whether no sample failed and none became different things.
+    /// True if no sample failed and all passes agree.
     pub fn is_good(&self) -> bool {
         let failed = self.samples().any(|sample| sample.outcome == Outcome::Failed);
         !failed && self.differences.as_ref().is_none_or(Vec::is_empty)

@@ -30,26 +30,24 @@ pub(super) struct Parser {
     read: u64,
 }
 
-/// What may come next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// The array's `[`.
     #[default]
     Start,
-    /// The first element, or `]`.
+    /// First element, or `]`.
     First,
-    /// An element.
     Element,
-    /// More of a text; `escaped` when its next byte follows a backslash.
-    Text { escaped: bool },
-    /// `,` or `]`.
+    /// Rest of a text; `escaped` when its next byte follows a backslash.
+    Text {
+        escaped: bool,
+    },
     Comma,
     /// White space.
     Ended,
 }
 
 impl Parser {
-    /// Reads the next block; the first one tells by its first three bytes how the index is encoded.
+    /// Reads the next block; the first one tells the encoding by its first three bytes.
     pub(super) fn read(&mut self, block: &[u8]) -> Result<(), String> {
         let mut position = if self.read == 0 { skip_mark(block)? } else { 0 };
         while let Some(byte) = block.get(position) {
@@ -76,7 +74,7 @@ impl Parser {
         Ok(())
     }
 
-    /// The keys, when the array has ended.
+    /// The keys, once the array has ended.
     pub(super) fn finish(self) -> Result<Keys, String> {
         let (end, count) = (self.read, self.keys.len());
         match self.state {
@@ -93,7 +91,7 @@ impl Parser {
         }
     }
 
-    /// Reads a text on from the start of `rest`; gives how many bytes belong to it.
+    /// Reads a text on from the start of `rest`; returns how many bytes belong to it.
     fn read_text(&mut self, rest: &[u8], mut escaped: bool) -> Result<usize, String> {
         let mut length = 0;
         loop {
@@ -140,7 +138,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Where the text is that is being read.
+    /// Position of the current text, for messages.
     fn place(&self) -> String {
         format!("as element {} at byte {}", self.keys.len() + 1, self.begun_at)
     }
@@ -168,7 +166,7 @@ impl Parser {
     }
 }
 
-/// How many bytes of the index's first block are no JSON.
+/// Length of the byte order mark of the index's first block.
 fn skip_mark(block: &[u8]) -> Result<usize, String> {
     match block {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Err("is UTF-16; save it as UTF-8".to_owned()),
@@ -178,7 +176,7 @@ fn skip_mark(block: &[u8]) -> Result<usize, String> {
     }
 }
 
-/// What an element says, `written` with its quotes.
+/// The text of an element, `written` with its quotes.
 fn text(written: &[u8]) -> Result<Cow<'_, str>, String> {
     let read = if written.contains(&b'\\') {
         serde_json::from_slice(written).map(Cow::Owned)
@@ -189,7 +187,7 @@ fn text(written: &[u8]) -> Result<Cow<'_, str>, String> {
     read.map_err(|error| without_place(&error))
 }
 
-/// What a byte that should not be there begins.
+/// Description of an unexpected byte.
 fn in_words(byte: u8) -> String {
     match byte {
         b'{' => "an object".to_owned(),

@@ -47,7 +47,7 @@ pub(crate) async fn attempts<T, A: Future<Output = Result<T, Failure>>>(
     }
 }
 
-/// How long to wait after attempt `made`, which was asked to be `after`.
+/// Wait after attempt `made`; `after` is the wait that the service asked for.
 fn pause(retries: S3Retries, made: u32, after: Option<Duration>) -> Duration {
     let doubled = retries.base.saturating_mul(2_u32.saturating_pow(made - 1)).min(retries.cap);
     let drawn = doubled.mul_f64(fastrand::f64());

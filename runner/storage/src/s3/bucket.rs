@@ -18,16 +18,16 @@ use crate::s3::client::connect;
 use crate::s3::failure::{Cause, Failure};
 use crate::s3::settings::{S3Settings, S3Timeouts};
 
-/// How long nobody looks for a region again where none was found.
+/// Time without another search for a region after one that found none.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
 
-/// A bucket, and the client for it once somebody has asked for something.
+/// A bucket, and its client from the first request on.
 pub(crate) struct Bucket {
     store: Arc<str>,
     settings: S3Settings,
     client: OnceCell<Client>,
-    /// When there was no client at last, and why: looking for a region may take seconds, and would end the same for the samples
-    /// that come right after.
+    /// Time and reason of the last failure to create a client: the search for a region may take seconds, and would end
+    /// the same for the samples right behind.
     refused: Mutex<Option<(Instant, Cause)>>,
 }
 
@@ -44,12 +44,12 @@ impl Bucket {
         &self.settings.bucket
     }
 
-    /// What stands before each key of the store.
+    /// Prefix of each key of the store.
     pub(crate) fn prefix(&self) -> &str {
         &self.settings.prefix
     }
 
-    /// A key of the store, or a prefix, as the bucket has it.
+    /// The bucket's key of a key or prefix of the store.
     pub(crate) fn full(&self, key: &str) -> String {
         format!("{}{key}", self.settings.prefix)
     }
@@ -58,7 +58,7 @@ impl Bucket {
         self.settings.timeouts
     }
 
-    /// The client, made at the first call.
+    /// The client, created at the first call.
     async fn client(&self) -> Result<&Client, Failure> {
         let most = self.settings.timeouts.attempt;
         // One at a time; those that waited find out what the first one did.
@@ -84,7 +84,7 @@ impl Bucket {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does `attempt` as often as the settings allow; each, and all together, may take `allowance` longer than they say.
+    /// Repeats `attempt` within the settings; each attempt, and all together, may take `allowance` longer.
     pub(crate) async fn attempts<'a, T, A: Future<Output = Result<T, Failure>>>(
         &'a self,
         allowance: Duration,
@@ -95,7 +95,7 @@ impl Bucket {
         attempts(self.settings.retries, self.settings.timeouts, allowance, || attempt(client)).await
     }
 
-    /// The answer to a request, once it has begun.
+    /// The response to a request, once it has begun.
     pub(crate) async fn answer<T, E: ProvideErrorMetadata>(
         &self,
         request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>>,

@@ -23,18 +23,17 @@ use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 use crate::s3::connection::WatchedClient;
 use crate::s3::settings::{S3Credentials, S3Settings};
 
-/// Where a server is that nobody says the region of.
+/// Region of a server with an endpoint and no region.
 const USUAL_REGION: &str = "us-east-1";
 
-/// Servers close connections that rest for longer; Amazon's after about 20 seconds.
+/// Idle time of a connection; servers close theirs later, Amazon after about 20 seconds.
 const REST: Duration = Duration::from_secs(15);
 
-/// No region is configured anywhere.
 #[derive(Debug, thiserror::Error)]
 #[error("no region is known; name it in the store's settings or in AWS_REGION")]
 pub(crate) struct NoRegion;
 
-/// A client for the bucket of `settings`. Looks up the region; credentials wait until a request needs them.
+/// Connects to the bucket of `settings`. Looks up the region; credentials wait until a request needs them.
 pub(crate) async fn connect(settings: &S3Settings) -> Result<Client, NoRegion> {
     let http = http_client(settings);
     let provider = ProviderConfig::default()

@@ -18,7 +18,7 @@ use aws_smithy_runtime_api::client::http::{
 use crate::clock::now;
 use crate::observe::{is_observed, note};
 
-/// An HTTP client that notes, of reads that are observed, which connections were opened for them.
+/// An HTTP client that records the connections opened for observed reads.
 #[derive(Debug)]
 pub(crate) struct WatchedClient(pub(crate) SharedHttpClient);
 
@@ -59,7 +59,7 @@ impl HttpConnector for WatchedConnector {
     }
 }
 
-/// How far a request's connection is.
+/// Progress of a request's connection.
 #[derive(Clone, Copy)]
 enum Connection {
     Unasked,
@@ -67,8 +67,8 @@ enum Connection {
     There,
 }
 
-/// Waits for the answer. The client takes a connection that is at rest when it is first polled. If there is none then, it
-/// begins to open one, and sends the request on that, or on another that comes free before.
+/// Waits for the response. At its first poll the client takes an idle connection; if there is none, it opens one and
+/// sends the request on that, or on another that comes free before.
 async fn watch(
     answer: HttpConnectorFuture,
     connection: CaptureSmithyConnection,

@@ -13,36 +13,39 @@ use penstock_types::text::printable;
 use crate::asked::{Asked, CHANGED};
 use crate::error::StoreError;
 
-/// Most of a service's message that is passed on, in bytes.
+/// Most bytes of a service's message that are passed on.
 const MOST_MESSAGE: usize = 300;
 
-/// How the TLS library begins a message that goes on with names of hosts.
+/// Beginning of the TLS library's message that goes on with names of hosts.
 const OTHER_NAME: &str = "invalid peer certificate: certificate not valid for name";
 
-/// Why an attempt failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Another attempt may do better, best after this time.
-    Passing { cause: Cause, after: Option<Duration> },
-    /// Another attempt would end like this one.
+    /// Another attempt may succeed, best after this time.
+    Passing {
+        cause: Cause,
+        after: Option<Duration>,
+    },
+    /// Another attempt would fail the same way.
     Lasting(Cause),
-    /// There is no such object.
     NotFound,
-    /// Whoever asks may not.
     Denied(Cause),
-    /// The object ends before the first of the bytes asked for.
+    /// The object ends before the first byte of the range.
     NothingThere,
-    /// The object ends before the last of the bytes asked for.
-    OutOfRange { range: Range<u64>, size: u64 },
-    /// It has more bytes than are read at once.
-    TooLarge { size: u64 },
-    /// The object is not what the request had as a condition: this version of it, or not there.
+    /// The object ends before the last byte of the range.
+    OutOfRange {
+        range: Range<u64>,
+        size: u64,
+    },
+    TooLarge {
+        size: u64,
+    },
+    /// The request's condition does not hold: another version, or the object exists.
     Unmet,
-    /// The service does not know what was asked for.
     NotImplemented(Cause),
 }
 
-/// What is said about a failure: codes and messages, never headers, addresses or signatures.
+/// Text of a failure: codes and messages, never headers, addresses or signatures.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Cause(String);
@@ -62,7 +65,7 @@ impl Failure {
         Self::Lasting(Cause::new(text))
     }
 
-    /// The error that says so of what was asked for.
+    /// The store's error for this failure.
     pub(crate) fn of(self, asked: &Asked) -> StoreError {
         match self {
             Self::NotFound => asked.not_found(),
@@ -79,7 +82,7 @@ impl Failure {
         }
     }
 
-    /// Of a request that got no answer, or one that says no.
+    /// Failure of a request without a response, or with an error response.
     pub(crate) fn of_request<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Self {
         match error {
             SdkError::ConstructionFailure(_) => {
@@ -99,12 +102,12 @@ impl Failure {
         }
     }
 
-    /// Of an answer whose body ended badly.
+    /// Failure of a response body.
     pub(crate) fn of_body(error: &ByteStreamError) -> Self {
         Self::passing(format!("the answer broke off: {}", innermost(error)))
     }
 
-    /// Of a request that was not sent, for want of credentials or of a connection, or whose answer never began.
+    /// Failure of a request that was not sent, for want of credentials or a connection, or whose response never began.
     fn of_connection(error: &ConnectorError) -> Self {
         match find::<CredentialsError>(error) {
             Some(CredentialsError::ProviderTimedOut(_)) => Self::passing("looking up credentials timed out"),
@@ -174,7 +177,6 @@ fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
     None
 }
 
-/// What the error says that all the others of its chain come from.
 fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

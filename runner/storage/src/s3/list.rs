@@ -11,25 +11,23 @@ use crate::keys::Keys;
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::Failure;
 
-/// Answers without a key that follow each other, at most. A service may give some while it passes over what was deleted;
-/// one that never ends would give nothing else.
+/// Most responses in a row without a key. A service may send some while it skips deleted keys; one that never ends would
+/// send nothing else.
 const MOST_EMPTY: u32 = 1000;
 
-/// A listing under way.
 pub(crate) struct Listing {
-    /// What the keys start with, the store's own prefix included.
+    /// The store's own prefix included.
     prefix: String,
     next: Next,
     /// The last key seen, to notice a service that does not sort.
     last: String,
-    /// Answers without a key since the last one that had any.
+    /// Responses without a key since the last one with a key.
     empty: u32,
     left_out: u64,
     /// The first key left out, for the warning.
     first_left_out: Option<String>,
 }
 
-/// Which page is next.
 enum Next {
     First,
     After(String),
@@ -37,7 +35,6 @@ enum Next {
 }
 
 impl Listing {
-    /// A listing of all keys that start with `prefix`.
     pub(crate) fn new(bucket: &Bucket, prefix: &str) -> Self {
         let prefix = bucket.full(prefix);
         Self { prefix, next: Next::First, last: String::new(), empty: 0, left_out: 0, first_left_out: None }
@@ -120,7 +117,7 @@ impl Listing {
     }
 }
 
-/// A key as it was before a service wrote it as in a form: `+` for a blank, `%` and two digits for a byte.
+/// Decodes a form-encoded key: `+` is a blank, `%` and two digits a byte.
 fn decoded(key: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.bytes();

@@ -19,24 +19,20 @@ use crate::s3::bucket::Bucket;
 use crate::s3::failure::Failure;
 use crate::store::{MAX_GET_BYTES, Version};
 
-/// Bytes of one request for a part of an object.
 const PART_BYTES: u64 = 8 << 20;
 
 /// An object up to this size is read in one request: a second one would cost more than it saves.
 const SPLIT_BYTES: u64 = 2 * PART_BYTES;
 
-/// Parts of one object read side by side.
 const PARTS: usize = 4;
 
-/// The beginning of an object, or of a range of it.
 struct Begun {
     bytes: Bytes,
     version: Version,
-    /// Of the whole object, if the service has it.
+    /// Checksum of the whole object, if the service has it.
     crc32: Option<u32>,
 }
 
-/// All bytes of the object.
 pub(crate) async fn read_whole(bucket: &Bucket, key: &str) -> Result<Bytes, Failure> {
     // Not a range: the checksum of the whole comes with the whole only, and of an empty object there is no range.
     let begun = bucket.attempts(Duration::ZERO, |client| begin(bucket, client, key)).await?;
@@ -44,7 +40,7 @@ pub(crate) async fn read_whole(bucket: &Bucket, key: &str) -> Result<Bytes, Fail
     read_rest(bucket, key, 0..size, begun).await
 }
 
-/// Exactly the bytes of `range`, which is not empty; of this version of the object, if there is one to be of.
+/// Exactly the bytes of `range`, which is not empty, of `version` if given.
 pub(crate) async fn read_range(
     bucket: &Bucket,
     key: &str,
@@ -74,7 +70,6 @@ pub(crate) async fn read_range(
     }
 }
 
-/// The object's version.
 pub(crate) async fn version(bucket: &Bucket, key: &str) -> Result<Version, Failure> {
     let head = |client: &Client| {
         let request = client.head_object().bucket(bucket.name()).key(bucket.full(key));
@@ -86,7 +81,7 @@ pub(crate) async fn version(bucket: &Bucket, key: &str) -> Result<Version, Failu
     bucket.attempts(Duration::ZERO, head).await
 }
 
-/// One request for all of it, read up to the end, or to the end of the first part if it is large.
+/// One request for the whole object, read to the end, or to the end of the first part if it is large.
 async fn begin(bucket: &Bucket, client: &Client, key: &str) -> Result<Begun, Failure> {
     let request = client.get_object().bucket(bucket.name()).key(bucket.full(key));
     let answer = bucket.answer(request.checksum_mode(ChecksumMode::Enabled).send()).await?;
@@ -102,7 +97,7 @@ async fn begin(bucket: &Bucket, client: &Client, key: &str) -> Result<Begun, Fai
     Ok(Begun { bytes, version, crc32 })
 }
 
-/// One request for the bytes of `range`; of this version of the object, if there is one to be of.
+/// One request for the bytes of `range`, of `version` if given.
 async fn read_part(
     bucket: &Bucket,
     client: &Client,
@@ -137,7 +132,7 @@ async fn read_part(
     Ok(Begun { bytes, version, crc32: None })
 }
 
-/// What is missing of `range`, in parts side by side; all of the same version of the object.
+/// The rest of `range`, in parallel parts, all of the same version of the object.
 async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) -> Result<Bytes, Failure> {
     let Begun { bytes: first, version, crc32 } = begun;
     let start = range.start + first.len() as u64;
@@ -186,7 +181,7 @@ async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) 
     Ok(Bytes::from(all))
 }
 
-/// The first `expected` bytes of an answer, which has no more if `is_all`.
+/// The first `expected` bytes of a response, which has no more if `is_all`.
 async fn body(mut stream: ByteStream, expected: u64, is_all: bool, idle: Duration) -> Result<Bytes, Failure> {
     let begin = now();
     let mut bytes = room(expected)?;
@@ -214,7 +209,7 @@ async fn body(mut stream: ByteStream, expected: u64, is_all: bool, idle: Duratio
     Ok(Bytes::from(bytes))
 }
 
-/// Room for exactly so many bytes, if there is so much memory.
+/// Buffer of exactly this size, if there is so much memory.
 fn room(bytes: u64) -> Result<Vec<u8>, Failure> {
     let too_large = |_| Failure::lasting("there is not enough memory for it");
     let bytes = usize::try_from(bytes).or(Err(())).map_err(too_large)?;
@@ -228,7 +223,7 @@ fn length(said: Option<i64>) -> Result<u64, Failure> {
     length.ok_or_else(|| Failure::passing("the answer does not say how long it is"))
 }
 
-/// The bytes, and the object's size, of `bytes 0-99/1234`.
+/// Range and object size of a header `bytes 0-99/1234`.
 fn parse_content_range(text: &str) -> Option<(Range<u64>, u64)> {
     let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
@@ -236,7 +231,7 @@ fn parse_content_range(text: &str) -> Option<(Range<u64>, u64)> {
     (first <= last).then_some((first..last.checked_add(1)?, size.trim().parse().ok()?))
 }
 
-/// The CRC-32 of a whole object; that of one made of parts (`AAAAAA==-3`) is a checksum of their checksums, and none of it.
+/// The CRC-32 of a whole object. One of an object made of parts (`AAAAAA==-3`) is a checksum of checksums: `None`.
 fn parse_crc32(text: &str) -> Option<u32> {
     Some(u32::from_be_bytes(STANDARD.decode(text).ok()?.try_into().ok()?))
 }

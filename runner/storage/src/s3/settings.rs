@@ -13,16 +13,13 @@ use url::Url;
 
 use crate::key::check_prefix;
 
-/// Where the environment names the server, the first that is set.
+/// Environment variables with the server's address; the first that is set counts.
 const ENDPOINT_VARIABLES: [&str; 2] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
 
-/// Which bucket, where, and how to ask it.
 #[derive(Clone, Debug, Default)]
 pub struct S3Settings {
-    /// The bucket's name.
     pub bucket: String,
-    /// What stands before each key, such as `photos/train/`; a `/` is put at its end if it has none. Empty for the
-    /// whole bucket.
+    /// Prefix of each key, such as `photos/train/`; a missing `/` is added. Empty for the whole bucket.
     pub prefix: String,
     /// The server's address, such as `http://127.0.0.1:9000`; `None` for the one in the environment (`AWS_ENDPOINT_URL_S3`,
     /// else `AWS_ENDPOINT_URL`), else Amazon's of the region.
@@ -30,46 +27,38 @@ pub struct S3Settings {
     /// The region; `None` to look in the environment and the user's AWS configuration, then to ask the machine's
     /// metadata service, or, with an endpoint, to fall back to `us-east-1`.
     pub region: Option<String>,
-    /// Whether the bucket stands in the path, not in the host name; `None` for yes with an endpoint, no without.
+    /// Puts the bucket into the path, not the host name; `None` for yes with an endpoint, no without.
     pub path_style: Option<bool>,
-    /// Who asks.
     pub credentials: S3Credentials,
-    /// How long to wait for what.
     pub timeouts: S3Timeouts,
-    /// How often to try again.
     pub retries: S3Retries,
 }
 
-/// Who asks.
 #[derive(Clone, Debug, Default)]
 pub enum S3Credentials {
     /// Whoever the environment, the user's AWS configuration, or the machine's metadata service names, looked up at the
     /// first use. (Profiles of `aws sso` are not among them.)
     #[default]
     Chain,
-    /// The holder of these.
     Static {
-        /// The key's public half.
         access_key_id: String,
-        /// Its secret half.
         secret_access_key: SecretText,
-        /// What goes with temporary keys.
         session_token: Option<SecretText>,
     },
-    /// Whom this file in the format of `~/.aws/credentials` names: the profile `default`, or that of `AWS_PROFILE`.
+    /// This file in the format of `~/.aws/credentials`: the profile `default`, or that of `AWS_PROFILE`.
     File(PathBuf),
-    /// Nobody: requests are not signed, for public buckets.
+    /// Unsigned requests, for public buckets.
     Anonymous,
 }
 
-/// How long to wait for what. Each of them ends an attempt but the last, which ends all.
+/// Time limits. `operation` ends all attempts, the others one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct S3Timeouts {
     /// For a connection, name lookup and TLS included.
     pub connect: Duration,
-    /// For the answer to begin, since the request was started.
+    /// From the start of the request to the start of the response.
     pub first_byte: Duration,
-    /// For the next bytes of an answer.
+    /// For the next bytes of a response.
     pub idle: Duration,
     /// For one request of at most 16 MiB, the whole of its answer included; a write has a second more for each MiB.
     pub attempt: Duration,
@@ -78,51 +67,31 @@ pub struct S3Timeouts {
     pub operation: Duration,
 }
 
-/// How often to try again, and how long to wait before: a random time below `base`, doubled with each failure, at most
-/// `cap`; no less than the service asked for, `cap` again permitting.
+/// Attempts and waits: a random wait below `base`, doubled with each failure, at most `cap`; no less than the service
+/// asked for, within `cap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct S3Retries {
     /// Attempts in all.
     pub attempts: NonZeroU32,
     /// Bound of the wait before the second attempt.
     pub base: Duration,
-    /// Bound of every wait.
     pub cap: Duration,
 }
 
-/// What is wrong with a store's settings.
 #[derive(Debug, thiserror::Error)]
 pub enum S3Fault {
-    /// A bucket has to have a name.
     #[error("store `{store}` names no bucket")]
-    Bucket {
-        /// The store's name.
-        store: Arc<str>,
-    },
+    Bucket { store: Arc<str> },
     /// Keys could not begin like this.
     #[error("store `{store}` has a prefix that no key can have: {reason}")]
-    Prefix {
-        /// The store's name.
-        store: Arc<str>,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// The endpoint is no address of a server. It is not repeated, for it may hold a password.
+    Prefix { store: Arc<str>, reason: &'static str },
+    /// Not repeated in the message, since it may hold a password.
     #[error("the endpoint of store `{store}` {reason}; it has to be like `https://host:port`")]
-    Endpoint {
-        /// The store's name.
-        store: Arc<str>,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// The file with the credentials cannot be read.
+    Endpoint { store: Arc<str>, reason: &'static str },
     #[error("store `{store}` cannot open its credentials file `{}`", path.display())]
     CredentialsFile {
-        /// The store's name.
         store: Arc<str>,
-        /// The file as it was given.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
@@ -154,7 +123,7 @@ impl Default for S3Retries {
 }
 
 impl S3Settings {
-    /// Checks what can be checked without asking anybody, and puts the `/` at the prefix's end.
+    /// Checks the settings without a request, and adds the `/` at the prefix's end.
     pub(crate) fn checked(mut self, store: &Arc<str>) -> Result<(Self, Option<Url>), S3Fault> {
         let store = || store.clone();
         if self.bucket.is_empty() {

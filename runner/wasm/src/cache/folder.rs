@@ -18,27 +18,25 @@ use rustix::process::geteuid;
 use crate::error::SandboxError;
 use crate::text::hex;
 
-/// How names of files end that are being written.
+/// Suffix of files that are being written.
 const UNFINISHED: &str = ".new";
-/// Rights of anybody but the owner.
 const OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 
-/// An open directory that belongs to this user and that nobody else may enter.
+/// An open directory of this user, closed to others.
 pub(super) struct Folder {
     path: PathBuf,
     directory: OwnedFd,
 }
 
-/// A file of the directory.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) name: String,
     pub(super) bytes: u64,
-    /// When it was last written or touched, since 1970.
+    /// Last write or touch, since 1970.
     pub(super) used: Duration,
 }
 
-/// Why a file of the cache is not read.
+/// Reasons why a file of the cache is not read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
     #[error("it is {0}, not a plain file")]
@@ -54,7 +52,7 @@ pub(super) enum Unusable {
 }
 
 impl Folder {
-    /// Opens a directory that is there, and closes it to others.
+    /// Opens an existing directory and closes it to others.
     pub(super) fn open(path: &Path) -> Result<Self, SandboxError> {
         let failed = |reason: &str, source: Option<io::Error>| SandboxError::Cache {
             path: path.into(),
@@ -79,7 +77,6 @@ impl Folder {
         Ok(Self { path: path.into(), directory })
     }
 
-    /// The path of a file in it, for messages.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -88,7 +85,7 @@ impl Folder {
         self.path.display()
     }
 
-    /// All of a file, once, so that nobody can change what was looked at; `None` if there is no such file.
+    /// Reads a file once, so that it cannot change after the check; `None` if there is no such file.
     pub(super) fn read(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, Unusable> {
         // A link is not followed, and a pipe that nobody writes to is not waited for.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -110,7 +107,7 @@ impl Folder {
         Ok(Some(bytes))
     }
 
-    /// Writes a file that was not there; if there is one by then, that one stays.
+    /// Writes a new file; an existing one stays.
     pub(super) fn create(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let temporary = self.written(&[bytes])?;
         let linked = linkat(&self.directory, &temporary, &self.directory, name, AtFlags::empty());
@@ -123,7 +120,7 @@ impl Folder {
         }
     }
 
-    /// Writes a file in place of whatever has that name. Nobody ever sees half of it.
+    /// Replaces a file atomically.
     pub(super) fn replace(&self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
         let temporary = self.written(parts)?;
         renameat(&self.directory, &temporary, &self.directory, name).map_err(|error| {
@@ -132,7 +129,6 @@ impl Folder {
         })
     }
 
-    /// Its plain files.
     pub(super) fn list(&self) -> io::Result<Vec<Found>> {
         let mut found = Vec::new();
         for entry in Dir::read_from(&self.directory)? {
@@ -149,19 +145,19 @@ impl Folder {
         Ok(found)
     }
 
-    /// Marks a file as used now. One that cannot be marked only goes sooner.
+    /// Marks a file as used now. One that cannot be marked is evicted sooner.
     pub(super) fn touch(&self, name: &str) {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let now = Timestamps { last_access: now, last_modification: now };
         utimensat(&self.directory, name, &now, AtFlags::SYMLINK_NOFOLLOW).unwrap_or_default();
     }
 
-    /// Whether a file of that name is being written, or was by somebody who died of it.
+    /// True for the name of a file that is being written, or was when its writer died.
     pub(super) fn is_unfinished(name: &str) -> bool {
         name.starts_with('.') && name.ends_with(UNFINISHED)
     }
 
-    /// A new file under a name that nobody uses.
+    /// Creates a file under an unused name.
     fn written(&self, parts: &[&[u8]]) -> io::Result<String> {
         let name = format!(".{}{UNFINISHED}", hex(&random::<8>()?));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -170,13 +166,12 @@ impl Folder {
         written.inspect_err(|_| self.remove(&name)).map(|()| name)
     }
 
-    /// What is removed is of no use; that it may not be there either is not an error.
+    /// Removes a useless file; a missing one is no error.
     pub(super) fn remove(&self, name: &str) {
         unlinkat(&self.directory, name, AtFlags::empty()).unwrap_or_default();
     }
 }
 
-/// Bytes that nobody can guess.
 pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;

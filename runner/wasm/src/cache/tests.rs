@@ -13,7 +13,6 @@ const MODULE: [u8; 32] = [1; 32];
 /// A cache with the code of a small component in it.
 struct Kept {
     folder: TempDir,
-    /// The cache's own directory.
     own: PathBuf,
     engine: Engine,
     digest: [u8; 32],

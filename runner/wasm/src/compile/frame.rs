@@ -7,47 +7,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::module::ModuleKind;
 
-/// Longest JSON document, in bytes.
 const MAX_DOCUMENT_BYTES: u64 = 16 << 10;
-/// Most bytes for which room is made before they are there.
+/// Most bytes allocated before they have arrived.
 const FIRST_BYTES: u64 = 1 << 20;
 
-/// What is asked; the module's bytes follow.
+/// A request; the module's bytes follow.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Request {
-    /// What the bytes are.
     pub(super) kind: ModuleKind,
-    /// Whether only to look if it can be compiled at all: no machine code is wanted.
+    /// Only checks that the module can be compiled; no machine code is wanted.
     pub(super) is_look: bool,
-    /// What the machine code is for, in hexadecimal digits; another build would give other code.
+    /// Digest of the engine in hexadecimal digits; another build would make other code.
     pub(super) engine: String,
-    /// The process that asks; without it nobody wants the answer.
+    /// The asking process; without it the answer has no reader.
     pub(super) parent: u32,
-    /// Length of the module.
     pub(super) module_bytes: u64,
     /// Address space that the compiling process may use.
     pub(super) memory_bytes: u64,
-    /// CPU time that it may use, in seconds.
     pub(super) cpu_s: u64,
-    /// Longest machine code that is wanted.
+    /// Longest machine code accepted.
     pub(super) code_bytes: u64,
 }
 
-/// What is answered; machine code follows where there is any.
+/// An answer; machine code follows `Compiled`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
-    /// It was compiled; the code follows.
     Compiled,
-    /// It is not valid WebAssembly.
     Invalid(String),
-    /// The compiler refuses it.
     Refused(String),
-    /// There was not enough memory.
     OutOfMemory,
-    /// The machine code is longer than what is wanted.
     TooLong,
-    /// This program makes code for another engine: it is not of the build that asks.
+    /// This program makes code for another engine: it is from another build.
     OtherEngine,
 }
 
@@ -61,7 +52,7 @@ pub(super) fn write_bytes(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> 
     out.flush()
 }
 
-/// Fails with `InvalidData` for what is no document of that kind, and with `UnexpectedEof` where it ends early.
+/// Fails with `InvalidData` for malformed JSON, and with `UnexpectedEof` where it ends early.
 pub(super) fn read_document<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<T> {
     let bytes = read_bytes(input, MAX_DOCUMENT_BYTES)?;
     serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))

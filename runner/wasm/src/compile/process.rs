@@ -14,35 +14,34 @@ use crate::error::ModuleError;
 use crate::module::ModuleKind;
 use crate::text::{hex, printable};
 
-/// How often a compiling process is started that ends through no fault of the module.
+/// Starts of a compiling process that fails through no fault of the module.
 const ATTEMPTS: u32 = 2;
-/// Threads that compile in one process. Each takes address space for its stack and its heap.
+/// Threads of one compilation. Each takes address space for its stack and its heap.
 const MAX_THREADS: usize = 4;
-/// Most bytes of its standard error that are kept.
+/// Most bytes kept of its standard error.
 const MAX_COMPLAINT_BYTES: u64 = 8 << 10;
-/// What the standard library says before it aborts because an allocation failed.
+/// Message of the standard library before it aborts because an allocation failed.
 const ALLOCATION_FAILED: &str = "memory allocation of ";
-/// What the standard library says before it aborts because a stack is used up.
+/// Message of the standard library before it aborts on stack overflow.
 const STACK_OVERFLOWED: &str = "has overflowed its stack";
 
-/// Why there is no code.
 enum Failure {
     /// The module is at fault.
     Module(ModuleError),
-    /// The process is: another one may do better.
+    /// The process is at fault: another one may succeed.
     Process(String),
 }
 
-/// What is left of a process that ended.
+/// Output and status of an ended process.
 struct Ended {
     status: ExitStatus,
     answer: io::Result<(Answer, Vec<u8>)>,
     complaint: String,
-    /// It was ended for taking too long.
+    /// True if it exceeded its wall-clock limit.
     was_late: bool,
 }
 
-/// Compiles in a child. One that is killed from outside or answers nonsense is followed by another.
+/// Compiles in a child, and in a second one if the first is killed from outside or answers nonsense.
 pub(super) fn compile(
     process: &CompilerProcess,
     engine_digest: &[u8; 32],
@@ -52,7 +51,7 @@ pub(super) fn compile(
     ask(process, Some(engine_digest), bytes, kind)
 }
 
-/// Lets a child look whether the module can be compiled at all.
+/// Checks in a child that the module can be compiled.
 pub(super) fn look(process: &CompilerProcess, bytes: &[u8], kind: ModuleKind) -> Result<(), ModuleError> {
     ask(process, None, bytes, kind).map(drop)
 }
@@ -116,7 +115,7 @@ impl Worker {
         Pid::from_child(&self.0)
     }
 
-    /// Waits for its end and leaves it to be reaped, so that its number stays its own.
+    /// Waits for its end without reaping it, so that its process id stays its own.
     fn wait(&self) -> io::Result<()> {
         loop {
             match waitid(WaitId::Pid(self.pid()), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
@@ -143,7 +142,7 @@ impl Drop for Worker {
     }
 }
 
-/// Ends the child and whatever it started. Only while it is not reaped.
+/// Kills the child's process group. Only valid while it is not reaped.
 fn kill(group: Pid) {
     // There may be nobody left to end.
     kill_process_group(group, Signal::KILL).unwrap_or_default();
@@ -240,7 +239,7 @@ fn read_answer(stdout: &mut ChildStdout, code_bytes: u64) -> io::Result<(Answer,
     }
 }
 
-/// The beginning of what the child says; the rest is read too, so that it never waits for room.
+/// The beginning of the child's standard error; the rest is drained, so that the child never blocks.
 fn complaint(mut stderr: ChildStderr) -> String {
     let mut kept = Vec::new();
     (&mut stderr).take(MAX_COMPLAINT_BYTES).read_to_end(&mut kept).unwrap_or_default();
@@ -302,7 +301,7 @@ fn judge(process: &CompilerProcess, ended: Ended) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// How it ended, e.g. `exit code 1` or `SIGSEGV`.
+/// For example `exit code 1` or `SIGSEGV`.
 fn name(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),

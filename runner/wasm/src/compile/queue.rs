@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
-/// A few places; who finds none waits for one.
+/// A semaphore with a few places.
 #[derive(Debug)]
 pub(crate) struct Places {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// A place, until it is dropped.
+/// A place, returned on drop.
 #[derive(Debug)]
 pub(crate) struct Place<'a>(&'a Places);
 
@@ -19,7 +19,6 @@ impl Places {
         Self { free: Mutex::new(count), freed: Condvar::new() }
     }
 
-    /// Waits for a free place.
     pub(crate) fn take(&self) -> Place<'_> {
         // The count stays sound whatever panicked while holding the lock.
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,7 +35,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Work under way, by the digest of what it is done on: who asks for the same meanwhile waits and gets the same.
+/// Work under way, by the digest of its input: concurrent callers with the same input wait and share the result.
 #[derive(Debug)]
 pub(crate) struct Sharing<T>(Mutex<HashMap<[u8; 32], Arc<OnceLock<T>>>>);
 
@@ -45,7 +44,7 @@ impl<T: Clone> Sharing<T> {
         Self(Mutex::default())
     }
 
-    /// What the work gives, and whether it was done by this call. Nothing is kept once it is done.
+    /// Result of the work, and true if this call did it. Nothing is kept once it is done.
     pub(crate) fn work(&self, digest: &[u8; 32], work: impl FnOnce() -> T) -> (T, bool) {
         let shared = self.map().entry(*digest).or_default().clone();
         let mut is_ours = false;

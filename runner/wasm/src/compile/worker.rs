@@ -16,11 +16,10 @@ use crate::module::ModuleKind;
 use crate::sandbox::{code_config, digest_of_engine};
 use crate::text::{hex, printable};
 
-/// How much the compiling process lets others go first: runs of the process that asks feed an accelerator. On a core that
-/// they keep busy it gets a quarter of the time; at 10 it would be a tenth, and whoever waits for the module waits that
-/// much longer.
+/// Niceness of the compiling process, since runs of the asking process feed an accelerator. On a busy core it gets a
+/// quarter of the time; at 10 it would be a tenth, and a waiting load would take that much longer.
 const NICENESS: i32 = 5;
-/// Files that it may have open: its pipes, and what the standard library looks at to count processors.
+/// Open files: its pipes, and those that the standard library opens to count processors.
 const OPEN_FILES: u64 = 16;
 
 /// What a program does that [`crate::CompilerProcess`] names: reads a request from standard input, gives itself the
@@ -63,7 +62,7 @@ fn compiled(request: &Request, module: &[u8]) -> Result<Vec<u8>, Answer> {
     })
 }
 
-/// Whether a core module can be made a component, which reads all of its types; no code comes of it.
+/// Checks that a core module can become a component, which reads all of its types.
 fn looked_at(kind: ModuleKind, module: &[u8]) -> Result<Vec<u8>, Answer> {
     answered(|| made_component(kind, module).map(|_| Vec::new()))
 }
@@ -97,7 +96,7 @@ fn told(error: &wasmtime::Error) -> Answer {
     if is_out_of_memory { Answer::OutOfMemory } else { refused(&format!("{error:#}")) }
 }
 
-/// Says no more of it than fits into an answer.
+/// Cuts the reason to the length of an answer.
 fn refused(reason: &str) -> Answer {
     Answer::Refused(printable(reason, 1000))
 }
@@ -119,7 +118,7 @@ fn confine(request: &Request) -> io::Result<()> {
     Ok(())
 }
 
-/// Never more than this process has already.
+/// Sets a limit, never above the current one.
 fn limit(resource: Resource, wanted: u64, spare: u64) -> io::Result<()> {
     let most = getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let maximum = most.min(wanted.saturating_add(spare));

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use crate::args::BenchStorageArgs;
 use crate::input::{Prepared, bad, bytes, faults};
 
-/// A document that was read, with what the command line changed.
+/// A document with the changes of the command line.
 pub(super) struct Document {
     origin: String,
     pub(super) spec: BenchSpec,
@@ -36,7 +36,7 @@ impl Document {
         Ok(Self { origin, spec, value })
     }
 
-    /// The store that is read; empty for memory.
+    /// The store of the source; empty for memory.
     pub(super) fn store(&self) -> &str {
         match &self.spec.source {
             DataSource::List(list) => list.store.as_str(),
@@ -45,7 +45,7 @@ impl Document {
         }
     }
 
-    /// The pipeline that reads the same objects and has the same stages, and what runs it.
+    /// The pipeline of the same objects and stages, and its parts.
     pub(super) fn plan(
         &self,
         args: &BenchStorageArgs,
@@ -80,7 +80,7 @@ impl Document {
     }
 }
 
-/// The document of who gives none: all objects of the one store.
+/// The default document: all objects of the one store.
 fn plain(args: &BenchStorageArgs) -> Result<Value> {
     let [store] = args.stores.stores.as_slice() else {
         return Err(bad(
@@ -98,7 +98,7 @@ fn plain(args: &BenchStorageArgs) -> Result<Value> {
     Ok(json!({ "name": name, "source": { "list": list } }))
 }
 
-/// Does to a document what the command line says.
+/// Applies the command line to a document.
 fn change(value: &mut Value, args: &BenchStorageArgs) -> Result<()> {
     let mut broken = Vec::new();
     for setting in &args.settings {
@@ -158,12 +158,12 @@ fn change(value: &mut Value, args: &BenchStorageArgs) -> Result<()> {
     Ok(())
 }
 
-/// The fields of a source, whatever its kind; `None` where it has none.
+/// The fields of a source of any kind; `None` where it has none.
 fn kind_of(source: &mut Value) -> Option<&mut Map<String, Value>> {
     source.as_object_mut()?.values_mut().next()?.as_object_mut()
 }
 
-/// What `--accelerator` means.
+/// Value of `--accelerator`.
 fn accelerator(given: &str) -> Result<Value> {
     if preset(given).is_some() {
         return Ok(json!({ "preset": given }));
@@ -181,7 +181,7 @@ fn accelerator(given: &str) -> Result<Value> {
     }
 }
 
-/// A fault of the pipeline, where the benchmark's document has it: there is no `fetch` before its stages.
+/// Moves a fault of the pipeline to its place in the benchmark's document, which has no `fetch` before its stages.
 fn behind_fetch(fault: SpecFault) -> SpecFault {
     let steps: Vec<String> = fault.pointer.steps().collect();
     let index = match steps.as_slice() {
@@ -196,7 +196,6 @@ fn behind_fetch(fault: SpecFault) -> SpecFault {
     SpecFault { pointer: place, ..fault }
 }
 
-/// The report in a folder, or the file itself.
 pub(super) fn report_file(path: &Path) -> std::path::PathBuf {
     if path.is_dir() { path.join("report.json") } else { path.to_owned() }
 }

@@ -17,21 +17,20 @@ use crate::client::Client;
 use crate::input::bad;
 use crate::text::warn;
 
-/// Follows a benchmark: says what goes on, and writes down every read.
+/// Follows a benchmark: reports progress, and writes down every read.
 pub(super) struct Kept {
     quiet: bool,
     folder: Option<PathBuf>,
-    /// Made when there is something to write.
+    /// Created at the first line.
     reads: Option<BufWriter<File>>,
-    /// The first thing that could not be written.
+    /// The first error of a write.
     broken: Option<io::Error>,
 }
 
-/// A line of `reads.ndjson`.
 #[derive(Serialize)]
 struct ReadLine<'a> {
     load: &'a str,
-    /// From 1; `None` of a warm-up of its own.
+    /// From 1; `None` for a warm-up round of its own.
     pass: Option<usize>,
     warm_up: bool,
     worker: u32,
@@ -49,11 +48,10 @@ struct ReadLine<'a> {
     attempts: u32,
     retries: u32,
     new_connections: u32,
-    /// `null` of a read that failed.
+    /// `null` for a failed read.
     bytes: Option<u64>,
 }
 
-/// What a server answers to a report.
 #[derive(Deserialize)]
 struct Stored {
     id: String,
@@ -65,7 +63,6 @@ impl Kept {
         Ok(Self { quiet: args.quiet, folder: args.out.clone(), reads: None, broken: None })
     }
 
-    /// Writes the report beside the reads.
     pub(super) fn finish(self, report: &Report) -> Result<()> {
         let Some(folder) = self.folder else { return Ok(()) };
         let broken = || format!("cannot write to `{}`", folder.display());
@@ -123,7 +120,7 @@ impl Follow for Kept {
     }
 }
 
-/// Looks whether there is another benchmark in the folder.
+/// Refuses a folder with another benchmark in it.
 fn check(folder: &Path) -> Result<()> {
     let taken = ["report.json", "report.html", "reads.ndjson"].iter().any(|name| folder.join(name).exists());
     if taken {
@@ -138,7 +135,7 @@ fn begin(folder: &Path) -> io::Result<BufWriter<File>> {
     File::create_new(folder.join("reads.ndjson")).map(BufWriter::new)
 }
 
-/// Gives a report to a server. Where it is shown.
+/// Sends a report to a server; returns the page that shows it.
 pub(super) fn push(client: &Client, report: &Report) -> Result<String> {
     let report = serde_json::to_vec(report)?;
     let stored: Stored = client.ask(Method::POST, "/benchmarks", Some(("application/json", &report)), &[])?;

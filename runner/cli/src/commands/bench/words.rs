@@ -6,7 +6,6 @@ use penstock_bench::report::{ActionReport, Calls, Cell, Spread};
 use crate::report::table;
 use crate::text::{count, duration, percent};
 
-/// Everything that is worth saying.
 pub(super) fn report(report: &Report) -> String {
     let mut parts = vec![report.findings.join("\n"), objects(report)];
     for action in &report.actions {
@@ -44,7 +43,6 @@ fn objects(report: &Report) -> String {
     )
 }
 
-/// A line for each load.
 fn grid(cells: &[Cell]) -> String {
     let header =
         ["load", "items/s", "MB/s", "in flight", "of", "getitem p50", "p99", "busy", "ceiling", "books"];
@@ -66,7 +64,7 @@ fn grid(cells: &[Cell]) -> String {
     table(&header, rows)
 }
 
-/// The seed's bars, in figures: every level of every load.
+/// Times of every level of every load, as in the seed's bars.
 fn levels(cells: &[Cell]) -> String {
     let header = ["level", "load", "n", "mean", "median", "min", "max", "p90", "p99", "p99.9"];
     let of = |cell: &Cell| {
@@ -103,7 +101,6 @@ fn row(mut row: Vec<String>, spread: &Spread) -> Vec<String> {
     row
 }
 
-/// What the reads of a load consist of.
 fn consists(cell: &Cell) -> String {
     let title = format!("{}: what is in it", cell.label());
     let header = [title.as_str(), "n", "mean", "median", "max", "p99", "share"];
@@ -118,7 +115,6 @@ fn consists(cell: &Cell) -> String {
     table(&header, rows)
 }
 
-/// The seed's lines.
 fn counts(cell: &Cell) -> String {
     let found = &cell.counts;
     format!(

@@ -2,7 +2,7 @@
 
 use crate::args::{NewArgs, NewMode};
 
-/// The SDK's files by their names, as the build script collected them.
+/// The SDK's files by name, as the build script collected them.
 const SDK: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/sdk.rs"));
 
 macro_rules! template {
@@ -11,7 +11,6 @@ macro_rules! template {
     };
 }
 
-/// What every stage has.
 const COMMON: [(&str, &str); 8] = [
     ("Cargo.toml", template!("Cargo.toml")),
     (".cargo/config.toml", template!("cargo-config.toml")),
@@ -23,17 +22,14 @@ const COMMON: [(&str, &str); 8] = [
     ("samples/short.txt", template!("samples/short.txt")),
 ];
 
-/// What differs by mode.
 struct Variant {
     source: &'static str,
     pipeline: &'static str,
-    /// A sentence of the README.
     what: &'static str,
-    /// Params to try.
     params: &'static str,
 }
 
-/// All files of the stage by their names within its folder.
+/// All files of the stage by name within its folder.
 pub(super) fn of(args: &NewArgs) -> Vec<(String, String)> {
     let variant = variant(args.mode);
     let fill = |text: &str| {

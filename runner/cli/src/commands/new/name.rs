@@ -1,6 +1,6 @@
 //! Which names a stage's crate may have.
 
-/// Words that Rust keeps for itself, of this or a later edition.
+/// Keywords of this or a later edition of Rust.
 const KEYWORDS: [&str; 53] = [
     "abstract",
     "as",
@@ -72,10 +72,9 @@ const TAKEN: [&str; 11] = [
     "test",
 ];
 
-/// Longest name.
 const MAX_LETTERS: usize = 64;
 
-/// Whether a crate and a module may be called so; else what is wrong and what would do.
+/// Checks that a crate and a module may have this name.
 pub(super) fn check(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("it is empty; write one like `decode-resize`".to_owned());
@@ -103,7 +102,7 @@ pub(super) fn check(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A name near the one that does not do.
+/// A valid name near the refused one.
 fn proposal(name: &str) -> Option<String> {
     let letters: String = name
         .chars()

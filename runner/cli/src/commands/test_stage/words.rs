@@ -11,15 +11,14 @@ use penstock_wasm::LogLevel;
 use crate::report::table;
 use crate::text::{count, duration};
 
-/// Samples whose fields are shown, and samples of one that are.
+/// Most samples whose fields are shown, and most samples shown within one field.
 const SHOWN_SAMPLES: usize = 20;
 const SHOWN_MADE: usize = 5;
-/// Rows of the table.
 const SHOWN_ROWS: usize = 100;
-/// Lines of the module's log, and differences.
+/// Most lines of the module's log, and most differences.
 const SHOWN_LINES: usize = 20;
 
-/// Everything there is to say, but not of too many samples.
+/// The report as text, without the details of all but the first samples.
 pub(super) fn in_words(report: &TrialReport) -> String {
     let mut parts = vec![headline(report), rows(report), fields(report), counters(report), logs(report)];
     parts.extend([missing(report), differences(report), sums(report)]);
@@ -74,7 +73,6 @@ fn outcome(sample: &SampleTrial) -> String {
     }
 }
 
-/// What came out of each sample, or why it failed.
 fn fields(report: &TrialReport) -> String {
     let told: Vec<String> = report.samples().filter_map(sample).collect();
     let shown = told.iter().take(SHOWN_SAMPLES).map(String::as_str).collect::<Vec<_>>();
@@ -139,7 +137,7 @@ fn value(field: &MadeField) -> String {
     }
 }
 
-/// Whole numbers as they are, others with four digits behind the point.
+/// Whole numbers as they are, others with four decimals.
 fn figure(number: f64) -> String {
     if number.fract() == 0.0 && number.abs() < 1e15 { format!("{number}") } else { format!("{number:.4}") }
 }
@@ -170,7 +168,7 @@ fn logs(report: &TrialReport) -> String {
     text
 }
 
-/// What to do about fields that the module wants and no sample has.
+/// Advice about fields that the module wants and no sample has.
 fn missing(report: &TrialReport) -> String {
     let [missing, ..] = report.missing_fields.as_slice() else { return String::new() };
     let have = match report.input_fields.as_slice() {

@@ -19,7 +19,6 @@ struct Gated {
     name: Arc<str>,
     objects: Mutex<Vec<Arc<str>>>,
     let_through: Semaphore,
-    /// Hears of every write of a batch that begins.
     begun: Sender<()>,
 }
 

@@ -5,7 +5,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::index::write_index;
 
-/// Reads an index that comes in blocks of `size` bytes.
 fn read(index: &[u8], size: usize) -> Result<Keys, String> {
     let mut parser = Parser::default();
     index.chunks(size).try_for_each(|block| parser.read(block))?;
