@@ -55,6 +55,7 @@ const FLOORS: [(&str, &[&str]); 16] = [
             "penstock-device",
             "penstock-pipeline",
             "penstock-stream",
+            "penstock",
         ],
     ),
     ("penstock-guest", &["penstock-guest-macros"]),
