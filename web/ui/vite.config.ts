@@ -2,7 +2,7 @@ import { svelte } from '@sveltejs/vite-plugin-svelte'
 import { svelteTesting } from '@testing-library/svelte/vite'
 import { defineConfig } from 'vitest/config'
 
-import { DEFAULT_SERVER } from './src/api/client'
+import { DEFAULT_SERVER } from './src/api/client.ts'
 
 // `npm run dev` passes requests on to a server that runs beside it. The server compares `Origin` with `Host`, so `Host` must stay.
 const server = { target: process.env.PENSTOCK_URL ?? DEFAULT_SERVER, changeOrigin: false }

@@ -31,6 +31,24 @@ export function setQuery(changes: Record<string, string | number | null | undefi
   go(window.location.pathname + (query ? `?${query}` : '') + window.location.hash, { replace: !push })
 }
 
+/** Parameters of the address that say what a list shows. */
+export class Filters<Name extends string> {
+  #key: string
+  /** The parameters by name, `''` where one is not given; the same object until one of them changes. */
+  query: Record<Name, string>
+  any: boolean
+
+  constructor(private readonly names: readonly Name[]) {
+    this.#key = $derived(JSON.stringify(Object.fromEntries(this.names.map((name) => [name, place.query.get(name) ?? '']))))
+    this.query = $derived(JSON.parse(this.#key) as Record<Name, string>)
+    this.any = $derived(Object.values(this.query).some(Boolean))
+  }
+
+  clear(): void {
+    setQuery(Object.fromEntries(this.names.map((name) => [name, null])))
+  }
+}
+
 /** Listens to links and to the browser's own buttons; gives the end of that. */
 export function listen(): () => void {
   const onPop = () => place.read()

@@ -1,4 +1,4 @@
-// Which stretch of a run is looked at. It stands in the address, so that a link shows the same.
+// The range of a run that is looked at. The address has it, so that a link shows the same.
 
 /** Follows now with the last `span_s` seconds (`null`: the whole run), or stays where it was put. */
 export type Window = { follow: true; span_s: number | null } | { follow: false; from_s: number; to_s: number }
@@ -30,29 +30,49 @@ export function rangeOf(window: Window, elapsed_s: number): Range {
   return { from_s: Math.max(0, elapsed_s - span_s), to_s: Math.max(elapsed_s, CLOSEST_S) }
 }
 
-/** `from` and `to` for the address of a stretch within the run, not closer than can be measured. */
+/** `from` and `to` for the address of a range within the run, not closer than can be measured. */
 export function zoomTo(from_s: number, to_s: number, elapsed_s: number): Range {
-  const span = Math.min(Math.max(to_s - from_s, CLOSEST_S), Math.max(elapsed_s, CLOSEST_S))
-  const middle = (from_s + to_s) / 2
-  const start = Math.min(Math.max(0, middle - span / 2), Math.max(0, elapsed_s - span))
-  return { from_s: round(start), to_s: round(start + span) }
+  return rounded(rangeAround((from_s + to_s) / 2, to_s - from_s, elapsed_s, CLOSEST_S))
 }
 
+/** What a key asks of a chart; `home` shows what it showed at first. */
 export type Step = 'earlier' | 'later' | 'closer' | 'wider'
 
+const STEPS: Record<string, Step | 'home'> = { ArrowLeft: 'earlier', ArrowRight: 'later', '+': 'closer', '=': 'closer', '-': 'wider', '0': 'home' }
+
+export function stepOf({ key, ctrlKey, metaKey }: KeyboardEvent): Step | 'home' | null {
+  return ctrlKey || metaKey ? null : (STEPS[key] ?? null)
+}
+
 export function stepped(range: Range, step: Step, elapsed_s: number): Range {
-  const span = range.to_s - range.from_s
-  const middle = (range.from_s + range.to_s) / 2
+  return rounded(rangeAround(...moved(range, step), elapsed_s, CLOSEST_S))
+}
+
+/** Like `stepped` for what may be over in milliseconds: nothing is rounded, and the closest is a part of the whole. */
+export function zoomed(range: Range, step: Step, whole_s: number): Range {
+  return rangeAround(...moved(range, step), whole_s, whole_s / 200)
+}
+
+/** The middle and the length of a range after a step. */
+function moved({ from_s, to_s }: Range, step: Step): [middle: number, span: number] {
+  const [middle, span] = [(from_s + to_s) / 2, to_s - from_s]
   switch (step) {
     case 'earlier':
-      return zoomTo(range.from_s - span / 4, range.to_s - span / 4, elapsed_s)
+      return [middle - span / 4, span]
     case 'later':
-      return zoomTo(range.from_s + span / 4, range.to_s + span / 4, elapsed_s)
+      return [middle + span / 4, span]
     case 'closer':
-      return zoomTo(middle - span / 4, middle + span / 4, elapsed_s)
+      return [middle, span / 2]
     case 'wider':
-      return zoomTo(middle - span, middle + span, elapsed_s)
+      return [middle, span * 2]
   }
+}
+
+/** The range of this length around `middle`, moved so that it lies within the whole. */
+function rangeAround(middle: number, length: number, whole_s: number, closest_s: number): Range {
+  const span = Math.min(Math.max(length, closest_s), Math.max(whole_s, closest_s))
+  const from_s = Math.min(Math.max(0, middle - span / 2), Math.max(0, whole_s - span))
+  return { from_s, to_s: from_s + span }
 }
 
 function number(text: string | null): number | null {
@@ -61,6 +81,6 @@ function number(text: string | null): number | null {
   return Number.isFinite(value) && value >= 0 ? value : null
 }
 
-function round(value_s: number): number {
-  return Math.round(value_s * 100) / 100
+function rounded({ from_s, to_s }: Range): Range {
+  return { from_s: Math.round(from_s * 100) / 100, to_s: Math.round(to_s * 100) / 100 }
 }

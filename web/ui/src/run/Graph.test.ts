@@ -23,7 +23,6 @@ function show(figures: Record<string, number>, onselect = vi.fn(), selected: str
     labels: new Map(steps.map(({ id, name }) => [id, name])),
     read: (id: string, metric: Metric) => figures[`${id} ${metric}`] ?? null,
     occupancy: () => null,
-    beat: 0,
     period: 'the last 10 s',
     limit,
     selected,

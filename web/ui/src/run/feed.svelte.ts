@@ -4,7 +4,7 @@ import { ApiError, problemOf } from '../api/client'
 import { api } from '../api/endpoints'
 import { live } from '../api/live.svelte'
 import type { LiveSample, LogEntry, Problem, RunDetail, RunSummary } from '../api/types'
-import { isOver } from './states'
+import { isOver, labelsOf, stepsOf } from './pipeline'
 
 /** How often the figures since the start are fetched while the run lives. */
 const REFRESH_MS = 2000
@@ -19,13 +19,17 @@ let seen: RunDetail | null = null
 export class RunFeed {
   detail = $state.raw<RunDetail | null>(null)
   problem = $state.raw<Problem | null>(null)
-  /** Counts live samples; what is drawn from `sample` and `recent` reads it. */
-  beat = $state(0)
   over = $derived(this.detail !== null && isOver(this.detail.state))
-  sample: LiveSample | null = null
-  recent: LiveSample[] = []
+  snapshot = $derived(this.detail?.snapshot ?? null)
+  steps = $derived(this.snapshot ? stepsOf(this.snapshot) : [])
+  /** Names of the steps, by their ids. */
+  labels = $derived(labelsOf(this.steps))
+  /** The newest live sample. */
+  sample = $state.raw<LiveSample | null>(null)
+  /** Live samples of the last `RECENT_S` seconds. */
+  recent = $state.raw<LiveSample[]>([])
   /** When the newest sample came, on the page's own clock. */
-  heard_ms: number | null = null
+  heard_ms = $state<number | null>(null)
   #fetched_ms = 0
   #fetching: AbortController | null = null
   #later: number | undefined
@@ -38,17 +42,17 @@ export class RunFeed {
     if (seen?.id === id) this.detail = seen
   }
 
-  /** Begins to follow; gives the end of that. */
+  /** Follows the run until the function that it returns is called. */
   start(): () => void {
     void this.refresh()
     this.#unfollow = live.follow(this.id, {
-      sample: (sample) => this.#hear(sample),
+      sample: (sample) => this.#receive(sample),
       state: (run) => this.#change(run),
       end: (run) => {
         this.#change(run)
         this.refetch()
       },
-      log: (_, entry) => this.#onLog.forEach((hear) => hear(entry)),
+      log: (_, entry) => this.#onLog.forEach((receive) => receive(entry)),
       refetch: () => this.refetch(),
     })
     return () => {
@@ -58,9 +62,9 @@ export class RunFeed {
     }
   }
 
-  onSample(hear: (sample: LiveSample) => void): () => void {
-    this.#onSample.add(hear)
-    return () => this.#onSample.delete(hear)
+  onSample(receive: (sample: LiveSample) => void): () => void {
+    this.#onSample.add(receive)
+    return () => this.#onSample.delete(receive)
   }
 
   onRefetch(fetch: () => void): () => void {
@@ -68,9 +72,9 @@ export class RunFeed {
     return () => this.#onRefetch.delete(fetch)
   }
 
-  onLog(hear: (entry: LogEntry) => void): () => void {
-    this.#onLog.add(hear)
-    return () => this.#onLog.delete(hear)
+  onLog(receive: (entry: LogEntry) => void): () => void {
+    this.#onLog.add(receive)
+    return () => this.#onLog.delete(receive)
   }
 
   /** Fetches everything again: something may have been missed. */
@@ -81,14 +85,14 @@ export class RunFeed {
     this.#onRefetch.forEach((fetch) => fetch())
   }
 
-  /** Fetches the details; a failure leaves what is shown and is told. */
+  /** Fetches the details. A failure leaves what is shown, and sets `problem`. */
   async refresh(): Promise<void> {
     this.#fetching?.abort()
     const fetching = new AbortController()
     this.#fetching = fetching
     this.#fetched_ms = performance.now()
     try {
-      this.take(await api.run(this.id, fetching.signal))
+      this.show(await api.run(this.id, fetching.signal))
       this.problem = null
     } catch (cause) {
       if (fetching.signal.aborted) return
@@ -103,7 +107,7 @@ export class RunFeed {
     }
   }
 
-  take(detail: RunDetail): void {
+  show(detail: RunDetail): void {
     this.detail = detail
     seen = detail
   }
@@ -114,19 +118,18 @@ export class RunFeed {
     return this.over ? elapsed_s : Math.max(elapsed_s, this.sample?.t1_s ?? 0)
   }
 
-  #hear(sample: LiveSample): void {
+  #receive(sample: LiveSample): void {
     if (this.sample && sample.t1_s <= this.sample.t1_s) return
     this.sample = sample
     this.recent = [...this.recent.slice(1 - RECENT), sample]
     this.heard_ms = performance.now()
-    this.beat++
-    this.#onSample.forEach((hear) => hear(sample))
+    this.#onSample.forEach((receive) => receive(sample))
     // A slow answer is waited for: each sample would give it up for the next.
     if (this.#fetching === null && performance.now() - this.#fetched_ms > REFRESH_MS) void this.refresh()
   }
 
   #change(run: RunSummary): void {
-    if (this.detail) this.take({ ...this.detail, ...run })
+    if (this.detail) this.show({ ...this.detail, ...run })
     void this.refresh()
   }
 }

@@ -1,6 +1,15 @@
 // A pipeline as people look at it: source, stages and sink in a row, each with the queue at its exit.
 
-import type { LiveSample, Metric, QueueRecord, RunSnapshot, StageRecord } from '../api/types'
+import type { LiveSample, Metric, QueueRecord, RunSnapshot, RunState, StageRecord } from '../api/types'
+
+/** States of a run that waits or goes on, first to last. */
+export const ALIVE: RunState[] = ['queued', 'running', 'draining']
+/** States that a run never leaves. */
+export const ENDED: RunState[] = ['completed', 'failed', 'stopped', 'interrupted']
+
+export function isOver(state: RunState): boolean {
+  return ENDED.includes(state)
+}
 
 export interface Step {
   /** `2:fetch`. */
@@ -35,9 +44,7 @@ export function stepsOf(snapshot: RunSnapshot): Step[] {
   })
 }
 
-/**
- * Names that tell the steps apart: two stages `aggregate` are `aggregate` 1 and 5 by their place.
- */
+/** Names that tell the steps apart: the id where two steps have one name. */
 export function labelsOf(steps: Step[]): Map<string, string> {
   const times = new Map<string, number>()
   for (const { name } of steps) times.set(name, (times.get(name) ?? 0) + 1)

@@ -5,7 +5,7 @@ import { api } from '../api/endpoints'
 import type { Metric, Problem } from '../api/types'
 import { bucketFor, joined, tableOf, wholeBuckets, type SeriesTable } from '../charts/series'
 import { rangeOf, type Window } from '../charts/window'
-import { Repeat } from '../parts/repeat'
+import { Request } from '../parts/request.svelte'
 import type { RunFeed } from './feed.svelte'
 
 const METRICS: Metric[] = [
@@ -36,20 +36,17 @@ const OVERVIEW_LEAST_S = 2
  * says only that there is something new. A mean of the samples' means would not be the mean.
  */
 export class RunSeries {
-  /** Counts changes of `table`. */
-  tick = $state(0)
-  /** Counts changes of `overview`. */
-  overviewTick = $state(0)
   problem = $state.raw<Problem | null>(null)
   loading = $state(true)
-  table: SeriesTable | null = null
-  overview: SeriesTable | null = null
+  table = $state.raw<SeriesTable | null>(null)
+  /** Readiness of the whole run. */
+  overview = $state.raw<SeriesTable | null>(null)
   #window: Window | null = null
   /** The width that was asked for when `table` was fetched. */
   #asked_s = 0
   #loading: AbortController | null = null
   #adding = false
-  #overview = new Repeat((signal) => this.#readOverview(signal))
+  #overview = new Request((signal) => this.#readOverview(signal))
 
   constructor(private readonly feed: RunFeed) {}
 
@@ -105,7 +102,6 @@ export class RunSeries {
       this.#asked_s = bucket_s
       this.problem = null
       this.loading = false
-      this.tick++
     } catch (cause) {
       if (loading.signal.aborted) return
       this.problem = problemOf(cause)
@@ -124,14 +120,9 @@ export class RunSeries {
     const wanted = wholeBuckets(0, this.feed.over ? Math.ceil(elapsed_s / bucket_s - 1e-6) * bucket_s : elapsed_s, bucket_s)
     if (wanted.points === 0) return
     const ended_s = this.#end(elapsed_s)
-    try {
-      const read = await api.series(this.feed.id, { ...wanted, metrics: ['readiness'] }, signal)
-      if (signal.aborted) return
-      this.overview = tableOf(read, ended_s)
-      this.overviewTick++
-    } catch {
-      // The window's own fetch tells; this strip keeps what it has until the next time.
-    }
+    // A failure is shown for the window alone; this strip keeps what it has until the next time.
+    const read = await api.series(this.feed.id, { ...wanted, metrics: ['readiness'] }, signal)
+    if (!signal.aborted) this.overview = tableOf(read, ended_s)
   }
 
   /** Fetches the buckets that are complete by `now_s` and not yet here. */
@@ -155,8 +146,7 @@ export class RunSeries {
       if (next) {
         this.table = next
         this.problem = null
-        this.tick++
-      } else {
+        } else {
         await this.load(window)
       }
     } catch (cause) {

@@ -141,7 +141,7 @@ it('reads the whole run once more when it ended while its overview was read', as
   feed.length_s = 101.5
   void series.loadOverview()
   await read
-  expect([series.overview?.to_s, series.overviewTick]).toEqual([101.5, 2])
+  expect([series.overview?.to_s, server.asked.length]).toEqual([101.5, 2])
 })
 
 it('keeps what it has when the server does not answer, and says so', async () => {

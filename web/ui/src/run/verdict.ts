@@ -2,8 +2,7 @@
 
 import type { VerdictAnswer, VerdictKind, VerdictSpan } from '../api/types'
 import type { Range } from '../charts/window'
-
-export type Tone = 'good' | 'warn' | 'bad' | 'idle'
+import type { Tone } from '../parts/Badge.svelte'
 
 export interface Look {
   /** Each kind has its own, so that it can be told without its colour. */
@@ -61,15 +60,11 @@ export function answerInWords(answer: VerdictAnswer): string {
 export function spansNow(spans: readonly VerdictSpan[], now: VerdictSpan | null): VerdictSpan[] {
   const last = spans.at(-1)
   if (!now || (last && now.from_s < last.from_s)) return [...spans]
-  const before = last && isSame(last, now) ? spans.slice(0, -1) : spans.map((span, place) => (place === spans.length - 1 ? { ...span, to_s: Math.min(span.to_s, now.from_s) } : span))
+  const before = last?.from_s === now.from_s ? spans.slice(0, -1) : spans.map((span, place) => (place === spans.length - 1 ? { ...span, to_s: Math.min(span.to_s, now.from_s) } : span))
   return [...before, now]
 }
 
-function isSame(one: VerdictSpan, other: VerdictSpan): boolean {
-  return one.from_s === other.from_s
-}
-
-/** The one that held longest in a stretch of time; `null` where none did. */
+/** The span that covers most of a range, if any lies in it. */
 export function longestIn(spans: readonly VerdictSpan[], range: Range): VerdictSpan | null {
   let [found, longest] = [null as VerdictSpan | null, 0]
   for (const span of spans) {
