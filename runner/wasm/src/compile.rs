@@ -9,17 +9,16 @@ mod queue;
 mod worker;
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use penstock_types::config::CompileBounds;
 use wasmtime::Engine;
 
+use crate::component::ModuleKind;
 use crate::component::encode;
 use crate::error::ModuleError;
-use crate::module::ModuleKind;
-use crate::text::{mib, printable};
+use crate::text::printable;
 
 pub use worker::compile_on_request;
 
@@ -60,15 +59,6 @@ pub struct CompileLimits {
     pub code_bytes: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CompileLimit {
-    Memory(u64),
-    Cpu(Duration),
-    Wall(Duration),
-    Code(u64),
-}
-
 impl CompilerProcess {
     /// This program with these arguments, without an environment, and with the usual limits.
     pub fn new(
@@ -97,29 +87,6 @@ impl From<&CompileBounds> for CompileLimits {
             cpu: Duration::from_secs(bounds.cpu_s.get().into()),
             wall: Duration::from_secs(bounds.wall_s.get().into()),
             code_bytes: u64::from(bounds.code_mib.get()) << 20,
-        }
-    }
-}
-
-impl CompileLimit {
-    /// The operator's setting, below `limits.compile`.
-    pub(crate) fn setting(self) -> &'static str {
-        match self {
-            Self::Memory(_) => "memory_mib",
-            Self::Cpu(_) => "cpu_s",
-            Self::Wall(_) => "wall_s",
-            Self::Code(_) => "code_mib",
-        }
-    }
-}
-
-impl fmt::Display for CompileLimit {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory(bytes) => write!(formatter, "needs more than {} MiB of memory", mib(*bytes)),
-            Self::Cpu(time) => write!(formatter, "needs more than {} s of CPU time", time.as_secs_f64()),
-            Self::Wall(time) => write!(formatter, "takes longer than {} s", time.as_secs_f64()),
-            Self::Code(bytes) => write!(formatter, "gives more than {} MiB of machine code", mib(*bytes)),
         }
     }
 }

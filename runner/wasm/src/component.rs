@@ -4,12 +4,23 @@ use std::collections::BTreeSet;
 
 use penstock_types::manifest::{MANIFEST_SECTION, MAX_COUNTERS, Manifest};
 use penstock_types::param_schema::check_param_schema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use wasmparser::{Encoding, Parser, Payload};
 use wasmtime::{Engine, Precompiled};
 
 use crate::error::ModuleError;
-use crate::module::ModuleKind;
 use crate::text::printable;
+
+/// Form of an uploaded module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ModuleKind {
+    /// A core module that carries its WIT types; the host makes it a component.
+    Core,
+    /// A component.
+    Component,
+}
 
 /// Package of the contract, without version.
 const PACKAGE: &str = "penstock:stage/";

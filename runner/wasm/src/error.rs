@@ -1,8 +1,10 @@
 //! Why a sandbox cannot be made, and why bytes are not a stage module.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use crate::compile::CompileLimit;
+use crate::text::mib;
 
 /// Reasons why a sandbox cannot be created.
 #[derive(Debug, thiserror::Error)]
@@ -78,4 +80,37 @@ pub enum ModuleError {
     /// Not the module's fault: loading it again may succeed.
     #[error("the module was not compiled, through no fault of its own: {reason}")]
     Compiler { reason: String },
+}
+
+/// A limit that a compilation exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompileLimit {
+    Memory(u64),
+    Cpu(Duration),
+    Wall(Duration),
+    Code(u64),
+}
+
+impl CompileLimit {
+    /// The operator's setting, below `limits.compile`.
+    pub(crate) fn setting(self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory_mib",
+            Self::Cpu(_) => "cpu_s",
+            Self::Wall(_) => "wall_s",
+            Self::Code(_) => "code_mib",
+        }
+    }
+}
+
+impl fmt::Display for CompileLimit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(bytes) => write!(formatter, "needs more than {} MiB of memory", mib(*bytes)),
+            Self::Cpu(time) => write!(formatter, "needs more than {} s of CPU time", time.as_secs_f64()),
+            Self::Wall(time) => write!(formatter, "takes longer than {} s", time.as_secs_f64()),
+            Self::Code(bytes) => write!(formatter, "gives more than {} MiB of machine code", mib(*bytes)),
+        }
+    }
 }

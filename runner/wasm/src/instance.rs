@@ -1,24 +1,43 @@
 //! One running guest: a store and an instance of a module, for one worker thread and one stage.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use bytes::Bytes;
 use penstock_engine::ports::Fault;
 use penstock_types::run::FailureClass;
 use wasmtime::Store;
 
 use crate::bindings::Stage;
 use crate::bindings::exports::penstock::stage::transform::{ItemParam, ItemResult, Outcome};
+use crate::counters::Counters;
 use crate::limits::{
     Allowed, CallClock, INIT_FACTOR, MAX_CALL_OUTPUT_BYTES, MAX_FINISH_FACTOR, MAX_OUTPUT_BYTES,
     MAX_REASON_BYTES, MIN_INIT, MemoryLimit,
 };
 use crate::linker::{Guest, HostSide};
-use crate::stage::StageParts;
+use crate::log::LogSink;
+use crate::module::Module;
+use crate::seed::StageSeed;
 use crate::text::printable;
 use crate::ticker::Ticking;
 use crate::trap::{CallEnd, CallFacts};
+
+/// Everything that the instances of one stage share.
+#[derive(Debug)]
+pub(crate) struct StageParts {
+    pub(crate) module: Module,
+    pub(crate) params: String,
+    pub(crate) deadline: Duration,
+    pub(crate) memory_bytes: u64,
+    pub(crate) memory_peak: Arc<AtomicU64>,
+    pub(crate) assets: Arc<BTreeMap<String, Bytes>>,
+    pub(crate) seed: StageSeed,
+    pub(crate) log: Arc<LogSink>,
+    pub(crate) counters: Arc<Counters>,
+}
 
 /// A started guest. After any error of a call it must be dropped.
 pub(crate) struct Instance {
@@ -42,14 +61,14 @@ impl Instance {
             clock: CallClock::new(stop, allowed),
             host: HostSide::new(parts.log.clone(), parts.counters.clone(), parts.assets.clone()),
         };
-        let ticking = module.sandbox.ticker.tick();
-        let mut store = Store::new(&module.sandbox.engine, guest);
+        let ticking = module.ticker.tick();
+        let mut store = Store::new(&module.engine, guest);
         store.limiter(|guest| &mut guest.memory);
         store.epoch_deadline_callback(|mut context| Ok(context.data_mut().clock.on_tick()?));
         store.set_epoch_deadline(1);
         let output_limit = output_limit(1);
         store.set_hostcall_fuel(fuel(output_limit));
-        let instances = module.sandbox.instances;
+        let instances = module.instances;
         let stage = module.pre.instantiate(&mut store).map_err(|error| {
             let facts = CallFacts { panic: store.data().host.panic(), instances, output_limit };
             within("could not start", CallEnd::of(&error, &facts))

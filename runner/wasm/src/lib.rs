@@ -28,10 +28,11 @@ mod text;
 mod ticker;
 mod trap;
 
-pub use compile::{CompileLimit, CompileLimits, Compiler, CompilerProcess, compile_on_request};
-pub use error::{ModuleError, SandboxError};
+pub use compile::{CompileLimits, Compiler, CompilerProcess, compile_on_request};
+pub use component::ModuleKind;
+pub use error::{CompileLimit, ModuleError, SandboxError};
 pub use limits::WORKER_STACK_BYTES;
 pub use log::{LogLevel, LogLine, LogLines};
-pub use module::{Compilation, Module, ModuleKind, ModuleReport};
+pub use module::{Compilation, Module, ModuleReport};
 pub use sandbox::{Sandbox, SandboxSettings, inspect};
 pub use stage::{StageFactory, StageSettings};

@@ -6,12 +6,12 @@ use std::time::Duration;
 use penstock_types::manifest::Manifest;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use wasmtime::Engine;
 
 use crate::bindings::StagePre;
-use crate::component::Outline;
+use crate::component::{ModuleKind, Outline};
 use crate::linker::Guest;
-use crate::sandbox::Shared;
-use crate::stage::{StageFactory, StageSettings};
+use crate::ticker::Ticker;
 
 /// A stage module, checked and compiled. Cheap to clone; keeps the sandbox alive.
 #[derive(Clone)]
@@ -38,16 +38,6 @@ pub struct ModuleReport {
     pub manifest: Manifest,
 }
 
-/// What was uploaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ModuleKind {
-    /// A core module that carries its WIT types; the host makes it a component.
-    Core,
-    /// A component.
-    Component,
-}
-
 /// Where a module's machine code came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -61,7 +51,10 @@ pub enum Compilation {
 }
 
 pub(crate) struct ModuleParts {
-    pub(crate) sandbox: Arc<Shared>,
+    pub(crate) engine: Engine,
+    pub(crate) ticker: Arc<Ticker>,
+    /// Most instances that the sandbox has at a time.
+    pub(crate) instances: u32,
     pub(crate) pre: StagePre<Guest>,
     pub(crate) digest: String,
     pub(crate) size: u64,
@@ -110,11 +103,6 @@ impl Module {
     /// Time of checking, and compiling or reading the cache.
     pub fn load_time(&self) -> Duration {
         self.0.load_time
-    }
-
-    /// A stage that runs this module. No guest code runs before its first op is built.
-    pub fn stage(&self, settings: StageSettings) -> StageFactory {
-        StageFactory::new(self.clone(), settings)
     }
 }
 

@@ -11,9 +11,8 @@ use penstock_types::run::FailureClass;
 use crate::bindings::exports::penstock::stage::transform::{ItemResult, Outcome};
 use crate::convert::{Converter, Turned, check_children, check_items, child_of, failed};
 use crate::held::Held;
-use crate::instance::Instance;
+use crate::instance::{Instance, StageParts};
 use crate::limits::{MAX_CALL_OUTPUT_BYTES, MAX_CHILDREN, monotonic};
-use crate::stage::StageParts;
 use crate::text::{mib, printable};
 use crate::trap::CallEnd;
 

@@ -15,12 +15,12 @@ use crate::bindings::StagePre;
 use crate::cache::{Cache, Purpose};
 use crate::code::Code;
 use crate::compile::{Compiler, Places, Sharing};
-use crate::component::outline;
+use crate::component::{ModuleKind, outline};
 use crate::error::{ModuleError, SandboxError};
 use crate::gate;
 use crate::limits::{self, monotonic};
 use crate::linker::{Guest, linker};
-use crate::module::{Compilation, Module, ModuleKind, ModuleParts, ModuleReport};
+use crate::module::{Compilation, Module, ModuleParts, ModuleReport};
 use crate::signature;
 use crate::text::{hex, printable};
 use crate::ticker::Ticker;
@@ -55,7 +55,7 @@ pub struct Sandbox(Arc<Shared>);
 
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
-    pub(crate) ticker: Ticker,
+    pub(crate) ticker: Arc<Ticker>,
     pub(crate) instances: u32,
     linker: Linker<Guest>,
     cache: Option<Cache>,
@@ -82,7 +82,7 @@ impl Sandbox {
             source: error.into(),
         })?;
         let linker = linker(&engine).map_err(|error| SandboxError::Engine(error.into()))?;
-        let ticker = Ticker::start(&engine).map_err(SandboxError::Thread)?;
+        let ticker = Arc::new(Ticker::start(&engine).map_err(SandboxError::Thread)?);
         Ok(Self(Arc::new(Shared {
             purpose: digest_of_purpose(&digest_of_engine(&engine), &settings.gate),
             engine_digest: digest_of_engine(&engine),
@@ -113,7 +113,9 @@ impl Sandbox {
         signature::check(&self.0.engine, &component)?;
         let pre = self.0.linker.instantiate_pre(&component).and_then(StagePre::new).map_err(misfit)?;
         Ok(Module::new(ModuleParts {
-            sandbox: self.0.clone(),
+            engine: self.0.engine.clone(),
+            ticker: self.0.ticker.clone(),
+            instances: self.0.instances,
             pre,
             digest: digest_name(&digest),
             size: bytes.len() as u64,

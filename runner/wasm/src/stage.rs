@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use penstock_engine::ports::{Fault, StopFlag, ThreadOp, ThreadOpFactory};
 use penstock_types::run::FailureClass;
 
 use crate::counters::Counters;
+use crate::instance::StageParts;
 use crate::log::{LogLines, LogSink};
 use crate::module::Module;
 use crate::op::GuestOp;
@@ -37,17 +38,11 @@ pub struct StageSettings {
 #[derive(Clone, Debug)]
 pub struct StageFactory(Arc<StageParts>);
 
-#[derive(Debug)]
-pub(crate) struct StageParts {
-    pub(crate) module: Module,
-    pub(crate) params: String,
-    pub(crate) deadline: Duration,
-    pub(crate) memory_bytes: u64,
-    pub(crate) memory_peak: Arc<AtomicU64>,
-    pub(crate) assets: Arc<BTreeMap<String, Bytes>>,
-    pub(crate) seed: StageSeed,
-    pub(crate) log: Arc<LogSink>,
-    pub(crate) counters: Arc<Counters>,
+impl Module {
+    /// A stage that runs this module. No guest code runs before its first op is built.
+    pub fn stage(&self, settings: StageSettings) -> StageFactory {
+        StageFactory::new(self.clone(), settings)
+    }
 }
 
 impl StageFactory {

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::module::ModuleKind;
+use crate::component::ModuleKind;
 
 const MAX_DOCUMENT_BYTES: u64 = 16 << 10;
 /// Most bytes allocated before they have arrived.

@@ -9,9 +9,9 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::frame::{Answer, Request, read_bytes, read_document, write_bytes, write_document};
-use super::{CompileLimit, CompilerProcess, refused};
-use crate::error::ModuleError;
-use crate::module::ModuleKind;
+use super::{CompilerProcess, refused};
+use crate::component::ModuleKind;
+use crate::error::{CompileLimit, ModuleError};
 use crate::text::{hex, printable};
 
 /// Starts of a compiling process that fails through no fault of the module.

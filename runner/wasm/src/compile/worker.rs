@@ -10,9 +10,9 @@ use wasmtime::Engine;
 
 use super::frame::{Answer, Request, read_bytes, read_document, write_bytes, write_document};
 use super::{Apart, apart};
+use crate::component::ModuleKind;
 use crate::component::encode;
 use crate::error::ModuleError;
-use crate::module::ModuleKind;
 use crate::sandbox::{code_config, digest_of_engine};
 use crate::text::{hex, printable};
 
