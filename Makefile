@@ -23,8 +23,10 @@ WHEELS     := $(TARGET_DIR)/wheels
 UI         := web/ui
 UI_FILES   := $(shell find $(UI) -name node_modules -prune -o -name dist -prune -o -type f -print)
 CHROMIUM   ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
-# One selection of packages for everything: cargo builds dependencies anew for another.
+# One selection of packages for all tests and benchmarks: each crate is built once.
 ALL        := --workspace --exclude 'guest-*'
+# Whole runs that take seconds together, by the names of their modules.
+QUICK      := circles cli config floors index malformed mixup output pack_tokens replay test_stage
 
 .PHONY: help
 help: ## List what can be made
@@ -67,6 +69,7 @@ photos: build
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
 
 .PHONY: demo
+demo: STAGES := decode-resize
 demo: rust-stages photos ## Make photos, decode and resize them in a sandbox, batch them, and see what limits it
 	$(PENSTOCK) run examples/pipelines/photos.json --store photos=$(DEMO)/photos \
 	  --module decode-resize=$(GUEST_DIR)/decode_resize.wasm
@@ -117,6 +120,11 @@ test: guests rclone schemathesis ui ## Run all tests, in a browser too, and chec
 	cd $(UI) && npm run check && npm test
 	@$(MAKE) --no-print-directory e2e
 	@$(MAKE) --no-print-directory test-python
+
+.PHONY: test-fast
+test-fast: guests ## Run the tests of the libraries and the quick ones of whole runs, within minutes
+	cargo test --locked $(ALL) --lib
+	cargo test --locked $(ALL) --test it -- $(addsuffix ::,$(QUICK))
 
 .PHONY: e2e
 e2e: rust-stages ui chromium tests/e2e/node_modules/.package-lock.json ## Test the pages in a real browser (CHROMIUM=...; installed as root on Debian)
