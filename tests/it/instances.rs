@@ -4,6 +4,7 @@ use std::path::Path;
 
 use penstock_pipeline::{Modules, Runner, Stores};
 use penstock_tests::{Call, Folder, photos, repository};
+use penstock_types::policy::StageKindName;
 use penstock_types::run::{RunSnapshot, StageRecord};
 use penstock_types::spec::Spec;
 use penstock_wasm::{Sandbox, SandboxSettings};
@@ -16,14 +17,14 @@ fn photos_on(threads: u32) -> RunSnapshot {
     call.finish().exits(0).snapshot()
 }
 
-fn stages<'a>(snapshot: &'a RunSnapshot, kind: &'a str) -> impl Iterator<Item = &'a StageRecord> {
-    snapshot.stages.iter().filter(move |stage| stage.kind == kind)
+fn wasm_stages(snapshot: &RunSnapshot) -> impl Iterator<Item = &StageRecord> {
+    snapshot.stages.iter().filter(|stage| stage.kind == StageKindName::Wasm)
 }
 
 #[test]
 fn one_thread_makes_one_instance_of_each_stage() {
     let snapshot = photos_on(1);
-    let made: Vec<u64> = stages(&snapshot, "wasm").map(|stage| stage.task.instances).collect();
+    let made: Vec<u64> = wasm_stages(&snapshot).map(|stage| stage.task.instances).collect();
     assert_eq!(made, [1, 1]);
 }
 
@@ -32,7 +33,7 @@ fn a_stage_has_no_more_instances_than_there_are_threads() {
     for threads in [2, 5] {
         let snapshot = photos_on(threads);
         assert_eq!(snapshot.threads, threads);
-        for stage in stages(&snapshot, "wasm") {
+        for stage in wasm_stages(&snapshot) {
             assert!((1..=u64::from(threads)).contains(&stage.task.instances), "{stage:#?}");
         }
     }

@@ -3,6 +3,7 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use penstock_types::run::{FailureGroup, QueueRecord, RunSnapshot, StageRecord};
+use penstock_types::stats::SlotShares;
 use penstock_types::verdict::{Advice, Goal, Verdict, VerdictKind, VerdictSpan};
 use serde_json::Value;
 
@@ -69,14 +70,13 @@ fn moves(spans: &[VerdictSpan]) -> String {
 
 fn headline(snapshot: &RunSnapshot) -> String {
     let delivered = snapshot.ledger.total.delivered;
-    let per_second = (snapshot.elapsed_s > 0.0).then(|| delivered as f64 / snapshot.elapsed_s);
     format!(
         "{} {} after {:.2} s: {} samples delivered, {}/s, {} threads",
         snapshot.name,
         snapshot.state.name(),
         snapshot.elapsed_s,
         count(delivered),
-        rate(per_second),
+        rate(snapshot.samples_per_s),
         snapshot.threads
     )
 }
@@ -95,13 +95,13 @@ pub(crate) fn stages(stages: &[StageRecord]) -> String {
         "thread wait",
         "busy",
         "blocked",
+        "order wait",
         "idle",
         "instances",
     ];
     let rows = stages.iter().map(|stage| {
         let task = &stage.task;
-        let slots = f64::from(stage.concurrency) * task.elapsed_s;
-        let share = |seconds: f64| percent((slots > 0.0).then(|| seconds / slots));
+        let share = |of: fn(&SlotShares) -> f64| percent(task.shares.as_ref().map(of));
         let instances = if task.ave_thread_wait_s.is_some() { count(task.instances) } else { "-".to_owned() };
         vec![
             stage.label.clone(),
@@ -111,9 +111,10 @@ pub(crate) fn stages(stages: &[StageRecord]) -> String {
             duration(task.p50_time_s),
             duration(task.p99_time_s),
             duration(task.ave_thread_wait_s),
-            share(task.busy_s),
-            share(task.blocked_s + task.order_wait_s),
-            share(task.idle_s),
+            share(|shares| shares.busy),
+            share(|shares| shares.blocked),
+            share(|shares| shares.order_wait),
+            share(|shares| shares.idle),
             instances,
         ]
     });
@@ -222,14 +223,13 @@ fn lines(snapshot: &RunSnapshot) -> String {
 
 fn stage_line(stage: &StageRecord) -> String {
     let task = &stage.task;
-    let qps = (task.elapsed_s > 0.0).then(|| task.num_tasks as f64 / task.elapsed_s);
     format!(
         "[{}] Completed {} tasks ({} failed) in {}. QPS: {} (Concurrency: {}). Average task time: {}.",
         stage.name,
         task.num_tasks,
         task.num_failures,
         bracketed(task.elapsed_s),
-        qps.map_or_else(|| "-".to_owned(), |qps| format!("{qps:.2}")),
+        task.tasks_per_s.map_or_else(|| "-".to_owned(), |qps| format!("{qps:.2}")),
         stage.concurrency,
         task.ave_time_s.map_or_else(|| "-".to_owned(), bracketed),
     )

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_types::policy::{Capacity, Concurrency, FailureLimit, OnError, Order};
+use penstock_types::policy::{Capacity, Concurrency, FailureLimit, OnError, Order, StageKindName};
 
 use crate::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use crate::schedule::{Does, NodeShape, RunsOn, Shape, StageShape};
@@ -62,8 +62,8 @@ pub struct Node {
 pub struct StageNode {
     /// Its names and its queue.
     pub node: Node,
-    /// Its kind, as the document spells it.
-    pub kind: &'static str,
+    /// Its kind.
+    pub kind: StageKindName,
     /// What becomes of samples that fail here.
     pub on_error: OnError,
     /// How many of them end the run.

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use futures::FutureExt;
-use penstock_types::policy::{Concurrency, Order};
+use penstock_types::policy::{Concurrency, Order, StageKindName};
 use penstock_types::run::{FailureClass, Window};
 use penstock_types::stats::Tick;
 
@@ -55,8 +55,8 @@ pub struct Scenario {
 pub struct ScenarioStage {
     /// Its names and its queue.
     pub node: Node,
-    /// Its kind, as the document spells it.
-    pub kind: &'static str,
+    /// Its kind.
+    pub kind: StageKindName,
     /// What it does.
     pub work: ScenarioWork,
 }

@@ -1,3 +1,4 @@
+use penstock_types::policy::StageKindName;
 use penstock_types::run::{QueueRecord, StageRecord, Window};
 use penstock_types::stats::{QueueSums, TaskSums, Tick};
 
@@ -9,7 +10,7 @@ use crate::shared::Pulse;
 /// Turns the sums of a run into records with names.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    stages: Vec<(Node, &'static str, u32)>,
+    stages: Vec<(Node, StageKindName, u32)>,
     queues: Vec<Node>,
 }
 
@@ -24,7 +25,7 @@ impl Recorder {
     }
 
     /// Of stages by kind and concurrency, between source and sink.
-    pub(crate) fn new(source: &Node, stages: Vec<(Node, &'static str, u32)>, sink: &Node) -> Self {
+    pub(crate) fn new(source: &Node, stages: Vec<(Node, StageKindName, u32)>, sink: &Node) -> Self {
         let nodes = stages.iter().map(|(node, _, _)| node);
         let queues = std::iter::once(source).chain(nodes).chain([sink]).cloned().collect();
         Self { stages, queues }
@@ -32,10 +33,10 @@ impl Recorder {
 
     pub(crate) fn stages(&self, sums: &[TaskSums]) -> Vec<StageRecord> {
         let record =
-            |((node, kind, concurrency), sums): (&(Node, &'static str, u32), &TaskSums)| StageRecord {
+            |((node, kind, concurrency), sums): (&(Node, StageKindName, u32), &TaskSums)| StageRecord {
                 id: node.id.clone(),
                 name: node.name.clone(),
-                kind: (*kind).to_owned(),
+                kind: *kind,
                 label: node.label.clone(),
                 concurrency: *concurrency,
                 task: sums.figures(),

@@ -246,16 +246,12 @@ fn millis(seconds: f64) -> String {
 
 impl StageDelta {
     fn of(one: &StageRecord, other: &StageRecord) -> Self {
-        let share = |stage: &StageRecord| {
-            let task = &stage.task;
-            task.cpu_s.filter(|_| task.busy_s > 0.0).map(|cpu_s| cpu_s / task.busy_s)
-        };
         Self {
             id: other.id.clone(),
             concurrency: [one.concurrency, other.concurrency],
             ave_time_s: Delta { from: one.task.ave_time_s, to: other.task.ave_time_s },
             p99_time_s: Delta { from: one.task.p99_time_s, to: other.task.p99_time_s },
-            core_share: Delta { from: share(one), to: share(other) },
+            core_share: Delta { from: one.task.core_share(), to: other.task.core_share() },
         }
     }
 

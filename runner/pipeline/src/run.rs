@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use penstock_engine::ports::{Failure, Observer, Sums};
 use penstock_engine::running::{RunHandle, RunView, Running, StopReason, Taken};
 use penstock_types::plan::Plan;
+use penstock_types::policy::StageKindName;
 use penstock_types::run::{RunSnapshot, StageRecord, Window};
 use penstock_types::series::TaskTimes;
 use penstock_types::stats::Histogram;
@@ -196,6 +197,9 @@ impl RunFacts {
             started_at: self.started_at.clone(),
             elapsed_s: view.elapsed.as_secs_f64(),
             expected: view.expected,
+            samples_per_s: None,
+            consumer_waited: None,
+            sink_items: BTreeMap::new(),
             threads: self.threads,
             modules: self.modules.clone(),
             counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),
@@ -210,12 +214,14 @@ impl RunFacts {
             verdict: Some(verdict),
             verdicts,
         }
+        .completed()
     }
 }
 
 /// Share of their time in which the ops of all stages that compute had a core; `None` if none of them has run.
 fn core_share(stages: &[StageRecord]) -> Option<f64> {
-    let computing = stages.iter().filter(|stage| matches!(stage.kind.as_str(), "wasm" | "collate"));
+    let computing =
+        stages.iter().filter(|stage| matches!(stage.kind, StageKindName::Wasm | StageKindName::Collate));
     let (cpu_s, busy_s) = computing.fold((0.0, 0.0), |(cpu_s, busy_s), stage| {
         (cpu_s + stage.task.cpu_s.unwrap_or(0.0), busy_s + stage.task.busy_s)
     });

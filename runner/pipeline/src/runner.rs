@@ -157,7 +157,7 @@ impl Runner {
         let fault = |stage: &StagePlan| {
             let place = Pointer::ROOT.key("stages").index(stage.id.position() as usize - 1);
             SpecFault::new(
-                place.key(stage.kind.name()).key("on_error"),
+                place.key(stage.kind.name().as_str()).key("on_error"),
                 "`dead_letter` keeps failed samples in the run's output folder, and there is none; give one with `--out DIR`, or use `skip`",
             )
         };

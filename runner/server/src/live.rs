@@ -9,9 +9,7 @@ use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Field, Sample, Value};
 use penstock_engine::ports::{Failure, Observer, Sums};
 use penstock_engine::running::{RunHandle, StopReason};
-use penstock_types::run::{
-    FailureClass, PayloadField, RunDetail, RunError, RunSnapshot, RunState, RunSummary, Window,
-};
+use penstock_types::run::{PayloadField, RunDetail, RunError, RunSnapshot, RunState, RunSummary, Window};
 use penstock_types::series::{LiveSample, Metric, Row};
 use penstock_types::text::printable;
 use rustix::time::{ClockId, clock_gettime};
@@ -65,7 +63,7 @@ pub(crate) struct LiveRun {
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) samples: AtomicU64,
-    /// By class, in the order of [`FailureClass::ALL`].
+    /// By failure class.
     pub(crate) failures: [AtomicU64; 4],
 }
 
@@ -197,10 +195,7 @@ impl LiveRun {
 
     /// A sample failed. Called from the run's threads.
     fn on_failure(&self, failure: &Failure) {
-        let place = FailureClass::ALL.iter().position(|class| *class == failure.record.class);
-        place.into_iter().for_each(|place| {
-            self.totals.failures[place].fetch_add(1, Ordering::Relaxed);
-        });
+        self.totals.failures[failure.record.class as usize].fetch_add(1, Ordering::Relaxed);
         let at_s = self.begun.get().map_or(0.0, |begun| begun.clock.now().seconds());
         let mut said = self.said();
         if said.error_count >= MAX_ERRORS || said.errors.len() >= MAX_UNWRITTEN_ERRORS {
@@ -440,6 +435,7 @@ impl LiveRun {
             readiness: None,
             wait_s: None,
             qps: None,
+            samples_per_s: None,
             modules: run.modules.clone(),
         };
         if let Some(begun) = self.begun.get() {
@@ -540,6 +536,7 @@ fn figures(summary: &mut RunSummary, snapshot: &RunSnapshot) {
     summary.readiness = sink.and_then(|figures| figures.readiness);
     summary.wait_s = sink.and_then(|figures| figures.ave_get_time_s);
     summary.qps = sink.and_then(|figures| figures.qps);
+    summary.samples_per_s = snapshot.samples_per_s;
 }
 
 /// The head of what came into the stage.

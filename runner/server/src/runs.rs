@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use penstock_engine::ports::StopFlag;
 use penstock_types::config::RunBounds;
+use penstock_types::stats::share;
 use penstock_wasm::{Sandbox, SandboxSettings};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -190,6 +191,8 @@ impl Runs {
             memory_mib: self.0.budget.memory_mib,
             threads_used: view.used.threads,
             memory_mib_used: view.used.memory_mib,
+            threads_share: share(view.used.threads.into(), self.0.budget.threads.into()),
+            memory_share: share(view.used.memory_mib, self.0.budget.memory_mib),
             runs_alive: view.alive,
             runs_queued: view.waiting.len() as u64,
         }

@@ -462,7 +462,7 @@ fn valid_stage(stage: &LayoutStage, takes: &str, gives: &str) -> ValidStage {
     ValidStage {
         id: stage.id.clone(),
         label: stage.label.clone(),
-        kind: stage.kind.clone(),
+        kind: stage.kind,
         concurrency: stage.concurrency,
         takes: takes.to_owned(),
         gives: gives.to_owned(),

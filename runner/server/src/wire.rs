@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use penstock_types::policy::StageKindName;
 use penstock_types::run::{FailureClass, RunSnapshot, RunState};
 use penstock_types::series::Metric;
 use penstock_wasm::{LogLevel, ModuleReport};
@@ -107,8 +108,8 @@ pub struct ValidStage {
     pub id: String,
     /// How people see it, e.g. `[2:download[12]]`.
     pub label: String,
-    /// Its kind, e.g. `wasm`.
-    pub kind: String,
+    /// Its kind.
+    pub kind: StageKindName,
     /// How many of its tasks may be alive at a time.
     pub concurrency: u32,
     /// What it takes, e.g. `samples`.
@@ -383,7 +384,7 @@ pub struct StoreKeys {
 }
 
 /// What all runs together may use, and what they use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BudgetUse {
     /// Worker threads there are.
     pub threads: u32,
@@ -393,6 +394,10 @@ pub struct BudgetUse {
     pub threads_used: u32,
     /// Memory that runs were admitted for, in MiB.
     pub memory_mib_used: u64,
+    /// Share of the worker threads that runs were admitted for, 0.0 to 1.0.
+    pub threads_share: Option<f64>,
+    /// Share of the memory that runs were admitted for, 0.0 to 1.0.
+    pub memory_share: Option<f64>,
     /// Runs that have started and are not over.
     pub runs_alive: u64,
     /// Runs that wait.

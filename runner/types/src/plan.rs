@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::fault::Pointer;
 use crate::manifest::{Manifest, Mode};
-use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order};
+use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order, StageKindName};
 use crate::spec::{SleepOn, SleepShape};
 use crate::traversal::TraversalSettings;
 
@@ -329,15 +329,15 @@ impl StagePlan {
 
 impl StageKind {
     /// The word for it, as in the document.
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> StageKindName {
         match self {
-            Self::Aggregate { .. } => "aggregate",
-            Self::Disaggregate => "disaggregate",
-            Self::Fetch { .. } => "fetch",
-            Self::Wasm(_) => "wasm",
-            Self::Collate => "collate",
-            Self::Transfer { .. } => "transfer",
-            Self::Sleep(_) => "sleep",
+            Self::Aggregate { .. } => StageKindName::Aggregate,
+            Self::Disaggregate => StageKindName::Disaggregate,
+            Self::Fetch { .. } => StageKindName::Fetch,
+            Self::Wasm(_) => StageKindName::Wasm,
+            Self::Collate => StageKindName::Collate,
+            Self::Transfer { .. } => StageKindName::Transfer,
+            Self::Sleep(_) => StageKindName::Sleep,
         }
     }
 }

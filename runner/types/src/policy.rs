@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Error, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
+use strum::IntoStaticStr;
 
 use crate::spec::{number_schema, read_number};
 
@@ -18,6 +19,34 @@ pub struct Capacity(NonZeroU32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Concurrency(NonZeroU32);
+
+/// Kind of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum StageKindName {
+    /// Collects samples into batches.
+    Aggregate,
+    /// Takes batches apart.
+    Disaggregate,
+    /// Reads objects from a store.
+    Fetch,
+    /// Calls a module.
+    Wasm,
+    /// Stacks the samples of a batch.
+    Collate,
+    /// Copies batches to a device.
+    Transfer,
+    /// Waits.
+    Sleep,
+}
+
+impl StageKindName {
+    /// The word in the document.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
 
 /// In which order a stage passes its results on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use crate::ledger::Ledger;
 use crate::machine::MachineFigures;
-use crate::stats::{QueueFigures, TaskFigures};
+use crate::policy::StageKindName;
+use crate::stats::{QueueFigures, TaskFigures, per_second};
 use crate::verdict::{Verdict, VerdictSpan};
 
 /// One run, seen at one moment. The same shape stands in `snapshot.json`, in the API and behind every page.
@@ -27,6 +29,16 @@ pub struct RunSnapshot {
     pub elapsed_s: f64,
     /// How many samples the source makes in all; `null` as long as it does not know, or when there is no end.
     pub expected: Option<u64>,
+    /// Samples that the consumer took per second.
+    #[serde(default)]
+    pub samples_per_s: Option<f64>,
+    /// Share of time in which the consumer waited for an item, 0.0 to 1.0; `null` as long as it has got none and waited for none.
+    #[serde(default)]
+    pub consumer_waited: Option<f64>,
+    /// Items of the sink that one task of a stage, or one item of a queue, stands for, by the id of stage or queue: batches
+    /// hold several samples. Empty before the first item, and where an item is the same everywhere.
+    #[serde(default)]
+    pub sink_items: BTreeMap<String, f64>,
     /// Worker threads it may use.
     pub threads: u32,
     /// Digest of the module each WASM stage runs, by stage id.
@@ -94,6 +106,8 @@ pub struct RunSummary {
     pub wait_s: Option<f64>,
     /// Items that its consumer took per second.
     pub qps: Option<f64>,
+    /// Samples that its consumer took per second.
+    pub samples_per_s: Option<f64>,
     /// The modules it runs, `name@version`, in the order of its stages.
     pub modules: Vec<String>,
 }
@@ -146,8 +160,24 @@ pub struct PayloadField {
 }
 
 /// What a run is doing, or how it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum RunState {
     /// It waits for its budget of threads and memory.
     Queued,
@@ -223,8 +253,8 @@ pub struct StageRecord {
     pub id: String,
     /// Its name alone.
     pub name: String,
-    /// Its kind, e.g. `wasm`.
-    pub kind: String,
+    /// Its kind.
+    pub kind: StageKindName,
     /// How people see it, e.g. `[2:download[12]]`.
     pub label: String,
     /// How many of its tasks may be alive at a time.
@@ -305,8 +335,23 @@ pub enum Disposition {
 }
 
 /// Whose fault a failed sample is. Each class has its own count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    IntoStaticStr,
+    VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum FailureClass {
     /// The data's: a stage looked at the sample and refused it.
     Data,
@@ -318,6 +363,36 @@ pub enum FailureClass {
     Storage,
 }
 
+impl RunSnapshot {
+    /// The same snapshot with the figures that follow from others, and that earlier versions did not store.
+    #[must_use]
+    pub fn completed(mut self) -> Self {
+        let sink = self.queues.last().map(|queue| &queue.figures);
+        let sink = sink.filter(|sink| sink.num_items > 0 || sink.starved != Some(0.0));
+        self.consumer_waited = sink.and_then(|sink| sink.starved);
+        self.samples_per_s = per_second(self.ledger.total.delivered, self.elapsed_s);
+        self.sink_items = self.sink_items();
+        for stage in &mut self.stages {
+            stage.task = stage.task.clone().completed();
+        }
+        self
+    }
+
+    fn sink_items(&self) -> BTreeMap<String, f64> {
+        let books = self.queues.iter().zip(&self.ledger.queues);
+        let samples: Vec<f64> =
+            books.map(|(queue, book)| book.taken as f64 / queue.figures.num_items.max(1) as f64).collect();
+        let Some(of_sink) = samples.last().filter(|samples| **samples > 0.0) else { return BTreeMap::new() };
+        let items = || samples.iter().map(|samples| samples / of_sink);
+        if items().all(|items| (items - 1.0).abs() < 0.01) {
+            return BTreeMap::new();
+        }
+        let queues = self.queues.iter().map(|queue| queue.id.clone()).zip(items());
+        // A task takes an item of the queue before its stage.
+        queues.chain(self.stages.iter().map(|stage| stage.id.clone()).zip(items())).collect()
+    }
+}
+
 impl RunState {
     /// Whether the run is over.
     pub fn is_over(self) -> bool {
@@ -325,51 +400,20 @@ impl RunState {
     }
 
     /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Queued,
-        Self::Running,
-        Self::Draining,
-        Self::Completed,
-        Self::Failed,
-        Self::Stopped,
-        Self::Interrupted,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
-    /// The state of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.name() == name)
-    }
-
-    /// The word used in JSON and in tables.
+    /// The word in JSON and in tables.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Draining => "draining",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Stopped => "stopped",
-            Self::Interrupted => "interrupted",
-        }
+        self.into()
     }
 }
 
 impl FailureClass {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Data, Self::Bug, Self::Contract, Self::Storage];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
-    /// The class of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.name() == name)
-    }
-
-    /// The word used in JSON and in tables.
+    /// The word in JSON and in tables.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Data => "data",
-            Self::Bug => "bug",
-            Self::Contract => "contract",
-            Self::Storage => "storage",
-        }
+        self.into()
     }
 }

@@ -10,7 +10,7 @@ mod queue;
 mod stage;
 mod tick;
 
-pub use figures::{QueueFigures, TaskFigures};
+pub use figures::{QueueFigures, SlotShares, TaskFigures, per_second, share};
 pub use histogram::Histogram;
 pub use queue::{QueueMeter, QueueSums};
 pub use stage::{Slot, StageMeter, TaskSums};

@@ -13,7 +13,7 @@ use penstock_engine::ports::{
     Consumer, Fault, Output, Produced, Source, SourceFault, StopFlag, ThreadOp, ThreadOpFactory,
 };
 use penstock_engine::timer::Timer;
-use penstock_types::policy::{Capacity, Concurrency, OnError, Order};
+use penstock_types::policy::{Capacity, Concurrency, OnError, Order, StageKindName};
 use tokio::runtime::Runtime;
 
 use crate::{Bound, Row, median, take_turns};
@@ -168,8 +168,13 @@ fn graph(
         order: Order::Completion,
         stateful: false,
     };
-    let stage =
-        StageNode { node: node(1, 2), kind: "native", on_error: OnError::Skip, max_failures: None, work };
+    let stage = StageNode {
+        node: node(1, 2),
+        kind: StageKindName::Sleep,
+        on_error: OnError::Skip,
+        max_failures: None,
+        work,
+    };
     Graph {
         name: "bench".into(),
         source: Box::new(Copies { sample: sample.clone(), left: items }),

@@ -2,7 +2,7 @@
 //! statistics; times in milliseconds.
 
 use penstock_types::plan::SleepPlan;
-use penstock_types::policy::Capacity;
+use penstock_types::policy::{Capacity, StageKindName};
 use penstock_types::spec::{SleepOn, SleepShape};
 use penstock_types::traversal::{Traversal, TraversalSettings};
 
@@ -41,12 +41,12 @@ fn op(ms: u32, concurrency: u32, place: Place) -> ScenarioStage {
         order: Order::Completion,
         yields: 1.0,
     });
-    ScenarioStage { node: node(&name, 2), kind: "sleep", work }
+    ScenarioStage { node: node(&name, 2), kind: StageKindName::Sleep, work }
 }
 
 fn aggregate(size: usize) -> ScenarioStage {
     let work = ScenarioWork::Aggregate { size, drop_last: false };
-    ScenarioStage { node: node("aggregate", 2), kind: "aggregate", work }
+    ScenarioStage { node: node("aggregate", 2), kind: StageKindName::Aggregate, work }
 }
 
 /// Any number of samples through `stages`, to a consumer of 30 ms.
@@ -215,7 +215,7 @@ fn what_takes_no_time_or_comes_to_nothing_has_an_end_all_the_same() {
     // Epochs of three samples without end, none of which fills a batch.
     let endless = TraversalSettings { epochs: None, ..TraversalSettings::IN_ORDER };
     let work = ScenarioWork::Aggregate { size: 4, drop_last: true };
-    let drops = ScenarioStage { node: node("aggregate", 2), kind: "aggregate", work };
+    let drops = ScenarioStage { node: node("aggregate", 2), kind: StageKindName::Aggregate, work };
     let nothing = Scenario {
         source: Box::new(RangeSource::new(Traversal::new(3, endless).unwrap())),
         ..at_once(vec![drops])

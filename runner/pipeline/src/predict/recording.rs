@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use penstock_engine::predict::Place;
+use penstock_types::policy::StageKindName;
 use penstock_types::run::{QueueRecord, RunSnapshot, StageRecord};
 use penstock_types::series::TaskTimes;
 use penstock_types::stats::Histogram;
@@ -75,7 +76,7 @@ impl Recording {
     }
 
     /// The stage of this name and kind; `name#1` is the second one of its name. `None` if it did nothing.
-    pub(super) fn stage(&self, name: &str, kind: &str) -> Option<RecordedStage<'_>> {
+    pub(super) fn stage(&self, name: &str, kind: StageKindName) -> Option<RecordedStage<'_>> {
         let (base, before) = match name.rsplit_once('#') {
             Some((base, number)) => (base, number.parse().unwrap_or(0)),
             None => (name, 0),
@@ -130,8 +131,8 @@ impl RecordedStage<'_> {
     pub(super) fn mean_s(&self, place: Place) -> f64 {
         let task = &self.record.task;
         let mean = task.ave_time_s.unwrap_or(0.0);
-        match (place, task.cpu_s) {
-            (Place::Thread { .. }, Some(cpu_s)) if task.busy_s > 0.0 => mean * (cpu_s / task.busy_s).min(1.0),
+        match (place, task.core_share()) {
+            (Place::Thread { .. }, Some(share)) => mean * share.min(1.0),
             _ => mean,
         }
     }

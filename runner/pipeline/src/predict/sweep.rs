@@ -230,7 +230,7 @@ fn least(
 fn proposal(setting: &Setting, start: &Setting) -> Proposal {
     let mut changes = Vec::new();
     for (place, (now, was)) in setting.plan.stages.iter().zip(&start.plan.stages).enumerate() {
-        let at = Pointer::ROOT.key("stages").index(place).key(now.kind.name());
+        let at = Pointer::ROOT.key("stages").index(place).key(now.kind.name().as_str());
         let settings = [
             ("concurrency", was.concurrency.get(), now.concurrency.get()),
             ("queue", was.queue.get(), now.queue.get()),

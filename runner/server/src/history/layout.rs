@@ -1,4 +1,5 @@
 use penstock_types::plan::Plan;
+use penstock_types::policy::StageKindName;
 use penstock_types::run::{QueueRecord, StageRecord, Window};
 use penstock_types::series::Row;
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ pub(crate) struct Layout {
 pub(crate) struct LayoutStage {
     pub(crate) id: String,
     pub(crate) name: String,
-    pub(crate) kind: String,
+    pub(crate) kind: StageKindName,
     pub(crate) label: String,
     pub(crate) concurrency: u32,
 }
@@ -32,7 +33,7 @@ impl Layout {
         let stages = plan.stages.iter().map(|stage| LayoutStage {
             id: stage.id.to_string(),
             name: stage.id.name().to_owned(),
-            kind: stage.kind.name().to_owned(),
+            kind: stage.kind.name(),
             label: format!("[{}]", stage.label()),
             concurrency: stage.concurrency.get() as u32,
         });
@@ -53,7 +54,7 @@ impl Layout {
         let stage = |(stage, row): (&LayoutStage, &penstock_types::series::TaskRow)| StageRecord {
             id: stage.id.clone(),
             name: stage.name.clone(),
-            kind: stage.kind.clone(),
+            kind: stage.kind,
             label: stage.label.clone(),
             concurrency: stage.concurrency,
             task: row.figures(),

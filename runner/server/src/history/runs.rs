@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use penstock_types::run::{RunError, RunSnapshot, RunState, RunSummary};
+use penstock_types::stats::per_second;
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, params, params_from_iter};
 use serde_json::Value;
@@ -288,7 +289,7 @@ pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<StoredRun
         )
         .optional()?;
     let Some((summary, snapshot, cloned_from, history, (errors, logs))) = found else { return Ok(None) };
-    let snapshot = snapshot.map(|text| serde_json::from_str(&text)).transpose();
+    let snapshot = snapshot.map(|text| serde_json::from_str(&text).map(RunSnapshot::completed)).transpose();
     let damage = snapshot.as_ref().err().map(|_| "its last snapshot is damaged".to_owned());
     let history: Vec<String> = history.into_iter().chain(damage).collect();
     Ok(Some(StoredRun {
@@ -465,10 +466,10 @@ pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<Removed,
 pub(crate) fn count_by_state(connection: &Connection) -> Result<BTreeMap<RunState, u64>, HistoryError> {
     let mut statement = connection.prepare_cached("SELECT state, count(*) FROM runs GROUP BY state")?;
     let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
-    let mut counts: BTreeMap<RunState, u64> = RunState::ALL.into_iter().map(|state| (state, 0)).collect();
+    let mut counts: BTreeMap<RunState, u64> = RunState::ALL.iter().map(|state| (*state, 0)).collect();
     for row in rows {
         let (state, count) = row?;
-        counts.extend(RunState::named(&state).map(|state| (state, count as u64)));
+        counts.extend(state.parse::<RunState>().ok().map(|state| (state, count as u64)));
     }
     Ok(counts)
 }
@@ -496,6 +497,7 @@ fn seconds_ago(seconds: i64) -> String {
 fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> {
     let (state, modules): (String, String) = (row.get(2)?, row.get(16)?);
     let count = |place: usize| row.get::<_, Option<i64>>(place).map(|count| count.map(|count| count as u64));
+    let (elapsed_s, samples): (Option<f64>, _) = (row.get(7)?, count(10)?);
     let summary = RunSummary {
         id: row.get(0)?,
         name: row.get(1)?,
@@ -504,20 +506,22 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> 
         submitted_at: row.get(4)?,
         started_at: row.get(5)?,
         ended_at: row.get(6)?,
-        elapsed_s: row.get(7)?,
+        elapsed_s,
         threads: row.get(8)?,
         memory_mib: row.get::<_, i64>(9)? as u64,
-        samples: count(10)?,
+        samples,
         expected: count(11)?,
         failed_samples: count(12)?.unwrap_or(0),
         readiness: row.get(13)?,
         wait_s: row.get(14)?,
         qps: row.get(15)?,
+        samples_per_s: samples.zip(elapsed_s).and_then(|(samples, elapsed_s)| per_second(samples, elapsed_s)),
         modules: Vec::new(),
     };
     let parts = || -> Result<RunSummary, HistoryError> {
-        let state = RunState::named(&state)
-            .ok_or_else(|| HistoryError::Damaged(format!("a run is `{state}`, which is no state")))?;
+        let state = state
+            .parse()
+            .map_err(|_| HistoryError::Damaged(format!("a run is `{state}`, which is no state")))?;
         Ok(RunSummary { state, modules: serde_json::from_str(&modules)?, ..summary })
     };
     Ok(parts())

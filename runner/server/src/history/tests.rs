@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use penstock_engine::ports::Sums;
+use penstock_types::policy::StageKindName;
 use penstock_types::run::RunState;
 use penstock_types::series::Level;
 use penstock_types::stats::{Histogram, QueueSums, TaskSums, Tick};
@@ -25,7 +26,7 @@ fn layout() -> Layout {
     let stages = (1..=STAGES).map(|number| LayoutStage {
         id: format!("{number}:work"),
         name: "work".to_owned(),
-        kind: "wasm".to_owned(),
+        kind: StageKindName::Wasm,
         label: format!("[{number}:work]"),
         concurrency: 4,
     });

@@ -29,7 +29,7 @@ pub(super) fn recipe(spec: &Spec, stages: &[StagePlan]) -> Value {
     OF_THE_RUN.iter().for_each(|member| drop(members.shift_remove(*member)));
     let written = members.get_mut("stages").and_then(Value::as_array_mut);
     for (value, stage) in written.into_iter().flatten().zip(stages) {
-        let members = members_of(&mut members_of(value)[stage.kind.name()]);
+        let members = members_of(&mut members_of(value)[stage.kind.name().as_str()]);
         OF_ANY_STAGE.iter().for_each(|member| drop(members.shift_remove(*member)));
         let name = Value::from(stage.seeded_as.as_str());
         match &stage.kind {
@@ -55,7 +55,7 @@ pub(super) fn recipe(spec: &Spec, stages: &[StagePlan]) -> Value {
 pub(super) fn unordered(stages: &[StagePlan]) -> Vec<Pointer> {
     let place = |stage: &StagePlan| {
         let index = stage.id.position() as usize - 1;
-        Pointer::ROOT.key("stages").index(index).key(stage.kind.name()).key("order")
+        Pointer::ROOT.key("stages").index(index).key(stage.kind.name().as_str()).key("order")
     };
     stages.iter().filter(|stage| !keeps_order(stage)).map(place).collect()
 }

@@ -36,6 +36,9 @@ pub struct LiveSample {
 /// How long the successful ops of a stage took.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskTimes {
+    /// All of them.
+    #[serde(default)]
+    pub count: u64,
     /// Counts by length, shortest first; lengths that never came are left out.
     pub buckets: Vec<TimeBucket>,
     /// Half of them took no longer, in seconds.
@@ -55,8 +58,11 @@ pub struct TimeBucket {
     pub from_s: f64,
     /// They took less than this, in seconds.
     pub to_s: f64,
-    /// How many.
+    /// Number of ops.
     pub count: u64,
+    /// Share of all ops, 0.0 to 1.0.
+    #[serde(default)]
+    pub share: f64,
 }
 
 /// The same counts as before; within a bucket nothing is known any more.
@@ -74,9 +80,15 @@ impl From<&Histogram> for TaskTimes {
         let seconds = |nanos: u64| nanos as f64 / 1e9;
         let bucket = |(bucket, count)| {
             let (from, to) = Histogram::bounds(bucket);
-            TimeBucket { from_s: seconds(from), to_s: seconds(to), count }
+            TimeBucket {
+                from_s: seconds(from),
+                to_s: seconds(to),
+                count,
+                share: count as f64 / times.count() as f64,
+            }
         };
         Self {
+            count: times.count(),
             buckets: times.buckets().map(bucket).collect(),
             p50_s: times.quantile_s(0.50),
             p90_s: times.quantile_s(0.90),

@@ -36,40 +36,4 @@ impl Metric {
     /// Those of queues.
     pub const QUEUE: [Self; 5] =
         [Self::Readiness, Self::Qps, Self::AveGetTimeS, Self::AvePutTimeS, Self::Starved];
-
-    /// The word used in JSON and in addresses.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AveTimeS => "ave_time_s",
-            Self::TasksPerS => "tasks_per_s",
-            Self::FailuresPerS => "failures_per_s",
-            Self::Busy => "busy",
-            Self::ThreadWait => "thread_wait",
-            Self::Blocked => "blocked",
-            Self::Readiness => "readiness",
-            Self::Qps => "qps",
-            Self::AveGetTimeS => "ave_get_time_s",
-            Self::AvePutTimeS => "ave_put_time_s",
-            Self::Starved => "starved",
-        }
-    }
-
-    /// The metric of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::STAGE.into_iter().chain(Self::QUEUE).find(|metric| metric.name() == name)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_metric_goes_by_one_name_everywhere() {
-        for metric in Metric::STAGE.into_iter().chain(Metric::QUEUE) {
-            assert_eq!(serde_json::to_value(metric).unwrap(), metric.name());
-            assert_eq!(Metric::named(metric.name()), Some(metric));
-        }
-        assert_eq!(Metric::named("Busy"), None);
-    }
 }

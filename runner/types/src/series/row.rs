@@ -1,5 +1,5 @@
 use super::metric::Metric;
-use crate::stats::{Histogram, QueueFigures, QueueSums, Slot, TaskFigures, TaskSums};
+use crate::stats::{Histogram, QueueFigures, QueueSums, SlotShares, TaskFigures, TaskSums, share};
 
 /// What a run did in one stretch of time, as exact sums.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,7 +40,7 @@ pub struct TaskRow {
     pub op_count: u64,
     /// CPU time of the ops on worker threads.
     pub cpu_time: u64,
-    /// Slot time by what the slots did, in the order of [`Slot`].
+    /// Slot time by what the slots did, in the order of [`crate::stats::Slot`].
     pub slot_time: [u64; 5],
 }
 
@@ -146,14 +146,14 @@ impl TaskRow {
 
     /// The value of a metric; `None` where nothing was measured, and for metrics of queues.
     pub fn metric(&self, metric: Metric) -> Option<f64> {
-        let slots = || self.slot_time.iter().fold(0_u64, |sum, time| sum.saturating_add(*time));
+        let shares = || SlotShares::of(self.slot_time.map(|nanos| nanos as f64));
         match metric {
-            Metric::AveTimeS => ratio(self.op_time, self.op_count).map(|nanos| nanos / 1e9),
-            Metric::TasksPerS => ratio(self.tasks, self.elapsed).map(|per_nano| per_nano * 1e9),
-            Metric::FailuresPerS => ratio(self.failures, self.elapsed).map(|per_nano| per_nano * 1e9),
-            Metric::Busy => ratio(self.slot_time[Slot::Busy as usize], slots()),
-            Metric::ThreadWait => ratio(self.slot_time[Slot::ThreadWait as usize], slots()),
-            Metric::Blocked => ratio(self.slot_time[Slot::Blocked as usize], slots()),
+            Metric::AveTimeS => share(self.op_time, self.op_count).map(|nanos| nanos / 1e9),
+            Metric::TasksPerS => share(self.tasks, self.elapsed).map(|per_nano| per_nano * 1e9),
+            Metric::FailuresPerS => share(self.failures, self.elapsed).map(|per_nano| per_nano * 1e9),
+            Metric::Busy => shares().map(|shares| shares.busy),
+            Metric::ThreadWait => shares().map(|shares| shares.thread_wait),
+            Metric::Blocked => shares().map(|shares| shares.blocked),
             _ => None,
         }
     }
@@ -212,11 +212,11 @@ impl QueueRow {
     pub fn metric(&self, metric: Metric) -> Option<f64> {
         let seconds = |nanos: f64| nanos / 1e9;
         match metric {
-            Metric::Readiness => ratio(self.elapsed.saturating_sub(self.empty), self.elapsed),
-            Metric::Qps => ratio(self.gets, self.elapsed).map(|per_nano| per_nano * 1e9),
-            Metric::AveGetTimeS => ratio(self.get_wait, self.gets).map(seconds),
-            Metric::AvePutTimeS => ratio(self.put_wait, self.puts).map(seconds),
-            Metric::Starved => ratio(self.get_wait.min(self.elapsed), self.elapsed),
+            Metric::Readiness => share(self.elapsed.saturating_sub(self.empty), self.elapsed),
+            Metric::Qps => share(self.gets, self.elapsed).map(|per_nano| per_nano * 1e9),
+            Metric::AveGetTimeS => share(self.get_wait, self.gets).map(seconds),
+            Metric::AvePutTimeS => share(self.put_wait, self.puts).map(seconds),
+            Metric::Starved => share(self.get_wait.min(self.elapsed), self.elapsed),
             _ => None,
         }
     }
@@ -348,8 +348,4 @@ impl Row {
         let queues = self.queues.iter().flat_map(|row| Metric::QUEUE.map(|metric| row.metric(metric)));
         stages.chain(queues).map(Spread::of).collect()
     }
-}
-
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
 }

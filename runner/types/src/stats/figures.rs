@@ -1,6 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::stage::SLOT_STATES;
 use super::tick::nanos_to_seconds;
 
 /// What the tasks of one stage did in a stretch of time. A task is one call of the stage on one item.
@@ -29,6 +30,9 @@ pub struct TaskFigures {
     /// CPU time of the ops on worker threads, in seconds, known to about a millisecond; `null` for stages that need none. Less
     /// than `busy_s` where ops waited: for a core, or because they sleep.
     pub cpu_s: Option<f64>,
+    /// Tasks completed per second, failed ones included.
+    #[serde(default)]
+    pub tasks_per_s: Option<f64>,
     /// Slot-seconds in which ops ran. The five slot times add up to concurrency x elapsed.
     pub busy_s: f64,
     /// Slot-seconds in which tasks waited for a free worker thread.
@@ -39,9 +43,51 @@ pub struct TaskFigures {
     pub order_wait_s: f64,
     /// Slot-seconds without a task.
     pub idle_s: f64,
-    /// Instances of the op made so far in this stretch: one for each worker thread that ran it, and one for each
-    /// that had to be replaced.
+    /// The five slot times as shares of all of it; `null` where nothing was measured.
+    #[serde(default)]
+    pub shares: Option<SlotShares>,
+    /// Instances of the op made in this time: one for each worker thread that ran it, and one for each that was
+    /// replaced.
     pub instances: u64,
+}
+
+/// Shares of a stage's slot time, 0.0 to 1.0; they add up to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SlotShares {
+    /// An op ran.
+    pub busy: f64,
+    /// A task waited for a free worker thread.
+    pub thread_wait: f64,
+    /// A result waited for room in the next queue.
+    pub blocked: f64,
+    /// A result waited for its turn in the input order.
+    pub order_wait: f64,
+    /// No task.
+    pub idle: f64,
+}
+
+impl SlotShares {
+    /// The shares of slot times in the order of [`super::Slot`] and in any unit; `None` when all of them are zero.
+    pub(crate) fn of(times: [f64; SLOT_STATES]) -> Option<Self> {
+        let all: f64 = times.iter().sum();
+        let [idle, thread_wait, busy, order_wait, blocked] = times.map(|time| time / all);
+        (all > 0.0).then_some(Self { busy, thread_wait, blocked, order_wait, idle })
+    }
+}
+
+impl TaskFigures {
+    /// Share of the ops' time in which they had a core; `None` for stages without worker threads and before the first op.
+    pub fn core_share(&self) -> Option<f64> {
+        self.cpu_s.filter(|_| self.busy_s > 0.0).map(|cpu_s| cpu_s / self.busy_s)
+    }
+
+    /// The same figures with those that earlier versions did not store.
+    pub(crate) fn completed(mut self) -> Self {
+        let times = [self.idle_s, self.thread_wait_s, self.busy_s, self.order_wait_s, self.blocked_s];
+        self.shares = SlotShares::of(times);
+        self.tasks_per_s = per_second(self.num_tasks, self.elapsed_s);
+        self
+    }
 }
 
 /// What one queue did in a stretch of time. The queue at the exit of a stage is read by the next stage; the sink's by the
@@ -80,12 +126,12 @@ pub(super) fn mean_s(total: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| nanos_to_seconds(total) / count as f64)
 }
 
-/// `count` per second over `elapsed` nanoseconds; `None` for no time.
-pub(super) fn per_second(count: u64, elapsed: u64) -> Option<f64> {
-    (elapsed > 0).then(|| count as f64 / nanos_to_seconds(elapsed))
+/// `count` per second over `seconds`; `None` for no time.
+pub fn per_second(count: u64, seconds: f64) -> Option<f64> {
+    (seconds > 0.0).then(|| count as f64 / seconds)
 }
 
-/// `part` of `whole`; `None` for no time.
-pub(super) fn share(part: u64, whole: u64) -> Option<f64> {
+/// `part` of `whole`; `None` for an empty whole.
+pub fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }

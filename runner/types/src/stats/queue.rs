@@ -168,11 +168,12 @@ impl QueueSums {
 
     /// The figures people read.
     pub fn figures(&self, capacity: usize) -> QueueFigures {
+        let elapsed_s = nanos_to_seconds(self.elapsed);
         QueueFigures {
             capacity,
             num_items: self.gets,
-            elapsed_s: nanos_to_seconds(self.elapsed),
-            qps: per_second(self.gets, self.elapsed),
+            elapsed_s,
+            qps: per_second(self.gets, elapsed_s),
             ave_put_time_s: mean_s(self.put_wait, self.puts),
             ave_get_time_s: mean_s(self.get_wait, self.gets),
             p90_put_time_s: self.put_times.quantile_s(0.90),

@@ -17,7 +17,7 @@ pub enum Slot {
     Blocked,
 }
 
-const SLOT_STATES: usize = 5;
+pub(super) const SLOT_STATES: usize = 5;
 
 /// Measures one stage. Told of every slot that changes what it does, and of every task that ends; never reads a clock.
 #[derive(Clone, Debug)]
@@ -181,7 +181,7 @@ impl TaskSums {
 
     /// The figures people read.
     pub fn figures(&self) -> TaskFigures {
-        let slot_s = |slot: Slot| nanos_to_seconds(self.slot_time[slot as usize]);
+        let [idle_s, thread_wait_s, busy_s, order_wait_s, blocked_s] = self.slot_time.map(nanos_to_seconds);
         TaskFigures {
             num_tasks: self.tasks,
             num_failures: self.failures,
@@ -194,19 +194,23 @@ impl TaskSums {
             max_time_s: self.op_times.longest_s(),
             ave_thread_wait_s: mean_s(self.slot_time[Slot::ThreadWait as usize], self.thread_starts),
             cpu_s: (self.thread_starts > 0).then(|| nanos_to_seconds(self.cpu_time)),
-            busy_s: slot_s(Slot::Busy),
-            thread_wait_s: slot_s(Slot::ThreadWait),
-            blocked_s: slot_s(Slot::Blocked),
-            order_wait_s: slot_s(Slot::OrderWait),
-            idle_s: slot_s(Slot::Idle),
+            tasks_per_s: None,
+            busy_s,
+            thread_wait_s,
+            blocked_s,
+            order_wait_s,
+            idle_s,
+            shares: None,
             instances: self.instances,
         }
+        .completed()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::SlotShares;
 
     fn at(eighths: u64) -> Tick {
         Tick::from_nanos(eighths * 125_000_000)
@@ -226,6 +230,9 @@ mod tests {
             (0.75, 0.25, 0.125, 0.25, 1.625)
         );
         assert_eq!(figures.idle_s + figures.busy_s + figures.thread_wait_s + 0.375, 3.0 * figures.elapsed_s);
+        let [busy, thread_wait, blocked, order_wait, idle] =
+            [0.75, 0.25, 0.125, 0.25, 1.625].map(|part| part / 3.0);
+        assert_eq!(figures.shares, Some(SlotShares { busy, thread_wait, blocked, order_wait, idle }));
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl StageShape {
         let index = (stage.id.position() as usize).saturating_sub(1);
         Self {
             id: stage.id.to_string(),
-            place: Pointer::ROOT.key("stages").index(index).key(stage.kind.name()),
+            place: Pointer::ROOT.key("stages").index(index).key(stage.kind.name().as_str()),
             work,
             concurrency: u32::try_from(stage.concurrency.get()).unwrap_or(u32::MAX),
             may_grow: work != Work::Moving && !is_stateful,

@@ -66,6 +66,8 @@ fn tasks(concurrency: u32, ave_ms: f64, taken_per_s: f64, blocked_slots: f64, el
         max_time_s: None,
         ave_thread_wait_s: None,
         cpu_s: None,
+        tasks_per_s: None,
+        shares: None,
         busy_s: busy * elapsed_s,
         thread_wait_s: 0.0,
         blocked_s: blocked * elapsed_s,

@@ -592,6 +592,16 @@ export interface components {
              */
             memory_mib_used: number;
             /**
+             * Format: double
+             * @description Share of the worker threads that runs were admitted for, 0.0 to 1.0.
+             */
+            threads_share?: number | null;
+            /**
+             * Format: double
+             * @description Share of the memory that runs were admitted for, 0.0 to 1.0.
+             */
+            memory_share?: number | null;
+            /**
              * Format: uint64
              * @description Runs that have started and are not over.
              */
@@ -1377,6 +1387,11 @@ export interface components {
              * @description Items that its consumer took per second.
              */
             qps?: number | null;
+            /**
+             * Format: double
+             * @description Samples that its consumer took per second.
+             */
+            samples_per_s?: number | null;
             /** @description The modules it runs, `name@version`, in the order of its stages. */
             modules: string[];
         };
@@ -1425,8 +1440,8 @@ export interface components {
             id: string;
             /** @description How people see it, e.g. `[2:download[12]]`. */
             label: string;
-            /** @description Its kind, e.g. `wasm`. */
-            kind: string;
+            /** @description Its kind. */
+            kind: components["schemas"]["StageKindName"];
             /**
              * Format: uint32
              * @description How many of its tasks may be alive at a time.
@@ -1437,6 +1452,8 @@ export interface components {
             /** @description What it gives, e.g. `batches`. */
             gives: string;
         };
+        /** @description Kind of a stage. */
+        StageKindName: "aggregate" | "disaggregate" | "fetch" | "wasm" | "collate" | "transfer" | "sleep";
         /** @description A queue of a document that could run. */
         ValidQueue: {
             /** @description The stage at whose exit it stands and `_queue`. */
@@ -1510,6 +1527,11 @@ export interface components {
              * @description Items that its consumer took per second.
              */
             qps?: number | null;
+            /**
+             * Format: double
+             * @description Samples that its consumer took per second.
+             */
+            samples_per_s?: number | null;
             /** @description The modules it runs, `name@version`, in the order of its stages. */
             modules: string[];
             /** @description While it is queued: what it waits for, with the arithmetic. */
@@ -1553,6 +1575,26 @@ export interface components {
              * @description How many samples the source makes in all; `null` as long as it does not know, or when there is no end.
              */
             expected?: number | null;
+            /**
+             * Format: double
+             * @description Samples that the consumer took per second.
+             * @default null
+             */
+            samples_per_s: number | null;
+            /**
+             * Format: double
+             * @description Share of time in which the consumer waited for an item, 0.0 to 1.0; `null` as long as it has got none and waited for none.
+             * @default null
+             */
+            consumer_waited: number | null;
+            /**
+             * @description Items of the sink that one task of a stage, or one item of a queue, stands for, by the id of stage or queue: batches
+             *     hold several samples. Empty before the first item, and where an item is the same everywhere.
+             * @default {}
+             */
+            sink_items: {
+                [key: string]: number;
+            };
             /**
              * Format: uint32
              * @description Worker threads it may use.
@@ -1702,8 +1744,8 @@ export interface components {
             id: string;
             /** @description Its name alone. */
             name: string;
-            /** @description Its kind, e.g. `wasm`. */
-            kind: string;
+            /** @description Its kind. */
+            kind: components["schemas"]["StageKindName"];
             /** @description How people see it, e.g. `[2:download[12]]`. */
             label: string;
             /**
@@ -1774,6 +1816,12 @@ export interface components {
             cpu_s?: number | null;
             /**
              * Format: double
+             * @description Tasks completed per second, failed ones included.
+             * @default null
+             */
+            tasks_per_s: number | null;
+            /**
+             * Format: double
              * @description Slot-seconds in which ops ran. The five slot times add up to concurrency x elapsed.
              */
             busy_s: number;
@@ -1798,11 +1846,44 @@ export interface components {
              */
             idle_s: number;
             /**
+             * @description The five slot times as shares of all of it; `null` where nothing was measured.
+             * @default null
+             */
+            shares: components["schemas"]["SlotShares"] | null;
+            /**
              * Format: uint64
-             * @description Instances of the op made so far in this stretch: one for each worker thread that ran it, and one for each
-             *     that had to be replaced.
+             * @description Instances of the op made in this time: one for each worker thread that ran it, and one for each that was
+             *     replaced.
              */
             instances: number;
+        };
+        /** @description Shares of a stage's slot time, 0.0 to 1.0; they add up to 1. */
+        SlotShares: {
+            /**
+             * Format: double
+             * @description An op ran.
+             */
+            busy: number;
+            /**
+             * Format: double
+             * @description A task waited for a free worker thread.
+             */
+            thread_wait: number;
+            /**
+             * Format: double
+             * @description A result waited for room in the next queue.
+             */
+            blocked: number;
+            /**
+             * Format: double
+             * @description A result waited for its turn in the input order.
+             */
+            order_wait: number;
+            /**
+             * Format: double
+             * @description No task.
+             */
+            idle: number;
         };
         /** @description One queue and what it did. */
         QueueRecord: {
@@ -2344,6 +2425,12 @@ export interface components {
         };
         /** @description How long the successful ops of a stage took. */
         TaskTimes: {
+            /**
+             * Format: uint64
+             * @description All of them.
+             * @default 0
+             */
+            count: number;
             /** @description Counts by length, shortest first; lengths that never came are left out. */
             buckets: components["schemas"]["TimeBucket"][];
             /**
@@ -2381,9 +2468,15 @@ export interface components {
             to_s: number;
             /**
              * Format: uint64
-             * @description How many.
+             * @description Number of ops.
              */
             count: number;
+            /**
+             * Format: double
+             * @description Share of all ops, 0.0 to 1.0.
+             * @default 0
+             */
+            share: number;
         };
         ErrorParameters: {
             /** @description Id of a stage. */
