@@ -16,7 +16,6 @@ mod sample;
 mod server;
 mod session;
 mod settings;
-mod stall;
 mod take;
 
 pub use problem::{DocumentFault, Problem};

@@ -1,6 +1,5 @@
 //! Connections: how many, how slow, and how they end.
 
-use std::convert::Infallible;
 use std::fs::File;
 use std::future::Future;
 use std::io;
@@ -8,25 +7,20 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::extract::Request;
-use axum::response::Response;
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use penstock_server::Runs;
 use rustix::io::Errno;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::ServiceExt;
 
 use crate::places::{Place, Places};
 use crate::router::router;
 use crate::settings::{ServeError, ServeLimits, ServeSettings};
-use crate::stall::Stalling;
 
 /// Most bytes of a request's head.
 const HEAD_BYTES: usize = 32 << 10;
@@ -158,16 +152,11 @@ async fn serve(
     }
     place.speaks();
     drop(stream.set_nodelay(true));
-    let answer = move |request: Request<Incoming>| {
-        let app = app.clone();
-        async move { Ok::<Response, Infallible>(answered(app, request.map(Body::new)).await) }
-    };
+    drop(end_when_stalled(&stream, limits.stall_time));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.head_time);
     http.max_headers(HEADERS).max_buf_size(HEAD_BYTES).half_close(false);
-    let io = TokioIo::new(Stalling::new(stream, limits.stall_time));
-    let service = TowerToHyperService::new(tower::service_fn(answer));
-    let connection = http.serve_connection(io, service);
+    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -181,9 +170,46 @@ async fn serve(
     }
 }
 
-async fn answered(app: Router, request: Request) -> Response {
-    match app.oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
+/// Ends a connection whose client takes nothing for so long; one that only reads slowly goes on. hyper bounds reads alone.
+fn end_when_stalled(stream: &TcpStream, patience: Duration) -> io::Result<()> {
+    let milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+    Ok(set_tcp_user_timeout(stream, milliseconds)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    async fn connected(patience: Duration) -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (here, _) = listener.accept().await.unwrap();
+        end_when_stalled(&here, patience).unwrap();
+        (here, client)
+    }
+
+    #[tokio::test]
+    async fn a_write_that_nobody_takes_fails() {
+        let (mut here, _there) = connected(Duration::from_millis(500)).await;
+        let failed = loop {
+            if let Err(failed) = here.write_all(&[0; 64 << 10]).await {
+                break failed;
+            }
+        };
+        assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn patience_begins_anew_with_everything_that_is_taken() {
+        let (mut here, mut there) = connected(Duration::from_secs(2)).await;
+        let writes = tokio::spawn(async move { here.write_all(&vec![0; 24 << 20]).await });
+        let mut piece = vec![0; 1 << 20];
+        for _ in 0..24 {
+            tokio::time::sleep(Duration::from_millis(125)).await;
+            there.read_exact(&mut piece).await.unwrap();
+        }
+        writes.await.unwrap().unwrap();
     }
 }
