@@ -4,8 +4,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Json;
 use axum::body::Body;
-use axum::response::Response;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use serde::Serialize;
@@ -73,6 +75,12 @@ impl Answers {
         *response.body_mut() = in_pieces(bytes, room);
         Ok(response)
     }
+}
+
+/// Answers 201 with the address of what is new, or 200 with what was there already.
+pub(crate) fn created(is_new: bool, address: &str, what: impl Serialize) -> Response {
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    (status, [(header::LOCATION, format!("/api/v1/{address}"))], Json(what)).into_response()
 }
 
 fn busy() -> ApiError {

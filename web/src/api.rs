@@ -4,26 +4,25 @@ mod benchmarks;
 mod data;
 mod events;
 mod modules;
-mod predict;
 mod runs;
 mod stores;
-mod streams;
 mod system;
 
-use aide::axum::ApiRouter;
+use axum::Router;
+use serde_json::Value;
 
+use crate::openapi::ApiRouter;
 use crate::router::App;
 
-/// All routes of the API, without what stands in front of them.
-pub(crate) fn routes() -> ApiRouter<App> {
-    ApiRouter::new()
-        .merge(system::routes())
-        .merge(modules::routes())
-        .merge(stores::routes())
-        .merge(runs::routes())
-        .merge(data::routes())
-        .merge(predict::routes())
-        .merge(events::routes())
-        .merge(streams::routes())
-        .merge(benchmarks::routes())
+/// All routes of the API, without what stands in front of them, and the document that describes them.
+pub(crate) fn routes() -> (Router<App>, Value) {
+    let mut api = ApiRouter::new();
+    system::routes(&mut api);
+    modules::routes(&mut api);
+    stores::routes(&mut api);
+    runs::routes(&mut api);
+    data::routes(&mut api);
+    events::routes(&mut api);
+    benchmarks::routes(&mut api);
+    api.finish()
 }

@@ -1,11 +1,11 @@
 //! The HTTP API and the pages of `penstock serve`.
-#![warn(missing_docs)]
 
 mod answer;
 mod api;
 mod body;
 mod guard;
 mod metrics;
+mod openapi;
 mod pages;
 mod places;
 mod problem;
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn the_description_of_the_api_is_the_one_that_the_pages_were_made_for() {
-        let mut text = serde_json::to_string_pretty(&crate::router::documented().1).unwrap();
+        let mut text = serde_json::to_string_pretty(&crate::api::routes().1).unwrap();
         text.push('\n');
         if env::var_os("PENSTOCK_WRITE_OPENAPI").is_some() {
             fs::write(FILE, &text).unwrap();

@@ -1,8 +1,5 @@
 use std::borrow::Cow;
 
-use aide::OperationOutput;
-use aide::generate::GenContext;
-use aide::openapi::{MediaType, Operation, Response as DocumentedResponse, SchemaObject, StatusCode as Code};
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -18,7 +15,7 @@ pub struct Problem {
     /// Names the kind of problem; stays the same. A path on this server, e.g. `/problems/invalid-document`.
     #[serde(rename = "type")]
     pub kind: Cow<'static, str>,
-    /// The kind in words.
+    /// The standard title of the status.
     pub title: Cow<'static, str>,
     /// The status of the answer.
     pub status: u16,
@@ -72,75 +69,46 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Its status, the name in its address, and what it is called.
-    pub(crate) fn facts(self) -> (StatusCode, &'static str, &'static str) {
+    /// The status of its answers, and the address that names it.
+    fn status_and_address(self) -> (StatusCode, &'static str) {
         match self {
-            Self::BadRequest => {
-                (StatusCode::BAD_REQUEST, "/problems/bad-request", "The request cannot be read")
-            }
-            Self::SignInNeeded => {
-                (StatusCode::UNAUTHORIZED, "/problems/sign-in-needed", "This server wants a token")
-            }
-            Self::WrongOrigin => {
-                (StatusCode::FORBIDDEN, "/problems/wrong-origin", "The request comes from another site")
-            }
-            Self::WrongHost => (
-                StatusCode::MISDIRECTED_REQUEST,
-                "/problems/wrong-host",
-                "This server does not go by that name",
-            ),
-            Self::NotFound => (StatusCode::NOT_FOUND, "/problems/not-found", "There is no such thing"),
-            Self::MethodNotAllowed => (
-                StatusCode::METHOD_NOT_ALLOWED,
-                "/problems/method-not-allowed",
-                "This address does not take that method",
-            ),
-            Self::InUse => (StatusCode::CONFLICT, "/problems/in-use", "It is still needed"),
-            Self::KeyUsedOtherwise => (
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "/problems/key-used-otherwise",
-                "The idempotency key belongs to another request",
-            ),
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "/problems/too-large", "It is too large"),
-            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "/problems/too-slow", "It did not come in time"),
-            Self::WrongMediaType => (
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "/problems/wrong-media-type",
-                "The content has another type than is wanted",
-            ),
-            Self::InvalidDocument => (
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "/problems/invalid-document",
-                "The document cannot be used as written",
-            ),
-            Self::Refused => (StatusCode::UNPROCESSABLE_ENTITY, "/problems/refused", "It will not do"),
-            Self::QueueFull => {
-                (StatusCode::TOO_MANY_REQUESTS, "/problems/queue-full", "Enough runs are waiting")
-            }
-            Self::Busy => {
-                (StatusCode::SERVICE_UNAVAILABLE, "/problems/busy", "The server has too much to do")
-            }
-            Self::StoreFailed => {
-                (StatusCode::BAD_GATEWAY, "/problems/store-failed", "A store cannot be read")
-            }
-            Self::StorageFailed => (
-                StatusCode::INSUFFICIENT_STORAGE,
-                "/problems/storage-failed",
-                "The server cannot read or write its data",
-            ),
-            Self::Defect => {
-                (StatusCode::INTERNAL_SERVER_ERROR, "/problems/defect", "Something is wrong with the server")
-            }
+            Self::BadRequest => (StatusCode::BAD_REQUEST, "/problems/bad-request"),
+            Self::SignInNeeded => (StatusCode::UNAUTHORIZED, "/problems/sign-in-needed"),
+            Self::WrongOrigin => (StatusCode::FORBIDDEN, "/problems/wrong-origin"),
+            Self::WrongHost => (StatusCode::MISDIRECTED_REQUEST, "/problems/wrong-host"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "/problems/not-found"),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "/problems/method-not-allowed"),
+            Self::InUse => (StatusCode::CONFLICT, "/problems/in-use"),
+            Self::KeyUsedOtherwise => (StatusCode::UNPROCESSABLE_ENTITY, "/problems/key-used-otherwise"),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "/problems/too-large"),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "/problems/too-slow"),
+            Self::WrongMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "/problems/wrong-media-type"),
+            Self::InvalidDocument => (StatusCode::UNPROCESSABLE_ENTITY, "/problems/invalid-document"),
+            Self::Refused => (StatusCode::UNPROCESSABLE_ENTITY, "/problems/refused"),
+            Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "/problems/queue-full"),
+            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "/problems/busy"),
+            Self::StoreFailed => (StatusCode::BAD_GATEWAY, "/problems/store-failed"),
+            Self::StorageFailed => (StatusCode::INSUFFICIENT_STORAGE, "/problems/storage-failed"),
+            Self::Defect => (StatusCode::INTERNAL_SERVER_ERROR, "/problems/defect"),
         }
+    }
+}
+
+/// The status's title in RFC 9110; `http` has the older ones for two of them.
+fn title(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::PAYLOAD_TOO_LARGE => "Content Too Large",
+        StatusCode::UNPROCESSABLE_ENTITY => "Unprocessable Content",
+        _ => status.canonical_reason().unwrap_or_default(),
     }
 }
 
 impl ApiError {
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        let (status, name, title) = kind.facts();
+        let (status, address) = kind.status_and_address();
         let problem = Problem {
-            kind: name.into(),
-            title: title.into(),
+            kind: address.into(),
+            title: title(status).into(),
             status: status.as_u16(),
             detail: detail.into(),
             errors: Vec::new(),
@@ -231,31 +199,6 @@ impl IntoResponse for ApiError {
     }
 }
 
-impl OperationOutput for ApiError {
-    type Inner = Problem;
-
-    fn operation_response(ctx: &mut GenContext, _: &mut Operation) -> Option<DocumentedResponse> {
-        let schema = SchemaObject {
-            json_schema: ctx.schema.subschema_for::<Problem>(),
-            example: None,
-            external_docs: None,
-        };
-        let content = MediaType { schema: Some(schema), ..MediaType::default() };
-        Some(DocumentedResponse {
-            description: "Why it was not done.".to_owned(),
-            content: [("application/problem+json".to_owned(), content)].into_iter().collect(),
-            ..DocumentedResponse::default()
-        })
-    }
-
-    fn inferred_responses(
-        ctx: &mut GenContext,
-        operation: &mut Operation,
-    ) -> Vec<(Option<Code>, DocumentedResponse)> {
-        Self::operation_response(ctx, operation).map(|response| (None, response)).into_iter().collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use penstock_types::fault::Pointer;
@@ -269,7 +212,7 @@ mod tests {
             [SpecFault::new(Pointer::ROOT.key("sink"), "found 5"), SpecFault::new(Pointer::ROOT, "is empty")];
         let problem = serde_json::to_value(ApiError::invalid_document(&faults).problem).unwrap();
         let expected = json!({
-            "type": "/problems/invalid-document", "title": "The document cannot be used as written", "status": 422,
+            "type": "/problems/invalid-document", "title": "Unprocessable Content", "status": 422,
             "detail": "2 faults were found",
             "errors": [{ "pointer": "/sink", "detail": "found 5" }, { "pointer": "", "detail": "is empty" }]
         });

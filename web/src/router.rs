@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use aide::axum::ApiRouter;
-use aide::openapi::{OpenApi, SecurityScheme};
-use aide::transform::TransformOpenApi;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -62,8 +59,8 @@ pub(crate) fn router(settings: &ServeSettings, runs: Runs, ending: CancellationT
     let (rooms, answers) = (Rooms::new(limits.held_bytes), Answers::new(&limits));
     let app =
         App { runs, guard: guard.clone(), limits, modules, bounds, streams, rooms, answers, ending, started };
-    let (api, document) = documented();
-    let document = Bytes::from(serde_json::to_vec(&document).expect("the API's description is plain JSON"));
+    let (api, document) = api::routes();
+    let document = Bytes::from(document.to_string());
     api.route("/api/openapi.json", get(move || async move { json(document) }))
         .route("/metrics", get(metrics::metrics))
         .route("/health", get(|| async { "ok\n" }))
@@ -77,30 +74,6 @@ pub(crate) fn router(settings: &ServeSettings, runs: Runs, ending: CancellationT
         .layer(middleware::from_fn_with_state(guard, keep))
         .layer(TraceLayer::new_for_http())
         .with_state(app)
-}
-
-/// The API's routes, and what describes them.
-pub(crate) fn documented() -> (Router<App>, OpenApi) {
-    let mut document = OpenApi::default();
-    let router = ApiRouter::new().nest("/api/v1", api::routes()).finish_api_with(&mut document, describe);
-    (router, document)
-}
-
-fn describe(api: TransformOpenApi<'_>) -> TransformOpenApi<'_> {
-    let token = SecurityScheme::Http {
-        scheme: "bearer".to_owned(),
-        bearer_format: None,
-        description: Some(
-            "The server's token. A browser exchanges it for a cookie at `/api/v1/session`.".to_owned(),
-        ),
-        extensions: Default::default(),
-    };
-    api.title("Penstock")
-        .version(env!("CARGO_PKG_VERSION"))
-        .description("Upload stage modules, run pipelines, and see what limits them.")
-        .security_scheme("token", token)
-        .security_requirement("token")
-        .default_response::<ApiError>()
 }
 
 /// A body of JSON that is written already.

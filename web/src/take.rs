@@ -1,25 +1,18 @@
 //! What handlers take from requests; what cannot be taken is a problem, told as all others.
 
-use std::borrow::Cow;
-
-use aide::OperationInput;
-use aide::generate::GenContext;
-use aide::openapi::{MediaType, Operation, RequestBody, SchemaObject};
-use aide::operation::set_body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use bytes::Bytes;
 use penstock_types::fault::SpecFault;
 use penstock_types::spec;
 use penstock_types::text::printable;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Deserialize;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use serde::de::value::StrDeserializer;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::body::{Pace, Pieces, Room, SMALL_BYTES, want_type};
+use crate::openapi::{Input, Operation};
 use crate::problem::{ApiError, ApiResult, Kind};
 use crate::router::App;
 use crate::settings::ServeLimits;
@@ -78,9 +71,9 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for InPath<
     }
 }
 
-impl<T: JsonSchema> OperationInput for InPath<T> {
-    fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
-        Path::<T>::operation_input(ctx, operation);
+impl<T: JsonSchema> Input for InPath<T> {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.parameters::<T>("path");
     }
 }
 
@@ -95,9 +88,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for InQuery<T> {
     }
 }
 
-impl<T: JsonSchema> OperationInput for InQuery<T> {
-    fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
-        Query::<T>::operation_input(ctx, operation);
+impl<T: JsonSchema> Input for InQuery<T> {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.parameters::<T>("query");
     }
 }
 
@@ -130,61 +123,9 @@ fn read<T: Limited>(bytes: &[u8], most: usize) -> ApiResult<T> {
     value.map_err(|faults| ApiError::invalid_document(&faults))
 }
 
-/// How many of a list; at least one, at most `MOST`.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(try_from = "u32")]
-pub(crate) struct Limit<const MOST: u32>(u32);
-
-impl<const MOST: u32> Limit<MOST> {
-    pub(crate) fn get(self) -> u32 {
-        self.0
-    }
-}
-
-impl<const MOST: u32> TryFrom<u32> for Limit<MOST> {
-    type Error = String;
-
-    fn try_from(wanted: u32) -> Result<Self, String> {
-        if (1..=MOST).contains(&wanted) {
-            Ok(Self(wanted))
-        } else {
-            Err(format!("found `{wanted}`, wanted 1 to {MOST}"))
-        }
-    }
-}
-
-impl<const MOST: u32> JsonSchema for Limit<MOST> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        format!("LimitOf{MOST}").into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "minimum": 1, "maximum": MOST })
-    }
-}
-
-/// A word out of those that a field takes; an error lists them.
-pub(crate) fn word<T: DeserializeOwned>(field: &str, word: &str) -> Result<T, ApiError> {
-    let reader = StrDeserializer::<serde::de::value::Error>::new(word);
-    T::deserialize(reader).map_err(|error| {
-        let told = error.to_string().replacen("unknown variant", "unknown word", 1);
-        ApiError::new(Kind::BadRequest, printable(&format!("`{field}`: {told}"), 500))
-    })
-}
-
-/// Words that stand with commas between them.
-pub(crate) fn words<T: DeserializeOwned>(field: &str, list: Option<&str>) -> Result<Vec<T>, ApiError> {
-    let words = list.unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty());
-    words.map(|found| word(field, found)).collect()
-}
-
-impl<T: JsonSchema> OperationInput for Sent<T> {
-    fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
-        axum::Json::<T>::operation_input(ctx, operation);
+impl<T: JsonSchema> Input for Sent<T> {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.json_body::<T>();
     }
 }
 
@@ -196,12 +137,10 @@ impl FromRequest<App> for SentPipeline {
     }
 }
 
-impl OperationInput for SentPipeline {
-    fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
-        let schema = json_schema!({
-            "type": "object", "description": "A pipeline document; its schema is at `/api/v1/schema/pipeline`."
-        });
-        body_of(ctx, operation, "application/json", schema);
+impl Input for SentPipeline {
+    fn describe(operation: &mut Operation<'_>) {
+        let description = "A pipeline document; its schema is at `/api/v1/schema/pipeline`.";
+        operation.body("application/json", json!({ "type": "object", "description": description }));
     }
 }
 
@@ -220,10 +159,9 @@ impl FromRequest<App> for SentModule {
     }
 }
 
-impl OperationInput for SentModule {
-    fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
-        let schema = json_schema!({ "type": "string", "format": "binary" });
-        body_of(ctx, operation, "application/wasm", schema);
+impl Input for SentModule {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.body("application/wasm", json!({ "type": "string", "format": "binary" }));
     }
 }
 
@@ -242,20 +180,11 @@ async fn json_bytes(request: Request, app: &App, most: usize) -> ApiResult<(Byte
     Ok((bytes, room))
 }
 
-fn body_of(ctx: &mut GenContext, operation: &mut Operation, kind: &str, json_schema: Schema) {
-    let schema = Some(SchemaObject { json_schema, example: None, external_docs: None });
-    let body = RequestBody {
-        content: [(kind.to_owned(), MediaType { schema, ..MediaType::default() })].into_iter().collect(),
-        required: true,
-        ..RequestBody::default()
-    };
-    set_body(ctx, operation, body);
-}
-
 #[cfg(test)]
 mod tests {
+    use axum::extract::rejection::QueryRejection;
+    use penstock_server::RunQuery;
     use penstock_types::run::RunState;
-    use serde_json::json;
 
     use super::*;
 
@@ -272,17 +201,23 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_field_and_commas_may_be_too_many() {
-        let states = words::<RunState>("state", Some("running, ,failed,")).unwrap();
-        assert_eq!(states, [RunState::Running, RunState::Failed]);
-        assert_eq!(words::<RunState>("state", None).unwrap(), []);
-        assert!(words::<RunState>("state", Some("running,done")).is_err());
+        let states = |query: &str| query_of::<RunQuery>(query).map(|query| query.states);
+        assert_eq!(states("state=running,+,failed,").unwrap(), [RunState::Running, RunState::Failed]);
+        assert_eq!(states("").unwrap(), []);
+        assert!(states("state=running,done").is_err());
     }
 
     #[test]
     fn a_limit_is_neither_zero_nor_above_its_most() {
-        let limit = |wanted: u32| Limit::<200>::try_from(wanted).map(Limit::get);
-        assert_eq!((limit(1), limit(200)), (Ok(1), Ok(200)));
-        assert_eq!(limit(0).unwrap_err(), "found `0`, wanted 1 to 200");
-        assert!(limit(201).is_err());
+        let limit = |query: &str| query_of::<RunQuery>(query).map(|query| query.limit);
+        assert_eq!(limit("").unwrap(), None);
+        assert_eq!((limit("limit=1").unwrap(), limit("limit=200").unwrap()), (Some(1), Some(200)));
+        assert!(limit("limit=0").unwrap_err().to_string().contains("found `0`, wanted 1 to 200"));
+        assert!(limit("limit=201").is_err());
+    }
+
+    fn query_of<T: DeserializeOwned>(query: &str) -> Result<T, QueryRejection> {
+        let uri = format!("/?{query}").parse().unwrap();
+        Query::<T>::try_from_uri(&uri).map(|Query(query)| query)
     }
 }

@@ -24,6 +24,7 @@ const MAX_AT_A_TIME: usize = 256;
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(!untagged, rename = "RunEvent", tag = "event", content = "data", rename_all = "lowercase")]
 pub enum Event {
     /// Four times a second, for each run that is watched.
     Sample(LiveSample),

@@ -8,8 +8,12 @@ use penstock_types::run::{FailureClass, RunSnapshot, RunState};
 use penstock_types::series::Metric;
 use penstock_wasm::{LogLevel, ModuleReport};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, IntoDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+
+use crate::catalogue::MAX_KEYS;
+use crate::queries::{MAX_LIMIT, MAX_POINTS};
 
 /// A part of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -41,27 +45,36 @@ pub struct Submitted {
     pub is_new: bool,
 }
 
-/// Which runs are asked for.
-#[derive(Clone, Debug, Default)]
+/// Runs to list: those that match every field that is given.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct RunQuery {
-    /// In one of these states; in any when there is none.
+    /// States, separated by commas.
+    #[serde(rename = "state", default, deserialize_with = "words")]
+    #[schemars(with = "Option<String>")]
     pub states: Vec<RunState>,
-    /// Of this name.
+    /// The pipeline's name.
     pub name: Option<String>,
-    /// That ran the module of this digest.
+    /// Digest of a module that the run used.
     pub module: Option<String>,
-    /// With this in their name, id or modules.
+    /// A part of the name, the id or the modules.
+    #[serde(rename = "q")]
     pub text: Option<String>,
-    /// In which order.
+    /// A column to sort by, e.g. `name`, with a `-` in front for the other direction; `-submitted_at` when missing.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
     pub sort: RunSort,
-    /// Where to go on.
+    /// The end of an earlier page: its `next`.
     pub cursor: Option<String>,
-    /// How many at most.
+    /// Most runs; 50 when missing, 200 at most.
+    #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
     pub limit: Option<u32>,
 }
 
-/// In which order runs are listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The order of a list of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct RunSort {
     /// By what.
     pub by: RunColumn,
@@ -138,57 +151,73 @@ pub struct RunSpec {
     pub modules: BTreeMap<String, String>,
 }
 
-/// Which series are asked for.
-#[derive(Clone, Debug, Default)]
+/// Series to read, and their extent.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct SeriesQuery {
-    /// From when, in seconds since the run's start; from its start when missing.
+    /// From when, in seconds since the run's start; its start when missing.
     pub from_s: Option<f64>,
-    /// Until when; until now when missing.
+    /// Until when; its end, or now, when missing.
     pub to_s: Option<f64>,
-    /// How many buckets at most.
+    /// Most points of a line; 600 when missing, 5000 at most.
+    #[serde(default, deserialize_with = "at_most::<MAX_POINTS, _>")]
+    #[schemars(range(min = 1, max = MAX_POINTS))]
     pub points: Option<u32>,
-    /// Which metrics; all when there is none.
+    /// Metrics, separated by commas; all when missing.
+    #[serde(default, deserialize_with = "words")]
+    #[schemars(with = "Option<String>")]
     pub metrics: Vec<Metric>,
 }
 
-/// Which windows are asked for.
-#[derive(Clone, Debug, Default)]
+/// Windows to read.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct WindowQuery {
-    /// From when, in seconds since the run's start; from its start when missing.
+    /// From when, in seconds since the run's start.
     pub from_s: Option<f64>,
-    /// Until when; until now when missing.
+    /// Until when.
     pub to_s: Option<f64>,
-    /// Length of a window in seconds, rounded up to a multiple of 0.25.
+    /// Length of a window, in seconds, rounded up to a multiple of 0.25; 1 when missing.
     pub every_s: Option<f64>,
 }
 
-/// Which failed samples are asked for.
-#[derive(Clone, Debug, Default)]
+/// Failed samples to list.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ErrorQuery {
-    /// Of the stage of this id.
+    /// Id of a stage.
     pub stage: Option<String>,
-    /// Of this class.
+    /// Whose fault it is.
+    #[schemars(with = "Option<String>")]
     pub class: Option<FailureClass>,
-    /// With this in key or message.
+    /// A part of the message or of the key.
+    #[serde(rename = "q")]
     pub text: Option<String>,
-    /// Where to go on.
+    /// The end of an earlier page: its `next`.
     pub cursor: Option<String>,
-    /// How many at most.
+    /// Most errors; 50 when missing, 200 at most.
+    #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
     pub limit: Option<u32>,
 }
 
-/// Which log lines are asked for.
-#[derive(Clone, Debug, Default)]
+/// Log lines to list.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct LogQuery {
-    /// Of the stage of this id.
+    /// Id of a stage.
     pub stage: Option<String>,
-    /// Of this level and those that matter more.
+    /// The least level: `debug`, `info`, `warn` or `error`.
+    #[schemars(with = "Option<String>")]
     pub level: Option<LogLevel>,
-    /// With this in them.
+    /// A part of the line.
+    #[serde(rename = "q")]
     pub text: Option<String>,
-    /// Where to go on.
+    /// The end of an earlier page: its `next`.
     pub cursor: Option<String>,
-    /// How many at most.
+    /// Most lines; 50 when missing, 200 at most.
+    #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
     pub limit: Option<u32>,
 }
 
@@ -287,14 +316,18 @@ pub struct ModuleUpload {
     pub previous: Option<String>,
 }
 
-/// Which modules are asked for.
-#[derive(Clone, Debug, Default)]
+/// Modules to list.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ModuleQuery {
-    /// With this in their name.
+    /// A part of the name.
+    #[serde(rename = "q")]
     pub text: Option<String>,
-    /// Where to go on.
+    /// The end of an earlier page: its `next`.
     pub cursor: Option<String>,
-    /// How many at most.
+    /// Most modules; 50 when missing, 200 at most.
+    #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
     pub limit: Option<u32>,
 }
 
@@ -372,6 +405,19 @@ pub enum StoreKind {
     Folder,
     /// A bucket, or a part of one.
     S3,
+}
+
+/// Keys of a store to list.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyQuery {
+    /// The beginning of the keys.
+    #[serde(default)]
+    pub prefix: String,
+    /// Most keys; 100 when missing, 1000 at most.
+    #[serde(default, deserialize_with = "at_most::<MAX_KEYS, _>")]
+    #[schemars(range(min = 1, max = MAX_KEYS))]
+    pub limit: Option<u32>,
 }
 
 /// Keys of a store.
@@ -468,6 +514,37 @@ impl RunSort {
     }
 }
 
+/// An empty text stands for the default.
+impl std::convert::TryFrom<String> for RunSort {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, &'static str> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        Self::parse(&text).ok_or(
+            "`sort` takes `submitted_at`, `name`, `state`, `elapsed_s`, `samples`, `failed_samples`, `readiness`, `wait_s` \
+             or `qps`, with a `-` in front for the greatest first",
+        )
+    }
+}
+
+/// Reads words with commas between them.
+fn words<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    let list = String::deserialize(from)?;
+    let words = list.split(',').map(str::trim).filter(|word| !word.is_empty());
+    words.map(|word| T::deserialize(word.to_owned().into_deserializer())).collect()
+}
+
+/// Reads a number from 1 to `MOST`.
+fn at_most<'de, const MOST: u32, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let found = u32::deserialize(from)?;
+    if (1..=MOST).contains(&found) {
+        return Ok(Some(found));
+    }
+    Err(D::Error::custom(format!("found `{found}`, wanted 1 to {MOST}")))
+}
+
 /// A benchmark whose report is kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeptBenchmark {
@@ -488,11 +565,14 @@ pub struct PushedBenchmark {
     pub is_new: bool,
 }
 
-/// Which benchmarks are asked for.
-#[derive(Clone, Debug, Default)]
+/// Benchmarks to list.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct BenchmarkQuery {
-    /// Where to go on.
+    /// The end of an earlier page: its `next`.
     pub cursor: Option<String>,
-    /// How many at most.
+    /// Most benchmarks; 50 when missing, 200 at most.
+    #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
     pub limit: Option<u32>,
 }

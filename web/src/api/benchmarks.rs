@@ -1,12 +1,9 @@
-use aide::axum::ApiRouter;
-use aide::axum::routing::get_with;
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, NoContent, Response};
+use axum::response::{NoContent, Response};
 use penstock_bench::report::{REPORT_VERSION, ReportState};
 use penstock_bench::{Report, StoreKind};
-use penstock_server::{BenchmarkQuery, KeptBenchmark, MAX_BENCHMARK_BYTES, MAX_LIMIT, Page, PushedBenchmark};
+use penstock_server::{BenchmarkQuery, KeptBenchmark, MAX_BENCHMARK_BYTES, Page, PushedBenchmark};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::spec;
 use penstock_types::text::printable;
@@ -14,25 +11,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::answer::created;
+use crate::openapi::ApiRouter;
 use crate::problem::ApiResult;
 use crate::router::App;
 use crate::settings::ServeLimits;
-use crate::take::{InPath, InQuery, Limit, Limited, Sent, apart};
+use crate::take::{InPath, InQuery, Limited, Sent, apart};
 
 /// Sentences of a report that lists show.
 const FINDINGS: usize = 3;
 /// Most bytes of a sentence that lists show, and of a name.
 const SENTENCE_BYTES: usize = 1_000;
 const NAME_BYTES: usize = 200;
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct BenchmarkListQuery {
-    /// Where an earlier page ended: its `next`.
-    cursor: Option<String>,
-    /// Most benchmarks; 50 when missing, 200 at most.
-    limit: Option<Limit<MAX_LIMIT>>,
-}
 
 #[derive(Deserialize, JsonSchema)]
 struct BenchmarkPath {
@@ -108,46 +98,28 @@ impl Limited for Report {
     }
 }
 
-pub(super) fn routes() -> ApiRouter<App> {
-    ApiRouter::new()
-        .api_route(
-            "/benchmarks",
-            get_with(list, |op| op.id("list_benchmarks").tag("benchmarks").summary("Benchmarks, newest first"))
-                .post_with(keep, |op| {
-                    op.id("keep_benchmark")
-                        .tag("benchmarks")
-                        .summary("Keep the report of a storage benchmark")
-                        .description(
-                            "A report that is known already makes no new benchmark. When there are too many, the oldest goes.",
-                        )
-                        .response::<200, Json<BenchmarkSummary>>()
-                        .response::<201, Json<BenchmarkSummary>>()
-                }),
+pub(super) fn routes(api: &mut ApiRouter) {
+    api.tag("benchmarks");
+    api.route("GET /benchmarks", "Benchmarks, newest first", list_benchmarks);
+    api.route("POST /benchmarks", "Keep the report of a storage benchmark", keep_benchmark)
+        .description(
+            "A report that is known already makes no new benchmark. When there are too many, the oldest goes.",
         )
-        .api_route(
-            "/benchmarks/{id}",
-            get_with(show, |op| {
-                op.id("show_benchmark")
-                    .tag("benchmarks")
-                    .summary("The report of a benchmark")
-                    .response::<200, Json<Report>>()
-            })
-            .delete_with(delete, |op| {
-                op.id("delete_benchmark").tag("benchmarks").summary("Delete a benchmark and its report")
-            }),
-        )
+        .answer::<BenchmarkSummary>(200)
+        .answer::<BenchmarkSummary>(201);
+    api.route("GET /benchmarks/{id}", "The report of a benchmark", show_benchmark).answer::<Report>(200);
+    api.route("DELETE /benchmarks/{id}", "Delete a benchmark and its report", delete_benchmark);
 }
 
-async fn list(
+async fn list_benchmarks(
     State(app): State<App>,
-    InQuery(query): InQuery<BenchmarkListQuery>,
+    InQuery(query): InQuery<BenchmarkQuery>,
 ) -> ApiResult<Json<Page<BenchmarkSummary>>> {
-    let query = BenchmarkQuery { cursor: query.cursor, limit: query.limit.map(Limit::get) };
     let Page { items, next } = app.runs.benchmarks(query).await?;
     Ok(Json(Page { items: items.into_iter().filter_map(summary).collect(), next }))
 }
 
-async fn keep(
+async fn keep_benchmark(
     State(app): State<App>,
     // It holds its room until it is answered.
     Sent(report, _room): Sent<Report>,
@@ -158,19 +130,19 @@ async fn keep(
             .await?;
     let summary = serde_json::to_value(&told).expect("numbers and texts are JSON");
     let PushedBenchmark { benchmark, is_new } = app.runs.keep_benchmark(summary, report).await?;
-    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let location = HeaderValue::from_str(&format!("/api/v1/benchmarks/{}", benchmark.id));
     let KeptBenchmark { id, kept_at, .. } = benchmark;
-    let mut response = (status, Json(BenchmarkSummary { id, kept_at, told })).into_response();
-    response.headers_mut().extend(location.ok().map(|location| (header::LOCATION, location)));
-    Ok(response)
+    let address = format!("benchmarks/{id}");
+    Ok(created(is_new, &address, BenchmarkSummary { id, kept_at, told }))
 }
 
-async fn show(State(app): State<App>, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Response> {
+async fn show_benchmark(State(app): State<App>, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Response> {
     app.answers.give(async { Ok(app.runs.benchmark_report(&path.id).await?) }).await
 }
 
-async fn delete(State(app): State<App>, InPath(path): InPath<BenchmarkPath>) -> ApiResult<NoContent> {
+async fn delete_benchmark(
+    State(app): State<App>,
+    InPath(path): InPath<BenchmarkPath>,
+) -> ApiResult<NoContent> {
     app.runs.delete_benchmark(&path.id).await?;
     Ok(NoContent)
 }

@@ -2,8 +2,6 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use aide::axum::ApiRouter;
-use aide::axum::routing::get_with;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as SentEvent, KeepAlive, Sse};
@@ -12,10 +10,11 @@ use futures::stream::{self, Stream, StreamExt};
 use penstock_server::{Event, Events, RunGap, parse_event_id};
 use penstock_types::series::Level;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult};
 use crate::router::App;
 use crate::take::InQuery;
@@ -35,17 +34,46 @@ struct EventQuery {
     last: Option<String>,
 }
 
-pub(super) fn routes() -> ApiRouter<App> {
-    ApiRouter::new().api_route(
-        "/events",
-        get_with(events, |op| {
-            op.id("events").tag("live").summary("Live events, as `text/event-stream`").description(
-                "`hello` comes first. Then, for the runs asked for: `sample` four times a second, `log`, `state`, `gap` where events \
-                 were lost, `end` when all of a run is stored. `runs` tells of any run that was submitted or changed its state. \
-                 `ping` comes when there was nothing to tell for 15 s. An id is `epoch-number`; with `Last-Event-ID` what was missed in the last minute comes first.",
-            )
-        }),
-    )
+/// An event of the stream: the name in its `event:` line, and the JSON in its `data:` line.
+#[derive(JsonSchema)]
+#[schemars(tag = "event", content = "data", rename_all = "lowercase")]
+#[expect(dead_code, reason = "it has a schema and no values")]
+enum LiveEvent {
+    Hello(Hello),
+    Ping(Ping),
+    #[schemars(untagged)]
+    OfRun(Event),
+}
+
+/// The beginning of a stream.
+#[derive(Serialize, JsonSchema)]
+struct Hello {
+    /// Another one after every start of the server; the first part of the ids of events.
+    epoch: String,
+    /// Samples of a run in a second.
+    hz: u64,
+}
+
+/// A sign of life, without members.
+#[derive(JsonSchema)]
+struct Ping {}
+
+pub(super) fn routes(api: &mut ApiRouter) {
+    api.tag("live");
+    let mut operation = api.route("GET /events", "Live events, as `text/event-stream`", events);
+    let event = operation.schema::<LiveEvent>();
+    operation
+        .description(
+            "`hello` comes first. Then, for the runs asked for: `sample` four times a second, `log`, `state`, `gap` where events \
+             were lost, `end` when all of a run is stored. `runs` tells of any run that was submitted or changed its state. \
+             `ping` comes when there was nothing to tell for 15 s. An id is `epoch-number`; with `Last-Event-ID` what was missed in the last minute comes first.",
+        )
+        // OpenAPI 3.2 calls this `itemSchema`; 3.1 has only extensions for what a stream is made of.
+        .response(
+            200,
+            "Events, each as `LiveEvent` describes it.".into(),
+            json!({ "text/event-stream": { "schema": { "type": "string" }, "x-itemSchema": event } }),
+        );
 }
 
 async fn events(
@@ -64,7 +92,7 @@ async fn events(
     let is_ours = |seen_in: &str, number: u64| seen_in == epoch && number <= app.runs.last_event();
     let since = seen.filter(|(seen_in, number)| is_ours(seen_in, *number)).map(|(_, number)| number);
     let events = app.runs.events(&runs, since).await?;
-    let mut first = vec![hello(&epoch)];
+    let mut first = vec![written("hello", &Hello { epoch: epoch.clone(), hz: HZ })];
     if last.is_some() && since.is_none() {
         // What was seen belongs to an earlier life of the server.
         first.extend(runs.into_iter().map(|run| sent(&Event::Gap(RunGap { run }))));
@@ -96,18 +124,15 @@ fn live(
     stream::unfold((events, epoch, place), next).flatten()
 }
 
-fn hello(epoch: &str) -> SentEvent {
-    SentEvent::default().event("hello").data(json!({ "epoch": epoch, "hz": HZ }).to_string())
+fn sent(event: &Event) -> SentEvent {
+    written(event.name(), event)
 }
 
-fn sent(event: &Event) -> SentEvent {
-    match event.data() {
-        Ok(data) => SentEvent::default().event(event.name()).data(data),
-        Err(error) => {
-            tracing::error!(%error, "an event could not be written");
-            SentEvent::default().comment("lost")
-        }
-    }
+fn written(name: &str, data: &impl Serialize) -> SentEvent {
+    SentEvent::default().event(name).json_data(data).unwrap_or_else(|error| {
+        tracing::error!(%error, "an event could not be written");
+        SentEvent::default().comment("lost")
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,3 @@
-use aide::axum::ApiRouter;
-use aide::axum::routing::{get_with, post_with, put_with};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -8,28 +6,19 @@ use axum::response::{IntoResponse, NoContent, Response};
 use penstock_pipeline::ModuleReport;
 use penstock_pipeline::trial::TrialReport;
 use penstock_server::{
-    Draft, MAX_LIMIT, ModuleDetail, ModuleQuery, ModuleSummary, ModuleUpload, ModuleVersion, Page, TryRequest,
+    Draft, ModuleDetail, ModuleQuery, ModuleSummary, ModuleUpload, ModuleVersion, Page, TryRequest,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio_util::io::ReaderStream;
 
+use crate::answer::created;
 use crate::body::Pieces;
+use crate::openapi::ApiRouter;
 use crate::problem::ApiResult;
 use crate::router::App;
 use crate::settings::ServeLimits;
-use crate::take::{InPath, InQuery, Limit, Limited, Sent, SentModule, small};
-
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct ModuleListQuery {
-    /// A part of the name.
-    q: Option<String>,
-    /// Where an earlier page ended: its `next`.
-    cursor: Option<String>,
-    /// Most modules; 50 when missing, 200 at most.
-    limit: Option<Limit<MAX_LIMIT>>,
-}
+use crate::take::{InPath, InQuery, Limited, Sent, SentModule, small};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -76,84 +65,57 @@ impl Limited for TryRequest {
     }
 }
 
-pub(super) fn routes() -> ApiRouter<App> {
-    ApiRouter::new()
-        .api_route(
-            "/modules",
-            get_with(list, |op| op.id("list_modules").tag("modules").summary("Modules, by name")).post_with(
-                upload,
-                |op| {
-                    op.id("upload_module")
-                        .tag("modules")
-                        .summary("Upload a module")
-                        .description("Its name is the one in its manifest. Bytes that are known already make no new version.")
-                        .response::<200, Json<ModuleUpload>>()
-                        .response::<201, Json<ModuleUpload>>()
-                },
-            ),
-        )
-        .api_route(
-            "/modules/inspect",
-            post_with(inspect, |op| {
-                op.id("inspect_module").tag("modules").summary("Tell what a module is, without keeping it")
-            }),
-        )
-        .api_route(
-            "/modules/{name}",
-            get_with(show, |op| op.id("show_module").tag("modules").summary("A module's versions and aliases")),
-        )
-        .api_route(
-            "/modules/{name}/versions/{version}",
-            get_with(version, |op| op.id("show_version").tag("modules").summary("One version of a module"))
-                .delete_with(delete, |op| {
-                    op.id("delete_version")
-                        .tag("modules")
-                        .summary("Delete a version that no run needs and no alias means")
-                }),
-        )
-        .api_route(
-            "/modules/{name}/versions/{version}/content",
-            get_with(content, |op| op.id("download_module").tag("modules").summary("The module as it was uploaded")),
-        )
-        .api_route(
-            "/modules/{name}/versions/{version}/try",
-            post_with(attempt, |op| {
-                op.id("try_module").tag("modules").summary("Put a few samples through a module; nothing is kept")
-            }),
-        )
-        .api_route(
-            "/modules/{name}/aliases/{alias}",
-            put_with(set_alias, |op| op.id("set_alias").tag("modules").summary("Let an alias mean a version"))
-                .delete_with(remove_alias, |op| op.id("remove_alias").tag("modules").summary("Remove an alias")),
-        )
+pub(super) fn routes(api: &mut ApiRouter) {
+    api.tag("modules");
+    api.route("GET /modules", "Modules, by name", list_modules);
+    api.route("POST /modules", "Upload a module", upload_module)
+        .description("Its name is the one in its manifest. Bytes that are known already make no new version.")
+        .answer::<ModuleUpload>(200)
+        .answer::<ModuleUpload>(201);
+    api.route("POST /modules/inspect", "Tell what a module is, without keeping it", inspect_module);
+    api.route("GET /modules/{name}", "A module's versions and aliases", show_module);
+    api.route("GET /modules/{name}/versions/{version}", "One version of a module", show_version);
+    api.route(
+        "DELETE /modules/{name}/versions/{version}",
+        "Delete a version that no run needs and no alias means",
+        delete_version,
+    );
+    api.route(
+        "GET /modules/{name}/versions/{version}/content",
+        "The module as it was uploaded",
+        download_module,
+    );
+    api.route(
+        "POST /modules/{name}/versions/{version}/try",
+        "Put a few samples through a module; nothing is kept",
+        try_module,
+    );
+    api.route("PUT /modules/{name}/aliases/{alias}", "Let an alias mean a version", set_alias);
+    api.route("DELETE /modules/{name}/aliases/{alias}", "Remove an alias", remove_alias);
 }
 
-async fn list(
+async fn list_modules(
     State(app): State<App>,
-    InQuery(query): InQuery<ModuleListQuery>,
+    InQuery(query): InQuery<ModuleQuery>,
 ) -> ApiResult<Json<Page<ModuleSummary>>> {
-    let query = ModuleQuery { text: query.q, cursor: query.cursor, limit: query.limit.map(Limit::get) };
     Ok(Json(app.runs.modules(query).await?))
 }
 
-async fn upload(
+async fn upload_module(
     State(app): State<App>,
     InQuery(query): InQuery<UploadQuery>,
     SentModule(pieces): SentModule,
 ) -> ApiResult<Response> {
     let draft = received(&app, pieces).await?;
     let uploaded = draft.finish(query.alias.as_deref()).await?;
-    let status = if uploaded.created { StatusCode::CREATED } else { StatusCode::OK };
-    let version = &uploaded.version;
-    let location = format!("/api/v1/modules/{}/versions/{}", version.name, version.version);
-    let mut response = (status, Json(&uploaded)).into_response();
-    if let Ok(location) = HeaderValue::from_str(&location) {
-        response.headers_mut().insert(header::LOCATION, location);
-    }
-    Ok(response)
+    let address = format!("modules/{}/versions/{}", uploaded.version.name, uploaded.version.version);
+    Ok(created(uploaded.created, &address, uploaded))
 }
 
-async fn inspect(State(app): State<App>, SentModule(pieces): SentModule) -> ApiResult<Json<ModuleReport>> {
+async fn inspect_module(
+    State(app): State<App>,
+    SentModule(pieces): SentModule,
+) -> ApiResult<Json<ModuleReport>> {
     Ok(Json(received(&app, pieces).await?.inspect().await?))
 }
 
@@ -165,23 +127,26 @@ async fn received(app: &App, mut pieces: Pieces) -> ApiResult<Draft> {
     Ok(draft)
 }
 
-async fn show(State(app): State<App>, InPath(path): InPath<NamePath>) -> ApiResult<Json<ModuleDetail>> {
+async fn show_module(
+    State(app): State<App>,
+    InPath(path): InPath<NamePath>,
+) -> ApiResult<Json<ModuleDetail>> {
     Ok(Json(app.runs.module(&path.name).await?))
 }
 
-async fn version(
+async fn show_version(
     State(app): State<App>,
     InPath(path): InPath<VersionPath>,
 ) -> ApiResult<Json<ModuleVersion>> {
     Ok(Json(app.runs.module_version(&path.name, &path.version).await?))
 }
 
-async fn delete(State(app): State<App>, InPath(path): InPath<VersionPath>) -> ApiResult<NoContent> {
+async fn delete_version(State(app): State<App>, InPath(path): InPath<VersionPath>) -> ApiResult<NoContent> {
     app.runs.delete_module(&path.name, &path.version).await?;
     Ok(NoContent)
 }
 
-async fn content(
+async fn download_module(
     State(app): State<App>,
     InPath(path): InPath<VersionPath>,
     headers: HeaderMap,
@@ -205,7 +170,7 @@ async fn content(
     Ok(response)
 }
 
-async fn attempt(
+async fn try_module(
     State(app): State<App>,
     InPath(path): InPath<VersionPath>,
     // It holds its room until it is answered.

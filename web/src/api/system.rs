@@ -1,16 +1,15 @@
 use std::time::SystemTime;
 
-use aide::axum::ApiRouter;
-use aide::axum::routing::get_with;
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, header};
-use axum::response::{IntoResponse, NoContent, Response};
+use axum::http::{HeaderMap, HeaderName, header};
+use axum::response::{AppendHeaders, NoContent};
 use penstock_server::{BudgetUse, StorageUse};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult, Kind};
 use crate::process::{ProcessUse, process_use};
 use crate::router::App;
@@ -79,46 +78,17 @@ struct SignIn {
 
 small!(SignIn);
 
-pub(super) fn routes() -> ApiRouter<App> {
-    ApiRouter::new()
-        .api_route(
-            "/system",
-            get_with(system, |op| {
-                op.id("show_system").tag("system").summary("What this server is, has and bears")
-            }),
-        )
-        .api_route(
-            "/schema/pipeline",
-            get_with(schema, |op| {
-                op.id("pipeline_schema").tag("system").summary("JSON Schema of the pipeline document")
-            }),
-        )
-        .api_route(
-            "/session",
-            get_with(session, |op| {
-                op.id("show_session")
-                    .tag("session")
-                    .summary("Whether a token is wanted, and known")
-                    .security_requirement_multi([])
-            })
-            .post_with(sign_in, |op| {
-                op.id("sign_in")
-                    .tag("session")
-                    .summary("Exchange the token for a cookie")
-                    .security_requirement_multi([])
-                    .response::<204, ()>()
-            })
-            .delete_with(sign_out, |op| {
-                op.id("sign_out")
-                    .tag("session")
-                    .summary("Forget the cookie")
-                    .security_requirement_multi([])
-                    .response::<204, ()>()
-            }),
-        )
+pub(super) fn routes(api: &mut ApiRouter) {
+    api.tag("system");
+    api.route("GET /system", "What this server is, has and bears", show_system);
+    api.route("GET /schema/pipeline", "JSON Schema of the pipeline document", pipeline_schema);
+    api.tag("session");
+    api.route("GET /session", "Whether a token is wanted, and known", show_session).without_token();
+    api.route("POST /session", "Exchange the token for a cookie", sign_in).without_token();
+    api.route("DELETE /session", "Forget the cookie", sign_out).without_token();
 }
 
-async fn system(State(app): State<App>) -> ApiResult<Json<System>> {
+async fn show_system(State(app): State<App>) -> ApiResult<Json<System>> {
     let limits = &app.limits;
     Ok(Json(System {
         version: env!("CARGO_PKG_VERSION"),
@@ -141,33 +111,32 @@ async fn system(State(app): State<App>) -> ApiResult<Json<System>> {
     }))
 }
 
-async fn schema() -> Json<Value> {
+async fn pipeline_schema() -> Json<Value> {
     Json(penstock_types::schema::schema())
 }
 
-async fn session(State(app): State<App>, headers: HeaderMap) -> Json<Session> {
+async fn show_session(State(app): State<App>, headers: HeaderMap) -> Json<Session> {
     let token_required = app.guard.token().is_some();
     Json(Session { token_required, signed_in: app.guard.is_signed_in(&headers) })
 }
 
-async fn sign_in(State(app): State<App>, Sent(sign_in, _): Sent<SignIn>) -> ApiResult<Response> {
-    let Some(token) = app.guard.token() else { return Ok(NoContent.into_response()) };
+async fn sign_in(State(app): State<App>, Sent(sign_in, _): Sent<SignIn>) -> ApiResult<Cookied> {
+    let Some(token) = app.guard.token() else { return Ok((AppendHeaders(None), NoContent)) };
     if !token.is(sign_in.token.trim().as_bytes()) {
         // Whoever guesses is slowed down; whoever knows it is not.
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         return Err(ApiError::new(Kind::SignInNeeded, "that is not this server's token"));
     }
-    Ok(with_cookie(&session::begin(token, SystemTime::now())))
+    Ok(with_cookie(session::begin(token, SystemTime::now())))
 }
 
-async fn sign_out() -> Response {
-    with_cookie(&session::end())
+async fn sign_out() -> Cookied {
+    with_cookie(session::end())
 }
 
-fn with_cookie(cookie: &str) -> Response {
-    let mut response = NoContent.into_response();
-    response
-        .headers_mut()
-        .extend(HeaderValue::from_str(cookie).ok().map(|cookie| (header::SET_COOKIE, cookie)));
-    response
+/// No content, with a cookie.
+type Cookied = (AppendHeaders<Option<(HeaderName, String)>>, NoContent);
+
+fn with_cookie(cookie: String) -> Cookied {
+    (AppendHeaders(Some((header::SET_COOKIE, cookie))), NoContent)
 }

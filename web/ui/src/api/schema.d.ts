@@ -306,6 +306,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{id}/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Where the batches of a run with the consumer `stream` are to be had
+         * @description A Unix socket of the server's machine, and the secret that opens it to processes of the server's user. 409 for a run that has another consumer, waits, or is over.
+         */
+        get: operations["show_stream"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{id}/series": {
         parameters: {
             query?: never;
@@ -474,26 +494,6 @@ export interface paths {
          * @description `hello` comes first. Then, for the runs asked for: `sample` four times a second, `log`, `state`, `gap` where events were lost, `end` when all of a run is stored. `runs` tells of any run that was submitted or changed its state. `ping` comes when there was nothing to tell for 15 s. An id is `epoch-number`; with `Last-Event-ID` what was missed in the last minute comes first.
          */
         get: operations["events"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs/{id}/stream": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Where the batches of a run with the consumer `stream` are to be had
-         * @description A Unix socket of the server's machine, and the secret that opens it to processes of the server's user. 409 for a run that has another consumer, waits, or is over.
-         */
-        get: operations["show_stream"];
         put?: never;
         post?: never;
         delete?: never;
@@ -704,7 +704,7 @@ export interface components {
         Problem: {
             /** @description Names the kind of problem; stays the same. A path on this server, e.g. `/problems/invalid-document`. */
             type: string;
-            /** @description The kind in words. */
+            /** @description The standard title of the status. */
             title: string;
             /**
              * Format: uint16
@@ -734,14 +734,6 @@ export interface components {
         SignIn: {
             /** @description The server's token. */
             token: string;
-        };
-        ModuleListQuery: {
-            /** @description A part of the name. */
-            q?: string | null;
-            /** @description Where an earlier page ended: its `next`. */
-            cursor?: string | null;
-            /** @description Most modules; 50 when missing, 200 at most. */
-            limit?: number | null;
         };
         /** @description A part of a list. */
         PageOfModuleSummary: {
@@ -866,10 +858,6 @@ export interface components {
         };
         /** @description What a module's `process` is called with. */
         Mode: "sample" | "batch" | "stateful";
-        UploadQuery: {
-            /** @description An alias that is to mean this version from now on. */
-            alias?: string | null;
-        };
         /** @description What an upload became. */
         ModuleUpload: {
             /** @description The module's name. */
@@ -897,10 +885,6 @@ export interface components {
             /** @description Digest of the version before it; `null` for the first one. */
             previous?: string | null;
         };
-        NamePath: {
-            /** @description The module's name. */
-            name: string;
-        };
         /** @description A module with all its versions. */
         ModuleDetail: {
             /** @description Its name. */
@@ -911,12 +895,6 @@ export interface components {
             };
             /** @description The versions, newest first. */
             versions: components["schemas"]["ModuleVersion"][];
-        };
-        VersionPath: {
-            /** @description The module's name. */
-            name: string;
-            /** @description Number of the version, or an alias. */
-            version: string;
         };
         /** @description A few samples for a module, and what it is set up with. Exactly one of `samples` and `from` is given. */
         TryRequest: {
@@ -1255,12 +1233,6 @@ export interface components {
              */
             most_memory_bytes: number;
         };
-        AliasPath: {
-            /** @description The module's name. */
-            name: string;
-            /** @description The alias; `latest` is always the newest version. */
-            alias: string;
-        };
         /** @description What an alias is to mean. */
         AliasTarget: {
             /**
@@ -1283,41 +1255,12 @@ export interface components {
         };
         /** @description What a store is. */
         StoreKind: "folder" | "s3";
-        StorePath: {
-            /** @description The store's name. */
-            store: string;
-        };
-        KeyQuery: {
-            /**
-             * @description What keys have to start with.
-             * @default
-             */
-            prefix: string;
-            /** @description Most keys; 100 when missing, 1000 at most. */
-            limit?: number | null;
-        };
         /** @description Keys of a store. */
         StoreKeys: {
             /** @description The first of them, sorted by their bytes. */
             items: string[];
             /** @description Whether there are more. */
             more: boolean;
-        };
-        RunListQuery: {
-            /** @description States, separated by commas. */
-            state?: string | null;
-            /** @description The pipeline's name. */
-            name?: string | null;
-            /** @description Digest of a module that the run used. */
-            module?: string | null;
-            /** @description A part of the name or of the id. */
-            q?: string | null;
-            /** @description What to sort by, e.g. `name`, with a `-` in front for the other direction; `-submitted_at` when missing. */
-            sort?: string | null;
-            /** @description Where an earlier page ended: its `next`. */
-            cursor?: string | null;
-            /** @description Most runs; 50 when missing, 200 at most. */
-            limit?: number | null;
         };
         /** @description A part of a list. */
         PageOfRunSummary: {
@@ -1387,29 +1330,17 @@ export interface components {
              * @description Items that its consumer took per second.
              */
             qps?: number | null;
+            /** @description The modules it runs, `name@version`, in the order of its stages. */
+            modules: string[];
             /**
              * Format: double
              * @description Samples that its consumer took per second.
              */
             samples_per_s?: number | null;
-            /** @description The modules it runs, `name@version`, in the order of its stages. */
-            modules: string[];
         };
         /** @description What a run is doing, or how it ended. */
         RunState: "queued" | "running" | "draining" | "completed" | "failed" | "stopped" | "interrupted";
-        SubmitQuery: {
-            /**
-             * @description Only checks the document.
-             * @default false
-             */
-            validate_only: boolean;
-            /**
-             * Format: double
-             * @description Ends the run after so many seconds, as completed.
-             */
-            for_s?: number | null;
-        };
-        /** @description For the description alone: a submission is answered by one of these. */
+        /** @description The checked document with `validate_only`, or the run of an earlier request with the same key. */
         SubmitAnswer: components["schemas"]["Validation"] | components["schemas"]["RunDetail"];
         /** @description A document that could run. */
         Validation: {
@@ -1452,8 +1383,6 @@ export interface components {
             /** @description What it gives, e.g. `batches`. */
             gives: string;
         };
-        /** @description Kind of a stage. */
-        StageKindName: "aggregate" | "disaggregate" | "fetch" | "wasm" | "collate" | "transfer" | "sleep";
         /** @description A queue of a document that could run. */
         ValidQueue: {
             /** @description The stage at whose exit it stands and `_queue`. */
@@ -1527,11 +1456,6 @@ export interface components {
              * @description Items that its consumer took per second.
              */
             qps?: number | null;
-            /**
-             * Format: double
-             * @description Samples that its consumer took per second.
-             */
-            samples_per_s?: number | null;
             /** @description The modules it runs, `name@version`, in the order of its stages. */
             modules: string[];
             /** @description While it is queued: what it waits for, with the arithmetic. */
@@ -1552,6 +1476,11 @@ export interface components {
              * @description Log lines that are not kept any more.
              */
             logs_left_out: number;
+            /**
+             * Format: double
+             * @description Samples that its consumer took per second.
+             */
+            samples_per_s?: number | null;
         };
         /** @description One run, seen at one moment. The same shape stands in `snapshot.json`, in the API and behind every page. */
         RunSnapshot: {
@@ -1575,26 +1504,6 @@ export interface components {
              * @description How many samples the source makes in all; `null` as long as it does not know, or when there is no end.
              */
             expected?: number | null;
-            /**
-             * Format: double
-             * @description Samples that the consumer took per second.
-             * @default null
-             */
-            samples_per_s: number | null;
-            /**
-             * Format: double
-             * @description Share of time in which the consumer waited for an item, 0.0 to 1.0; `null` as long as it has got none and waited for none.
-             * @default null
-             */
-            consumer_waited: number | null;
-            /**
-             * @description Items of the sink that one task of a stage, or one item of a queue, stands for, by the id of stage or queue: batches
-             *     hold several samples. Empty before the first item, and where an item is the same everywhere.
-             * @default {}
-             */
-            sink_items: {
-                [key: string]: number;
-            };
             /**
              * Format: uint32
              * @description Worker threads it may use.
@@ -1645,6 +1554,26 @@ export interface components {
              * @default []
              */
             verdicts: components["schemas"]["VerdictSpan"][];
+            /**
+             * Format: double
+             * @description Samples that the consumer took per second.
+             * @default null
+             */
+            samples_per_s: number | null;
+            /**
+             * Format: double
+             * @description Share of time in which the consumer waited for an item, 0.0 to 1.0; `null` as long as it has got none and waited for none.
+             * @default null
+             */
+            consumer_waited: number | null;
+            /**
+             * @description Items of the sink that one task of a stage, or one item of a queue, stands for, by the id of stage or queue: batches
+             *     hold several samples. Empty before the first item, and where an item is the same everywhere.
+             * @default {}
+             */
+            sink_items: {
+                [key: string]: number;
+            };
         };
         /** @description Files of batches, counted. */
         FilesRecord: {
@@ -1856,34 +1785,6 @@ export interface components {
              *     replaced.
              */
             instances: number;
-        };
-        /** @description Shares of a stage's slot time, 0.0 to 1.0; they add up to 1. */
-        SlotShares: {
-            /**
-             * Format: double
-             * @description An op ran.
-             */
-            busy: number;
-            /**
-             * Format: double
-             * @description A task waited for a free worker thread.
-             */
-            thread_wait: number;
-            /**
-             * Format: double
-             * @description A result waited for room in the next queue.
-             */
-            blocked: number;
-            /**
-             * Format: double
-             * @description A result waited for its turn in the input order.
-             */
-            order_wait: number;
-            /**
-             * Format: double
-             * @description No task.
-             */
-            idle: number;
         };
         /** @description One queue and what it did. */
         QueueRecord: {
@@ -2308,10 +2209,6 @@ export interface components {
             /** @description The sentence, with the figures last measured. */
             sentence: string;
         };
-        RunPath: {
-            /** @description The run's id. */
-            id: string;
-        };
         /** @description What a run was made of. */
         RunSpec: {
             /** @description The document as it was sent. */
@@ -2321,21 +2218,17 @@ export interface components {
                 [key: string]: string;
             };
         };
-        SeriesParameters: {
+        /** @description Where the batches of a run are to be had, and what opens that door. */
+        StreamAddress: {
+            /** @description Path of the Unix socket on the machine of the server. */
+            socket: string;
+            /** @description What to say there; a secret of this run. */
+            secret: string;
             /**
-             * Format: double
-             * @description From when, in seconds since the run's start; its start when missing.
+             * Format: uint32
+             * @description Version of what is spoken there.
              */
-            from_s?: number | null;
-            /**
-             * Format: double
-             * @description Until when; its end, or now, when missing.
-             */
-            to_s?: number | null;
-            /** @description Most points of a line; 600 when missing, 5000 at most. */
-            points?: number | null;
-            /** @description Metrics, separated by commas; all when missing. */
-            metrics?: string | null;
+            protocol: number;
         };
         /** @description Figures of a run over time, on one x axis for all of them. */
         Series: {
@@ -2376,23 +2269,6 @@ export interface components {
         };
         /** @description A figure that is drawn over time. */
         Metric: "ave_time_s" | "tasks_per_s" | "failures_per_s" | "busy" | "thread_wait" | "blocked" | "readiness" | "qps" | "ave_get_time_s" | "ave_put_time_s" | "starved";
-        WindowParameters: {
-            /**
-             * Format: double
-             * @description From when, in seconds since the run's start.
-             */
-            from_s?: number | null;
-            /**
-             * Format: double
-             * @description Until when.
-             */
-            to_s?: number | null;
-            /**
-             * Format: double
-             * @description Length of a window, in seconds, rounded up to a multiple of 0.25; 1 when missing.
-             */
-            every_s?: number | null;
-        };
         /** @description Windows of a run. */
         WindowList: {
             /** @description First to last. */
@@ -2416,12 +2292,6 @@ export interface components {
             queues: components["schemas"]["QueueRecord"][];
             /** @description What process and machine did in it; `null` where that is not known. */
             machine?: components["schemas"]["MachineFigures"] | null;
-        };
-        StagePath: {
-            /** @description The run's id. */
-            id: string;
-            /** @description The stage's id, e.g. `2:download`. */
-            stage: string;
         };
         /** @description How long the successful ops of a stage took. */
         TaskTimes: {
@@ -2477,18 +2347,6 @@ export interface components {
              * @default 0
              */
             share: number;
-        };
-        ErrorParameters: {
-            /** @description Id of a stage. */
-            stage?: string | null;
-            /** @description Whose fault it is. */
-            class?: string | null;
-            /** @description A part of the message or of the key. */
-            q?: string | null;
-            /** @description Where an earlier page ended: its `next`. */
-            cursor?: string | null;
-            /** @description Most errors; 50 when missing, 200 at most. */
-            limit?: number | null;
         };
         /** @description A part of a list. */
         PageOfRunError: {
@@ -2547,18 +2405,6 @@ export interface components {
             size_bytes: number;
             /** @description How it begins: texts and numbers as they are, printable; anything else as hexadecimal digits of its first 64 bytes. */
             head: string;
-        };
-        LogParameters: {
-            /** @description Id of a stage. */
-            stage?: string | null;
-            /** @description The least level: `debug`, `info`, `warn` or `error`. */
-            level?: string | null;
-            /** @description A part of the line. */
-            q?: string | null;
-            /** @description Where an earlier page ended: its `next`. */
-            cursor?: string | null;
-            /** @description Most lines; 50 when missing, 200 at most. */
-            limit?: number | null;
         };
         /** @description A part of a list. */
         PageOfLogEntry: {
@@ -2823,32 +2669,109 @@ export interface components {
              */
             to: number;
         };
-        EventQuery: {
+        /** @description An event of the stream: the name in its `event:` line, and the JSON in its `data:` line. */
+        LiveEvent: {
+            /** @constant */
+            event: "hello";
+            data: components["schemas"]["Hello"];
+        } | {
+            /** @constant */
+            event: "ping";
+            data: components["schemas"]["Ping"];
+        } | components["schemas"]["RunEvent"];
+        /** @description The beginning of a stream. */
+        Hello: {
+            /** @description Another one after every start of the server; the first part of the ids of events. */
+            epoch: string;
             /**
-             * @description Ids of the runs to watch, separated by commas; 32 at most. Without any, events tell of the list of runs alone.
-             * @default
+             * Format: uint64
+             * @description Samples of a run in a second.
              */
-            runs: string;
-            /** @description Id of the last event that was seen, where a header `Last-Event-ID` cannot be sent. */
-            last?: string | null;
+            hz: number;
         };
-        /** @description Where the batches of a run are to be had, and what opens that door. */
-        StreamAddress: {
-            /** @description Path of the Unix socket on the machine of the server. */
-            socket: string;
-            /** @description What to say there; a secret of this run. */
-            secret: string;
+        /** @description A sign of life, without members. */
+        Ping: Record<string, never>;
+        /** @description Something that happened. */
+        RunEvent: {
+            /** @constant */
+            event: "sample";
+            data: components["schemas"]["LiveSample"];
+        } | {
+            /** @constant */
+            event: "state";
+            data: components["schemas"]["RunSummary"];
+        } | {
+            /** @constant */
+            event: "runs";
+            data: components["schemas"]["RunSummary"];
+        } | {
+            /** @constant */
+            event: "log";
+            data: components["schemas"]["RunLog"];
+        } | {
+            /** @constant */
+            event: "gap";
+            data: components["schemas"]["RunGap"];
+        } | {
+            /** @constant */
+            event: "end";
+            data: components["schemas"]["RunSummary"];
+        };
+        /** @description What a run did in the last quarter of a second. */
+        LiveSample: {
+            /** @description Id of the run. */
+            run: string;
             /**
-             * Format: uint32
-             * @description Version of what is spoken there.
+             * Format: double
+             * @description Its begin, in seconds since the run's start.
              */
-            protocol: number;
+            t0_s: number;
+            /**
+             * Format: double
+             * @description Its end, in seconds since the run's start.
+             */
+            t1_s: number;
+            /** @description What the run was doing at its end. */
+            state: components["schemas"]["RunState"];
+            /** @description Figures by the id of their stage or queue; `null` where nothing was measured. */
+            values: {
+                [key: string]: {
+                    [key: string]: number | null;
+                };
+            };
+            /**
+             * Format: uint64
+             * @description Samples that the consumer had taken by then.
+             */
+            samples: number;
+            /**
+             * Format: uint64
+             * @description Samples that had failed by then.
+             */
+            failed_samples: number;
+            /**
+             * Format: uint64
+             * @description How many samples the source makes in all; `null` as long as it does not know, or when there is no end.
+             */
+            expected?: number | null;
+            /** @description Items in each queue at its end, by the queue's id. */
+            occupancy: {
+                [key: string]: number;
+            };
+            /** @description What limits the run now, and since when. */
+            verdict?: components["schemas"]["VerdictSpan"] | null;
         };
-        BenchmarkListQuery: {
-            /** @description Where an earlier page ended: its `next`. */
-            cursor?: string | null;
-            /** @description Most benchmarks; 50 when missing, 200 at most. */
-            limit?: number | null;
+        /** @description A line that a module of a run logged. */
+        RunLog: {
+            /** @description Id of the run. */
+            run: string;
+            /** @description The line. */
+            entry: components["schemas"]["LogEntry"];
+        };
+        /** @description A run of which events were lost; empty for those of lists. */
+        RunGap: {
+            /** @description Id of the run. */
+            run: string;
         };
         /** @description A part of a list. */
         PageOfBenchmarkSummary: {
@@ -4143,9 +4066,35 @@ export interface components {
              */
             costs_s: number;
         };
-        BenchmarkPath: {
-            /** @description The benchmark's id. */
-            id: string;
+        /** @description Kind of a stage. */
+        StageKindName: "aggregate" | "disaggregate" | "fetch" | "wasm" | "collate" | "transfer" | "sleep";
+        /** @description Shares of a stage's slot time, 0.0 to 1.0; they add up to 1. */
+        SlotShares: {
+            /**
+             * Format: double
+             * @description An op ran.
+             */
+            busy: number;
+            /**
+             * Format: double
+             * @description A task waited for a free worker thread.
+             */
+            thread_wait: number;
+            /**
+             * Format: double
+             * @description A result waited for room in the next queue.
+             */
+            blocked: number;
+            /**
+             * Format: double
+             * @description A result waited for its turn in the input order.
+             */
+            order_wait: number;
+            /**
+             * Format: double
+             * @description No task.
+             */
+            idle: number;
         };
     };
     responses: never;
@@ -4306,7 +4255,7 @@ export interface operations {
             query?: {
                 /** @description A part of the name. */
                 q?: string;
-                /** @description Where an earlier page ended: its `next`. */
+                /** @description The end of an earlier page: its `next`. */
                 cursor?: string;
                 /** @description Most modules; 50 when missing, 200 at most. */
                 limit?: number;
@@ -4680,7 +4629,7 @@ export interface operations {
     list_keys: {
         parameters: {
             query?: {
-                /** @description What keys have to start with. */
+                /** @description The beginning of the keys. */
                 prefix?: string;
                 /** @description Most keys; 100 when missing, 1000 at most. */
                 limit?: number;
@@ -4723,11 +4672,11 @@ export interface operations {
                 name?: string;
                 /** @description Digest of a module that the run used. */
                 module?: string;
-                /** @description A part of the name or of the id. */
+                /** @description A part of the name, the id or the modules. */
                 q?: string;
-                /** @description What to sort by, e.g. `name`, with a `-` in front for the other direction; `-submitted_at` when missing. */
+                /** @description A column to sort by, e.g. `name`, with a `-` in front for the other direction; `-submitted_at` when missing. */
                 sort?: string;
-                /** @description Where an earlier page ended: its `next`. */
+                /** @description The end of an earlier page: its `next`. */
                 cursor?: string;
                 /** @description Most runs; 50 when missing, 200 at most. */
                 limit?: number;
@@ -4779,7 +4728,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What the document comes to, or the run that the same request made before. */
+            /** @description The checked document with `validate_only`, or the run of an earlier request with the same key. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4966,6 +4915,38 @@ export interface operations {
             };
         };
     };
+    show_stream: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The run's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Where the batches of a run are to be had, and what opens that door. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StreamAddress"];
+                };
+            };
+            /** @description Why it was not done. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     show_series: {
         parameters: {
             query?: {
@@ -5121,7 +5102,7 @@ export interface operations {
                 class?: string;
                 /** @description A part of the message or of the key. */
                 q?: string;
-                /** @description Where an earlier page ended: its `next`. */
+                /** @description The end of an earlier page: its `next`. */
                 cursor?: string;
                 /** @description Most errors; 50 when missing, 200 at most. */
                 limit?: number;
@@ -5164,7 +5145,7 @@ export interface operations {
                 level?: string;
                 /** @description A part of the line. */
                 q?: string;
-                /** @description Where an earlier page ended: its `next`. */
+                /** @description The end of an earlier page: its `next`. */
                 cursor?: string;
                 /** @description Most lines; 50 when missing, 200 at most. */
                 limit?: number;
@@ -5318,36 +5299,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Why it was not done. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    show_stream: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The run's id. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Where the batches of a run are to be had, and what opens that door. */
+            /** @description Events, each as `LiveEvent` describes it. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["StreamAddress"];
+                    "text/event-stream": string;
                 };
             };
             /** @description Why it was not done. */
@@ -5364,7 +5322,7 @@ export interface operations {
     list_benchmarks: {
         parameters: {
             query?: {
-                /** @description Where an earlier page ended: its `next`. */
+                /** @description The end of an earlier page: its `next`. */
                 cursor?: string;
                 /** @description Most benchmarks; 50 when missing, 200 at most. */
                 limit?: number;

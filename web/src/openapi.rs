@@ -1,0 +1,250 @@
+//! The OpenAPI document, collected while routes are added: parameters, bodies and answers come from the types in a
+//! handler's signature.
+//!
+//! Schemas of OpenAPI 3.1 are JSON Schema 2020-12, and `schemars` derives them for every type on the wire, so they enter the
+//! document as they are. `utoipa` needs a second derive on each of these types, and its own schema model loses `const` and
+//! boolean schemas.
+
+use std::any::type_name;
+
+use axum::extract::State;
+use axum::handler::Handler;
+use axum::http::{HeaderMap, Method};
+use axum::response::{NoContent, Response};
+use axum::routing::{MethodFilter, on};
+use axum::{Json, Router};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Value, json};
+
+use crate::problem::{ApiResult, Problem};
+use crate::router::App;
+
+const PREFIX: &str = "/api/v1";
+const SCHEMAS: &str = "#/components/schemas/";
+
+/// The routes of the API, with their description.
+pub(crate) struct ApiRouter {
+    router: Router<App>,
+    paths: Value,
+    schemas: SchemaGenerator,
+    tag: &'static str,
+}
+
+/// An operation of the document, to be described further.
+pub(crate) struct Operation<'a> {
+    fields: &'a mut Value,
+    schemas: &'a mut SchemaGenerator,
+}
+
+/// A part of a request that a handler takes.
+pub(crate) trait Input {
+    fn describe(_: &mut Operation<'_>) {}
+}
+
+/// An answer that a handler gives.
+pub(crate) trait Output {
+    fn describe(_: &mut Operation<'_>) {}
+}
+
+/// A handler that is described by its signature.
+pub(crate) trait Described<Arguments> {
+    fn describe(operation: &mut Operation<'_>);
+}
+
+impl ApiRouter {
+    pub(crate) fn new() -> Self {
+        let settings = SchemaSettings::draft2020_12()
+            .with(|settings| settings.definitions_path = SCHEMAS.trim_start_matches('#').into());
+        Self { router: Router::new(), paths: json!({}), schemas: settings.into_generator(), tag: "" }
+    }
+
+    /// Puts the operations that are added next under `tag`.
+    pub(crate) fn tag(&mut self, tag: &'static str) {
+        self.tag = tag;
+    }
+
+    /// Adds an operation, e.g. `GET /runs`. Its id is the name of the handler.
+    pub(crate) fn route<H, T, A>(&mut self, place: &str, summary: &str, handler: H) -> Operation<'_>
+    where
+        H: Handler<T, App> + Described<A>,
+        T: 'static,
+    {
+        let (method, path) = place.split_once(' ').expect("a method and a path");
+        let path = format!("{PREFIX}{path}");
+        // Other names of types would show in the document that is checked in.
+        let id = type_name::<H>().rsplit("::").next();
+        let fields = &mut self.paths[&path][method.to_ascii_lowercase()];
+        *fields = json!({ "tags": [self.tag], "summary": summary, "operationId": id, "responses": {} });
+        let method = method.parse().ok().and_then(|method: Method| MethodFilter::try_from(method).ok());
+        let route = on(method.expect("a method of HTTP"), handler);
+        self.router = std::mem::take(&mut self.router).route(&path, route);
+        let mut operation = Operation { fields, schemas: &mut self.schemas };
+        H::describe(&mut operation);
+        let problem = operation.schemas.subschema_for::<Problem>();
+        operation.fields["responses"]["default"] = json!({
+            "description": "Why it was not done.",
+            "content": { "application/problem+json": { "schema": problem } },
+        });
+        operation
+    }
+
+    /// The routes, and the document that describes them.
+    pub(crate) fn finish(mut self) -> (Router<App>, Value) {
+        let document = json!({
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Penstock",
+                "description": "Upload stage modules, run pipelines, and see what limits them.",
+                "version": env!("CARGO_PKG_VERSION"),
+            },
+            "paths": self.paths,
+            "components": {
+                "schemas": self.schemas.take_definitions(true),
+                "securitySchemes": { "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The server's token. A browser exchanges it for a cookie at `/api/v1/session`.",
+                } },
+            },
+            "security": [{ "token": [] }],
+        });
+        (self.router, document)
+    }
+}
+
+impl Operation<'_> {
+    pub(crate) fn description(&mut self, text: &str) -> &mut Self {
+        self.fields["description"] = text.into();
+        self
+    }
+
+    /// Opens the operation to clients without a token.
+    pub(crate) fn without_token(&mut self) -> &mut Self {
+        self.fields["security"] = json!([{}]);
+        self
+    }
+
+    /// Adds an answer of JSON.
+    pub(crate) fn answer<T: JsonSchema>(&mut self, status: u16) -> &mut Self {
+        let schema = self.schemas.subschema_for::<T>();
+        let description = self.about(schema.as_value());
+        self.response(status, description, json!({ "application/json": { "schema": schema } }))
+    }
+
+    /// Adds an answer with these types of content.
+    pub(crate) fn response(&mut self, status: u16, description: Value, content: Value) -> &mut Self {
+        let response = &mut self.fields["responses"][status.to_string()];
+        *response = json!({ "description": description });
+        if !content.is_null() {
+            response["content"] = content;
+        }
+        self
+    }
+
+    /// Adds each member of `T` as a parameter.
+    pub(crate) fn parameters<T: JsonSchema>(&mut self, place: &str) {
+        let schema = T::json_schema(self.schemas);
+        let required = schema.get("required").and_then(Value::as_array);
+        let members = schema.get("properties").and_then(Value::as_object);
+        for (name, member) in members.into_iter().flatten() {
+            let mut member = member.clone();
+            let description = member.as_object_mut().and_then(|member| member.remove("description"));
+            // A parameter is given or left out; there is no way to write `null`.
+            if let Some([kind, ..]) = member["type"].as_array().map(Vec::as_slice) {
+                member["type"] = kind.clone();
+            }
+            // The default of an optional member is no value of a parameter.
+            if let Some(member) = member.as_object_mut() {
+                member
+                    .retain(|keyword, value| keyword != "default" || !(value.is_null() || value.is_array()));
+            }
+            let is_required = required.is_some_and(|required| required.iter().any(|other| other == name));
+            self.parameter(json!({
+                "in": place, "name": name, "description": description, "required": is_required, "schema": member,
+            }));
+        }
+    }
+
+    pub(crate) fn parameter(&mut self, parameter: Value) -> &mut Self {
+        match self.fields["parameters"].as_array_mut() {
+            Some(parameters) => parameters.push(parameter),
+            None => self.fields["parameters"] = json!([parameter]),
+        }
+        self
+    }
+
+    pub(crate) fn json_body<T: JsonSchema>(&mut self) {
+        let schema = self.schemas.subschema_for::<T>();
+        let description = self.about(schema.as_value());
+        self.body("application/json", schema.into());
+        self.fields["requestBody"]["description"] = description;
+    }
+
+    pub(crate) fn body(&mut self, content_type: &str, schema: Value) {
+        self.fields["requestBody"] =
+            json!({ "content": { content_type: { "schema": schema } }, "required": true });
+    }
+
+    /// Adds a schema to the document.
+    pub(crate) fn schema<T: JsonSchema>(&mut self) -> Value {
+        self.schemas.subschema_for::<T>().into()
+    }
+
+    /// The description of a schema, or of the one that it refers to.
+    fn about(&self, schema: &Value) -> Value {
+        let name = schema["$ref"].as_str().and_then(|target| target.strip_prefix(SCHEMAS));
+        let schema = name.and_then(|name| self.schemas.definitions().get(name)).unwrap_or(schema);
+        schema.get("description").cloned().unwrap_or_else(|| "".into())
+    }
+}
+
+impl Input for State<App> {}
+impl Input for HeaderMap {}
+
+/// Described where it is added.
+impl Output for Response {}
+
+impl<T: JsonSchema> Output for Json<T> {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.answer::<T>(200);
+    }
+}
+
+impl Output for NoContent {
+    fn describe(operation: &mut Operation<'_>) {
+        operation.response(204, "no content".into(), Value::Null);
+    }
+}
+
+impl<H, T: Output> Output for (H, T) {
+    fn describe(operation: &mut Operation<'_>) {
+        T::describe(operation);
+    }
+}
+
+impl<T: Output> Output for ApiResult<T> {
+    fn describe(operation: &mut Operation<'_>) {
+        T::describe(operation);
+    }
+}
+
+macro_rules! described {
+    ($($argument:ident)*) => {
+        impl<F, R, $($argument: Input),*> Described<($($argument,)*)> for F
+        where
+            F: Fn($($argument),*) -> R,
+            R: Future<Output: Output>,
+        {
+            fn describe(operation: &mut Operation<'_>) {
+                $($argument::describe(operation);)*
+                R::Output::describe(operation);
+            }
+        }
+    };
+}
+described!();
+described!(A);
+described!(A B);
+described!(A B C);
+described!(A B C D);
