@@ -6,50 +6,13 @@ use crate::host::{Level, log};
 use crate::item::{Field, Item, Outcome, Value};
 use crate::stage::Stage;
 use crate::tensor::{Dtype, RawTensor};
-
-/// What wit-bindgen makes of `wit/stage.wit`.
-#[expect(missing_docs, reason = "generated")]
-pub mod bindings {
-    wit_bindgen::generate!({
-        path: "wit/stage.wit",
-        world: "stage",
-        pub_export_macro: true,
-        export_macro_name: "export_component",
-        default_bindings_module: "::penstock_guest::__private::bindings",
-    });
-}
-
-use bindings::penstock::stage::types as wit;
-
-/// Imports as the crate uses them.
-pub(crate) mod host {
-    use super::bindings::penstock::stage::host;
-    use crate::host::Level;
-
-    pub(crate) fn log(level: Level, message: &str) {
-        let level = match level {
-            Level::Debug => host::Level::Debug,
-            Level::Info => host::Level::Info,
-            Level::Warn => host::Level::Warn,
-            Level::Error => host::Level::Error,
-        };
-        host::log(level, message);
-    }
-
-    pub(crate) fn count(name: &str, delta: f64) {
-        host::count(name, delta);
-    }
-
-    pub(crate) fn asset(name: &str) -> Result<Vec<u8>, String> {
-        host::asset(name)
-    }
-}
+use crate::wit::types as wit;
 
 /// The one stage of a module, between `init` and the end of the instance.
 #[derive(Debug)]
-pub struct Slot<S>(RefCell<Option<S>>);
+pub struct StageSlot<S>(RefCell<Option<S>>);
 
-impl<S: Stage> Slot<S> {
+impl<S: Stage> StageSlot<S> {
     /// A slot without a stage.
     pub const fn empty() -> Self {
         Self(RefCell::new(None))
@@ -103,10 +66,10 @@ macro_rules! __export {
         // The generated exports take raw pointers from the host, whose side of the contract wasmtime keeps.
         #[expect(unsafe_code, reason = "exports and custom sections are unsafe attributes")]
         const _: () = {
-            use $crate::__private::{Slot, Stage, bindings};
+            use $crate::__private::{StageSlot, Stage, bindings};
 
             ::std::thread_local! {
-                static SLOT: Slot<$stage> = const { Slot::empty() };
+                static SLOT: StageSlot<$stage> = const { StageSlot::empty() };
             }
 
             struct Component;

@@ -56,7 +56,53 @@ macro_rules! error {
     ($($message:tt)+) => { $crate::log($crate::Level::Error, &::std::format!($($message)+)) };
 }
 
+/// The imports of the module.
 #[cfg(target_family = "wasm")]
-use crate::export::host as backend;
+mod backend {
+    use super::Level;
+    use crate::wit::host;
+    pub(super) use crate::wit::host::{asset, count};
+
+    pub(super) fn log(level: Level, message: &str) {
+        let level = match level {
+            Level::Debug => host::Level::Debug,
+            Level::Info => host::Level::Info,
+            Level::Warn => host::Level::Warn,
+            Level::Error => host::Level::Error,
+        };
+        host::log(level, message);
+    }
+}
+
+/// The stand-in for the runner in native builds, of the calling thread; see [`crate::testing`].
 #[cfg(not(target_family = "wasm"))]
-use crate::testing as backend;
+pub(crate) mod backend {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    use super::Level;
+
+    #[derive(Default)]
+    pub(crate) struct HostState {
+        pub(crate) lines: Vec<(Level, String)>,
+        pub(crate) counters: BTreeMap<String, f64>,
+        pub(crate) assets: BTreeMap<String, Vec<u8>>,
+    }
+
+    thread_local! {
+        pub(crate) static HOST: RefCell<HostState> = RefCell::default();
+    }
+
+    pub(super) fn log(level: Level, message: &str) {
+        HOST.with_borrow_mut(|host| host.lines.push((level, message.to_owned())));
+    }
+
+    pub(super) fn count(name: &str, delta: f64) {
+        HOST.with_borrow_mut(|host| *host.counters.entry(name.to_owned()).or_default() += delta);
+    }
+
+    pub(super) fn asset(name: &str) -> Result<Vec<u8>, String> {
+        HOST.with_borrow(|host| host.assets.get(name).cloned())
+            .ok_or_else(|| format!("no asset `{name}`: set it with testing::set_asset"))
+    }
+}

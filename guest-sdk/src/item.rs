@@ -211,47 +211,17 @@ fn wrong_type(name: &str, found: &Value, wanted: &str) -> Error {
     Error::new(format_args!("field `{name}` is {}, not {wanted}", found.type_name()))
 }
 
-impl From<Vec<u8>> for Value {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::Blob(bytes)
-    }
+macro_rules! values {
+    ($($rust:ty => $variant:ident),+) => {
+        $(impl From<$rust> for Value {
+            fn from(value: $rust) -> Self {
+                Self::$variant(value.into())
+            }
+        })+
+    };
 }
 
-impl From<&[u8]> for Value {
-    fn from(bytes: &[u8]) -> Self {
-        Self::Blob(bytes.to_vec())
-    }
-}
-
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<i64> for Value {
-    fn from(number: i64) -> Self {
-        Self::Int(number)
-    }
-}
-
-impl From<f64> for Value {
-    fn from(number: f64) -> Self {
-        Self::Real(number)
-    }
-}
-
-impl From<RawTensor> for Value {
-    fn from(tensor: RawTensor) -> Self {
-        Self::Tensor(tensor)
-    }
-}
+values!(Vec<u8> => Blob, &[u8] => Blob, String => Text, &str => Text, i64 => Int, f64 => Real, RawTensor => Tensor);
 
 impl<T: Element> From<Tensor<T>> for Value {
     fn from(tensor: Tensor<T>) -> Self {

@@ -69,31 +69,29 @@ enum Elements<T> {
 }
 
 impl Dtype {
-    /// Bytes one element takes.
-    pub fn size(self) -> usize {
-        match self {
-            Self::Boolean | Self::Uint8 | Self::Int8 => 1,
-            Self::Int16 | Self::Uint16 | Self::Float16 | Self::Bfloat16 => 2,
-            Self::Int32 | Self::Float32 => 4,
-            Self::Int64 | Self::Float64 => 8,
-        }
+    /// Name in NumPy and bytes of one element, in the order of the variants.
+    const TABLE: [(&str, usize); 11] = [
+        ("bool", 1),
+        ("uint8", 1),
+        ("int8", 1),
+        ("int16", 2),
+        ("uint16", 2),
+        ("int32", 4),
+        ("int64", 8),
+        ("float16", 2),
+        ("bfloat16", 2),
+        ("float32", 4),
+        ("float64", 8),
+    ];
+
+    /// Name as NumPy spells it, e.g. `uint8`.
+    pub fn name(self) -> &'static str {
+        Self::TABLE[self as usize].0
     }
 
-    /// Its name as NumPy spells it, e.g. `uint8`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Boolean => "bool",
-            Self::Uint8 => "uint8",
-            Self::Int8 => "int8",
-            Self::Int16 => "int16",
-            Self::Uint16 => "uint16",
-            Self::Int32 => "int32",
-            Self::Int64 => "int64",
-            Self::Float16 => "float16",
-            Self::Bfloat16 => "bfloat16",
-            Self::Float32 => "float32",
-            Self::Float64 => "float64",
-        }
+    /// Bytes of one element.
+    pub fn size(self) -> usize {
+        Self::TABLE[self as usize].1
     }
 }
 

@@ -11,24 +11,12 @@
 //! assert_eq!(testing::counter("kept"), 2.0);
 //! ```
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::host::Level;
+use crate::host::backend::{HOST, HostState};
 use crate::item::{Item, Outcome};
 use crate::stage::Stage;
-
-#[derive(Default)]
-struct Host {
-    lines: Vec<(Level, String)>,
-    counters: BTreeMap<String, f64>,
-    assets: BTreeMap<String, Vec<u8>>,
-}
-
-thread_local! {
-    static HOST: RefCell<Host> = RefCell::default();
-}
 
 /// The log lines so far, oldest first.
 pub fn lines() -> Vec<(Level, String)> {
@@ -47,7 +35,7 @@ pub fn set_asset(name: &str, bytes: &[u8]) {
 
 /// Forgets all lines, counters and assets.
 pub fn reset() {
-    HOST.with_borrow_mut(|host| *host = Host::default());
+    HOST.with_borrow_mut(|host| *host = HostState::default());
 }
 
 /// The stage `S` as the runner would set it up: initialised with the text of `params`.
@@ -82,17 +70,4 @@ impl<S: Stage> Instance<S> {
 /// The manifest that a module of the stage `S` carries, as JSON.
 pub fn manifest<S: Stage>() -> String {
     S::MANIFEST.text()
-}
-
-pub(crate) fn log(level: Level, message: &str) {
-    HOST.with_borrow_mut(|host| host.lines.push((level, message.to_owned())));
-}
-
-pub(crate) fn count(name: &str, delta: f64) {
-    HOST.with_borrow_mut(|host| *host.counters.entry(name.to_owned()).or_default() += delta);
-}
-
-pub(crate) fn asset(name: &str) -> Result<Vec<u8>, String> {
-    HOST.with_borrow(|host| host.assets.get(name).cloned())
-        .ok_or_else(|| format!("no asset `{name}`: set it with testing::set_asset"))
 }
