@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
 use penstock_engine::clock::{Clock, MonotonicClock};
-use penstock_engine::machine;
+use penstock_engine::memory::process_limit_bytes;
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use tokio::runtime::Handle;
 
@@ -378,6 +378,6 @@ fn failed(error: &SubjectError) -> Ending {
 fn machine() -> MachineFacts {
     MachineFacts {
         cores: available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
-        memory_bytes: machine::memory_bytes(),
+        memory_bytes: process_limit_bytes(),
     }
 }

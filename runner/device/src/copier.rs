@@ -6,7 +6,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::channel::oneshot;
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Collated, DeviceTensor, Stacked};
 use penstock_engine::memory::{BatchMemory, Block, Pool};
@@ -14,64 +13,44 @@ use penstock_engine::ports::Fault;
 use penstock_types::run::FailureClass;
 use penstock_types::stats::Tick;
 
-use crate::driver::{Context, Copies, DriverError, Stream};
+use crate::driver::{Copies, CudaContext, CudaStream};
+use crate::error::DriverError;
 use crate::figures::{CopiedBatch, TransferFigures};
-use crate::pinned::PinnedMemory;
-use crate::ring::{Filled, Found, Ring, Slot};
+use crate::memory::PinnedMemory;
+use crate::ring::{Filled, Ring, SlotSearch};
+use crate::slot::{CopierMessage, CopyJob, RingSlot};
 
-/// What the thread is told. There are never more of these than tasks of the stage and slots of the ring.
-pub(crate) enum Message {
-    /// A batch is to be copied.
-    Copy(Job),
-    /// Nobody holds the batch of this slot any more.
-    Back(Slot),
-    /// A slot that was lent does not come back.
-    Gone,
-    /// Nothing more is to be copied.
-    Close,
-}
-
-/// A batch that is to be copied, and who waits for it.
-pub(crate) struct Job {
-    pub(crate) batch: Collated,
-    pub(crate) reply: oneshot::Sender<Result<Collated, Fault>>,
-    pub(crate) arrived: Tick,
-}
-
-/// What the thread knows.
 pub(crate) struct Copier {
-    stream: Stream,
+    stream: CudaStream,
     ring: Ring,
     /// In which the arrays of batches lie where they can.
     pinned: PinnedMemory,
     /// Where the others go first. Not shared with the batches: those are larger, and would be let go for these.
     staging: Pool<PinnedMemory>,
-    /// Batches without a slot.
-    waiting: VecDeque<Job>,
+    waiting: VecDeque<CopyJob>,
     /// Whether the device has no memory for the first of them.
     is_full: bool,
-    /// Whether that was told.
     full_was_told: bool,
     /// Batches on their way, in the order of the stream.
     under_way: VecDeque<UnderWay>,
     /// Why nothing can be copied any more.
     lost: Option<Fault>,
-    home: Sender<Message>,
+    home: Sender<CopierMessage>,
     clock: Arc<MonotonicClock>,
     figures: Arc<TransferFigures>,
 }
 
 struct UnderWay {
-    job: Job,
-    slot: Slot,
+    job: CopyJob,
+    slot: RingSlot,
     copies: Copies,
-    places: Vec<Place>,
+    places: Vec<ArrayPlace>,
     begun: Tick,
     staged_bytes: usize,
 }
 
 /// Where the array of a column lies in the slot.
-struct Place {
+struct ArrayPlace {
     column: usize,
     at: usize,
     len: usize,
@@ -97,15 +76,15 @@ const LEAST_STAGING: usize = 4096;
 
 impl Copier {
     pub(crate) fn new(
-        context: &Arc<Context>,
+        context: &Arc<CudaContext>,
         pinned: PinnedMemory,
         most_slots: usize,
-        home: Sender<Message>,
+        home: Sender<CopierMessage>,
         clock: Arc<MonotonicClock>,
         figures: Arc<TransferFigures>,
     ) -> Result<Self, DriverError> {
         Ok(Self {
-            stream: Stream::new(context)?,
+            stream: CudaStream::new(context)?,
             ring: Ring::new(context, most_slots.max(1)),
             staging: Pool::new(pinned.clone()),
             pinned,
@@ -121,8 +100,8 @@ impl Copier {
     }
 
     /// Copies until it is told to close.
-    pub(crate) fn run(mut self, messages: &Receiver<Message>) {
-        while self.take_in(messages) {
+    pub(crate) fn run(mut self, messages: &Receiver<CopierMessage>) {
+        while self.receive_all(messages) {
             self.finish_copies();
             self.begin_copies();
             self.figures.set_slots(self.ring.made());
@@ -130,8 +109,8 @@ impl Copier {
         self.close(messages);
     }
 
-    /// Takes in what it is told; waits for that, but not past the next look at the device. Says whether to go on.
-    fn take_in(&mut self, messages: &Receiver<Message>) -> bool {
+    /// Waits for messages, but not past the next look at the device. Returns false when the thread is to close.
+    fn receive_all(&mut self, messages: &Receiver<CopierMessage>) -> bool {
         let waits_for_device =
             !self.under_way.is_empty() || (!self.waiting.is_empty() && self.ring.has_free());
         let waits_for_memory = self.is_full && !waits_for_device;
@@ -148,7 +127,7 @@ impl Copier {
         if waits_for_memory && first.is_none() {
             self.tell_full();
         }
-        first.into_iter().chain(messages.try_iter()).all(|message| self.hear(message))
+        first.into_iter().chain(messages.try_iter()).all(|message| self.receive(message))
     }
 
     /// Only batches that are held, or others, can make room: who holds too many of them would wait without a word.
@@ -162,13 +141,13 @@ impl Copier {
         }
     }
 
-    /// Says whether to go on.
-    fn hear(&mut self, message: Message) -> bool {
+    /// Returns false when the thread is to close.
+    fn receive(&mut self, message: CopierMessage) -> bool {
         match message {
-            Message::Copy(job) => self.waiting.push_back(job),
-            Message::Back(slot) => self.ring.give_back(slot),
-            Message::Gone => self.ring.lost_one(),
-            Message::Close => return false,
+            CopierMessage::Copy(job) => self.waiting.push_back(job),
+            CopierMessage::Back(slot) => self.ring.give_back(slot),
+            CopierMessage::Gone => self.ring.lost_one(),
+            CopierMessage::Close => return false,
         }
         true
     }
@@ -187,9 +166,9 @@ impl Copier {
                 continue;
             }
             match self.ring.take(room) {
-                Ok(Found::Slot(slot)) => self.begin(job, slot, places),
+                Ok(SlotSearch::Slot(slot)) => self.begin(job, slot, places),
                 Ok(found) => {
-                    self.is_full = matches!(found, Found::NoMemory);
+                    self.is_full = matches!(found, SlotSearch::NoMemory);
                     return self.waiting.push_front(job);
                 }
                 Err(error) => self.fail(job, &error),
@@ -197,7 +176,7 @@ impl Copier {
         }
     }
 
-    fn begin(&mut self, job: Job, slot: Slot, places: Vec<Place>) {
+    fn begin(&mut self, job: CopyJob, slot: RingSlot, places: Vec<ArrayPlace>) {
         let begun = self.clock.now();
         let mut copies = Copies::default();
         match self.fill(&job.batch, &places, &slot, &mut copies) {
@@ -215,8 +194,8 @@ impl Copier {
     fn fill(
         &self,
         batch: &Collated,
-        places: &[Place],
-        slot: &Slot,
+        places: &[ArrayPlace],
+        slot: &RingSlot,
         copies: &mut Copies,
     ) -> Result<usize, DriverError> {
         let mut arrays: Vec<(Bytes, usize)> =
@@ -224,7 +203,7 @@ impl Copier {
         let staged_bytes = self.stage(&mut arrays);
         slot.open(&self.stream)?;
         for (array, at) in arrays {
-            copies.begin(&self.stream, array, slot.region(), at)?;
+            copies.begin(&self.stream, array, &slot.region, at)?;
         }
         self.stream.record(&slot.copied)?;
         Ok(staged_bytes)
@@ -288,7 +267,7 @@ impl Copier {
     }
 
     /// A batch cannot be copied. When nothing can any more, all others fail for the same reason.
-    fn fail(&mut self, job: Job, error: &DriverError) {
+    fn fail(&mut self, job: CopyJob, error: &DriverError) {
         let device = self.device();
         let is_lost = !error.is_out_of_memory() && self.stream.check().is_err();
         let remedy = match (error.is_out_of_memory(), is_lost) {
@@ -314,13 +293,13 @@ impl Copier {
     }
 
     /// Waits a little for the device, and gives everything back that it does not use any more.
-    fn close(mut self, messages: &Receiver<Message>) {
+    fn close(mut self, messages: &Receiver<CopierMessage>) {
         let end = self.clock.now().after(GRACE);
         self.waiting.clear();
         loop {
             self.finish_copies();
             for message in messages.try_iter() {
-                self.hear(message);
+                self.receive(message);
             }
             self.waiting.clear();
             let is_empty = self.ring.empty();
@@ -338,7 +317,7 @@ impl Copier {
     }
 }
 
-impl Job {
+impl CopyJob {
     fn answer(self, answer: Result<Collated, Fault>) {
         // Who does not wait any more does not want it; a batch on the device goes home by being dropped.
         drop(self.reply.send(answer));
@@ -350,7 +329,7 @@ impl Job {
     }
 
     /// The batch, its arrays on the device.
-    fn answer_with(self, places: &[Place], filled: &Filled) {
+    fn answer_with(self, places: &[ArrayPlace], filled: &Filled) {
         let Self { mut batch, reply, .. } = self;
         for place in places {
             let values = &mut batch.fields[place.column].values;
@@ -364,7 +343,7 @@ impl Job {
     }
 }
 
-impl Place {
+impl ArrayPlace {
     fn array(&self, batch: &Collated) -> Bytes {
         match &batch.fields[self.column].values {
             Stacked::Tensor(tensor) => tensor.data.clone(),
@@ -374,13 +353,13 @@ impl Place {
 }
 
 /// Where the arrays of a batch go, and how much room they take.
-fn places(batch: &Collated) -> (Vec<Place>, usize) {
+fn places(batch: &Collated) -> (Vec<ArrayPlace>, usize) {
     let mut room: usize = 0;
     let mut places = Vec::new();
     for (column, field) in batch.fields.iter().enumerate() {
         if let Stacked::Tensor(tensor) = &field.values {
             let (at, len) = (room, tensor.data.len());
-            places.push(Place { column, at, len });
+            places.push(ArrayPlace { column, at, len });
             room = (at + len).next_multiple_of(ALIGNMENT);
         }
     }

@@ -7,12 +7,12 @@ use penstock_types::run::TransferRecord;
 #[derive(Debug)]
 pub struct TransferFigures {
     device: String,
-    sums: Mutex<Sums>,
+    sums: Mutex<TransferSums>,
 }
 
 /// What all batches add up to, at one moment.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct TransferSums {
     batches: u64,
     bytes: u64,
     staged_bytes: u64,
@@ -23,7 +23,6 @@ struct Sums {
     slots: u32,
 }
 
-/// One batch that was copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CopiedBatch {
     pub(crate) bytes: usize,
@@ -56,7 +55,6 @@ impl TransferFigures {
         self.sums().slots = u32::try_from(slots).unwrap_or(u32::MAX);
     }
 
-    /// What it did so far.
     pub fn record(&self) -> TransferRecord {
         let sums = *self.sums();
         let copy_s = sums.copying.as_secs_f64();
@@ -75,7 +73,7 @@ impl TransferFigures {
         }
     }
 
-    fn sums(&self) -> MutexGuard<'_, Sums> {
+    fn sums(&self) -> MutexGuard<'_, TransferSums> {
         self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

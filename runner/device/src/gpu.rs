@@ -1,44 +1,14 @@
 use std::sync::Arc;
 
-use crate::driver::{Context, Driver, DriverError};
+use crate::driver::{CudaContext, Driver};
+use crate::error::GpuError;
 
 /// A GPU that is open. Clones are the same one.
 #[derive(Clone, Debug)]
-pub struct Gpu(Arc<Context>);
-
-/// Why a GPU cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GpuError {
-    /// There is nothing to ask.
-    #[error("there is no CUDA driver here (no `libcuda.so.1` can be loaded)")]
-    NoDriver,
-    /// What was loaded is not a driver, or one from before what is used.
-    #[error("the CUDA driver here has no function `{name}`: it is older than CUDA 11.4, or no driver at all")]
-    MissingSymbol {
-        /// The function.
-        name: &'static str,
-    },
-    /// There are none.
-    #[error("there is a CUDA driver here, but it shows no device (`CUDA_VISIBLE_DEVICES` may hide them)")]
-    NoDevice,
-    /// There are not as many.
-    #[error("there is no CUDA device {number} here: the driver shows {count}, counted from 0")]
-    NoSuchDevice {
-        /// The one that was wanted.
-        number: u32,
-        /// How many there are.
-        count: u32,
-    },
-    /// The driver refuses.
-    #[error("the CUDA driver here cannot be used")]
-    Driver(#[from] DriverError),
-    /// The machine gives no thread.
-    #[error("cannot start the thread that copies to the device: {0}")]
-    Thread(String),
-}
+pub struct Gpu(Arc<CudaContext>);
 
 impl Gpu {
-    /// How many there are; never 0.
+    /// Number of GPUs; never 0.
     fn count() -> Result<u32, GpuError> {
         match Driver::get()?.devices()? {
             0 => Err(GpuError::NoDevice),
@@ -46,7 +16,7 @@ impl Gpu {
         }
     }
 
-    /// Whether the GPU of this number is there, without opening it.
+    /// Fails unless there is a GPU of this number, without opening it.
     pub fn check(number: u32) -> Result<(), GpuError> {
         let count = Self::count()?;
         if number < count { Ok(()) } else { Err(GpuError::NoSuchDevice { number, count }) }
@@ -55,15 +25,14 @@ impl Gpu {
     /// Opens the GPU of this number, from 0.
     pub fn open(number: u32) -> Result<Self, GpuError> {
         Self::check(number)?;
-        Ok(Self(Context::open(Driver::get()?, number)?))
+        Ok(Self(CudaContext::open(Driver::get()?, number)?))
     }
 
-    /// Its number.
     pub fn number(&self) -> u32 {
         self.0.number()
     }
 
-    /// What the driver calls it, e.g. `NVIDIA H200`.
+    /// Name given by the driver, e.g. `NVIDIA H200`.
     pub fn name(&self) -> &str {
         self.0.name()
     }
@@ -75,7 +44,7 @@ impl Gpu {
         format!("GPU-{a}-{b}-{c}-{d}-{e}")
     }
 
-    pub(crate) fn context(&self) -> &Arc<Context> {
+    pub(crate) fn context(&self) -> &Arc<CudaContext> {
         &self.0
     }
 }

@@ -4,23 +4,23 @@
 //! where there is no driver everything but the GPU works. A [`CudaTransfer`] is the stage; what comes out of it are
 //! [`DeviceBuffer`]s, lent until the last tensor over them is dropped. [`PinnedMemory`] is where batches are to be stacked,
 //! so that their bytes are written once; [`HostMemory`] is the same for who keeps them on the host.
-#![warn(missing_docs)]
 
 mod copier;
 mod driver;
+mod error;
 mod figures;
 mod gpu;
-mod host;
+mod memory;
 mod nvml;
-mod pinned;
 mod ring;
+mod slot;
 mod transfer;
 
-pub use driver::{ConsumerStream, DriverError, StreamFault};
+pub use driver::{ConsumerStream, StreamFault};
+pub use error::{DriverError, GpuError};
 pub use figures::TransferFigures;
-pub use gpu::{Gpu, GpuError};
-pub use host::HostMemory;
+pub use gpu::Gpu;
+pub use memory::{HostMemory, PinnedMemory, PinnedRegion, pinned_share};
 pub use nvml::Watch;
-pub use pinned::{PinnedMemory, PinnedRegion, pinned_share};
 pub use ring::DeviceBuffer;
 pub use transfer::{CudaTransfer, slots_for};

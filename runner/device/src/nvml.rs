@@ -17,12 +17,12 @@ pub struct Watch {
     /// The GPU's name, and not the GPU: that would stay open as long as somebody may ask.
     uuid: String,
     clock: MonotonicClock,
-    last: Last,
+    last: LastLook,
 }
 
 /// What was seen at the last look, and when that was.
 #[derive(Debug, Default)]
-struct Last(Mutex<Option<(Tick, Option<GpuRecord>)>>);
+struct LastLook(Mutex<Option<(Tick, Option<GpuRecord>)>>);
 
 /// How long there is nothing new to see.
 const FRESH: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ impl Watch {
     /// Begins to watch a GPU; `None` where there is no NVML.
     pub fn of(gpu: &Gpu) -> Option<Self> {
         let nvml = Nvml::init().inspect_err(|error| tracing::debug!(%error, "no figures of GPUs")).ok()?;
-        Some(Self { nvml, uuid: gpu.uuid(), clock: MonotonicClock::start(), last: Last::default() })
+        Some(Self { nvml, uuid: gpu.uuid(), clock: MonotonicClock::start(), last: LastLook::default() })
     }
 
     /// Looks at it, unless the last look was less than half a second ago. Takes up to 40 ms, so this is not for who is to answer
@@ -68,7 +68,7 @@ impl Watch {
     }
 }
 
-impl Last {
+impl LastLook {
     /// Whether there may be something new to see.
     fn is_due(&self, now: Tick) -> bool {
         self.get().is_none_or(|(at, _)| now >= at.after(FRESH))
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_was_seen_is_told_until_the_next_look_which_is_not_at_once() {
-        let last = Last::default();
+        let last = LastLook::default();
         assert!(last.is_due(Tick::ZERO));
         assert_eq!(last.seen(), None);
         let record = GpuRecord { utilisation: Some(0.5), ..GpuRecord::default() };
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_known_is_not_asked_for_all_the_time() {
-        let last = Last::default();
+        let last = LastLook::default();
         last.set(at(100), None);
         assert_eq!((last.is_due(at(599)), last.seen()), (false, None));
     }

@@ -6,32 +6,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_engine::memory::DeviceMemory;
 
-use crate::copier::Message;
-use crate::driver::{ConsumerStream, Context, DeviceRegion, DriverError, Event, Stream};
-
-/// Room for one batch on the device, with the moments that say who may touch it.
-pub(crate) struct Slot {
-    region: DeviceRegion,
-    /// On the stream that copies: the last batch began to be written, and was written.
-    pub(crate) begun: Event,
-    pub(crate) copied: Event,
-    /// On the streams of those who read the last batch: they had read it.
-    released: Vec<Event>,
-}
+use crate::driver::{ConsumerStream, CudaContext, CudaEvent};
+use crate::error::DriverError;
+use crate::slot::{CopierMessage, RingSlot};
 
 /// The slots of one transfer that hold no batch. Used again in turn, the one that has been free for longest first: its
 /// readers are the likeliest to be done.
 pub(crate) struct Ring {
-    context: Arc<Context>,
-    free: VecDeque<Slot>,
+    context: Arc<CudaContext>,
+    free: VecDeque<RingSlot>,
     /// Free and lent.
     made: usize,
     most: usize,
 }
 
 /// What who asks for a slot finds.
-pub(crate) enum Found {
-    Slot(Slot),
+pub(crate) enum SlotSearch {
+    Slot(RingSlot),
     /// All that may be are in use.
     AllInUse,
     /// Fewer are in use, but they leave the device no memory for one more.
@@ -41,10 +32,10 @@ pub(crate) enum Found {
 /// A slot in the hands of those who read its batch; it goes back when the last of them is gone.
 struct Lease {
     /// Always some, but for the moment in which it goes back.
-    slot: Option<Slot>,
+    slot: Option<RingSlot>,
     /// Where it is read.
     streams: Mutex<Vec<ConsumerStream>>,
-    home: Sender<Message>,
+    home: Sender<CopierMessage>,
 }
 
 /// An array in the memory of a GPU. Clones are the same one; when the last of a batch is dropped, its place is used again, as
@@ -59,39 +50,9 @@ pub struct DeviceBuffer {
 /// A batch whose arrays are to be lent out.
 pub(crate) struct Filled(Arc<Lease>);
 
-/// The driver gives memory of devices in pages of this size.
-const PAGE: usize = 2 << 20;
-
-impl Slot {
-    fn new(context: &Arc<Context>, len: usize) -> Result<Self, DriverError> {
-        Ok(Self {
-            region: DeviceRegion::new(context, len.next_multiple_of(PAGE))?,
-            begun: Event::timed(context)?,
-            copied: Event::timed(context)?,
-            released: Vec::new(),
-        })
-    }
-
-    pub(crate) fn region(&self) -> &DeviceRegion {
-        &self.region
-    }
-
-    /// Lets a stream write to it: once all who read it are done.
-    pub(crate) fn open(&self, stream: &Stream) -> Result<(), DriverError> {
-        self.released.iter().try_for_each(|released| stream.wait_for(released))?;
-        stream.record(&self.begun)
-    }
-
-    /// Whether all who read it are done.
-    fn is_released(&self) -> bool {
-        // Who cannot be asked any more reads nothing any more.
-        self.released.iter().all(|released| released.is_complete().unwrap_or(true))
-    }
-}
-
 impl Ring {
     /// At most `most` slots, none of them made yet.
-    pub(crate) fn new(context: &Arc<Context>, most: usize) -> Self {
+    pub(crate) fn new(context: &Arc<CudaContext>, most: usize) -> Self {
         Self { context: context.clone(), free: VecDeque::new(), made: 0, most }
     }
 
@@ -105,27 +66,27 @@ impl Ring {
     }
 
     /// A slot with room for so many bytes, if there is one. Fails for want of memory only when no slot is in use.
-    pub(crate) fn take(&mut self, len: usize) -> Result<Found, DriverError> {
+    pub(crate) fn take(&mut self, len: usize) -> Result<SlotSearch, DriverError> {
         let fit = self.free.iter().position(|slot| slot.region.len() >= len);
         if let Some(slot) = fit.and_then(|place| self.free.remove(place)) {
-            return Ok(Found::Slot(slot));
+            return Ok(SlotSearch::Slot(slot));
         }
         loop {
             // Too small, all of them; making a larger one in place of one is as good as another one.
-            let unfit = self.free.iter().position(Slot::is_released);
+            let unfit = self.free.iter().position(RingSlot::is_released);
             match unfit.and_then(|place| self.free.remove(place)) {
                 Some(slot) => self.forget(slot),
-                None if self.made == self.most => return Ok(Found::AllInUse),
+                None if self.made == self.most => return Ok(SlotSearch::AllInUse),
                 None => {}
             }
-            match Slot::new(&self.context, len) {
+            match RingSlot::new(&self.context, len) {
                 Ok(slot) => {
                     self.made += 1;
-                    return Ok(Found::Slot(slot));
+                    return Ok(SlotSearch::Slot(slot));
                 }
                 Err(error) if error.is_out_of_memory() && self.made > 0 => {
                     if unfit.is_none() {
-                        return Ok(Found::NoMemory);
+                        return Ok(SlotSearch::NoMemory);
                     }
                 }
                 Err(error) => return Err(error),
@@ -133,18 +94,16 @@ impl Ring {
         }
     }
 
-    /// A slot is back.
-    pub(crate) fn give_back(&mut self, slot: Slot) {
+    pub(crate) fn give_back(&mut self, slot: RingSlot) {
         self.free.push_back(slot);
     }
 
     /// A slot is not used again; the driver waits for what the device still does with it.
-    pub(crate) fn forget(&mut self, slot: Slot) {
+    pub(crate) fn forget(&mut self, slot: RingSlot) {
         drop(slot);
         self.lost_one();
     }
 
-    /// A slot does not come back.
     pub(crate) fn lost_one(&mut self) {
         self.made -= 1;
     }
@@ -163,7 +122,7 @@ impl Ring {
 
 impl Filled {
     /// A slot with a batch, which goes home when nobody reads it any more.
-    pub(crate) fn new(mut slot: Slot, home: Sender<Message>) -> Self {
+    pub(crate) fn new(mut slot: RingSlot, home: Sender<CopierMessage>) -> Self {
         // They have been waited for.
         slot.released.clear();
         Self(Arc::new(Lease { slot: Some(slot), streams: Mutex::default(), home }))
@@ -176,13 +135,12 @@ impl Filled {
 }
 
 impl Lease {
-    fn slot(&self) -> &Slot {
+    fn slot(&self) -> &RingSlot {
         self.slot.as_ref().expect("it goes back when it is dropped")
     }
 }
 
 impl DeviceBuffer {
-    /// Number of the GPU.
     pub fn device(&self) -> u32 {
         self.lease.slot().region.context().number()
     }
@@ -192,12 +150,10 @@ impl DeviceBuffer {
         self.lease.slot().region.address() + self.at as u64
     }
 
-    /// Bytes of it.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -237,10 +193,10 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let Some(mut slot) = self.slot.take() else { return };
         let streams = self.streams.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let released: Result<Vec<Event>, DriverError> = streams
+        let released: Result<Vec<CudaEvent>, DriverError> = streams
             .iter()
             .map(|stream| {
-                let released = Event::untimed(slot.region.context())?;
+                let released = CudaEvent::untimed(slot.region.context())?;
                 stream.record(&released)?;
                 Ok(released)
             })
@@ -248,13 +204,13 @@ impl Drop for Lease {
         let message = match released {
             Ok(released) => {
                 slot.released = released;
-                Message::Back(slot)
+                CopierMessage::Back(slot)
             }
             Err(error) => {
                 // Nobody can say any more when it is read: not to be written to again.
                 tracing::warn!(%error, "a batch on the device cannot be released as it should");
                 drop(slot);
-                Message::Gone
+                CopierMessage::Gone
             }
         };
         // After the transfer's end there is nobody at home; what is not taken in is dropped, and so freed.

@@ -9,13 +9,15 @@ use futures::future::{BoxFuture, ready};
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Collated, Item};
 use penstock_engine::memory::Pool;
-use penstock_engine::ports::{Failed, Fault, Output, TaskOp};
+use penstock_engine::ports::{Fault, Output, TaskOp};
 use penstock_types::run::FailureClass;
 
-use crate::copier::{Copier, Job, Message};
+use crate::copier::Copier;
+use crate::error::GpuError;
 use crate::figures::TransferFigures;
-use crate::gpu::{Gpu, GpuError};
-use crate::pinned::PinnedMemory;
+use crate::gpu::Gpu;
+use crate::memory::PinnedMemory;
+use crate::slot::{CopierMessage, CopyJob};
 
 /// Brings collated batches into the memory of a GPU; their texts and blobs stay where they are, as do items that are not
 /// collated. A batch is passed on when it has arrived, as columns whose memory is a [`crate::DeviceBuffer`].
@@ -23,7 +25,7 @@ use crate::pinned::PinnedMemory;
 /// All copies are made by one thread on one stream of the device. It waits for nothing but its messages: an item's task waits
 /// for its answer, and no thread of the run waits for the device.
 pub struct CudaTransfer {
-    inbox: Sender<Message>,
+    inbox: Sender<CopierMessage>,
     thread: Option<JoinHandle<()>>,
     clock: Arc<MonotonicClock>,
     figures: Arc<TransferFigures>,
@@ -72,16 +74,12 @@ impl TaskOp for CudaTransfer {
         let named = Collated { keys: batch.keys.clone(), origins: batch.origins.clone(), fields: Vec::new() };
         let (reply, answer) = oneshot::channel();
         // Not taken in, or dropped unanswered: the channel says so.
-        drop(self.inbox.send(Message::Copy(Job { batch, reply, arrived: self.clock.now() })));
+        drop(self.inbox.send(CopierMessage::Copy(CopyJob { batch, reply, arrived: self.clock.now() })));
         async move {
             let gone = || Fault::new(FailureClass::Bug, "the thread that copies to the device has ended");
             match answer.await.unwrap_or_else(|_| Err(gone())) {
                 Ok(batch) => Output::one(Item::Collated(batch)),
-                Err(fault) => {
-                    let samples = named.into_samples().into_iter();
-                    let failed = samples.map(|sample| Failed { sample, fault: fault.clone() }).collect();
-                    Output { failed, ..Output::default() }
-                }
+                Err(fault) => Output::all_failed(named.into_samples(), &fault),
             }
         }
         .boxed()
@@ -91,7 +89,7 @@ impl TaskOp for CudaTransfer {
 impl Drop for CudaTransfer {
     /// Waits for the thread, which waits for the device no longer than a second.
     fn drop(&mut self) {
-        drop(self.inbox.send(Message::Close));
+        drop(self.inbox.send(CopierMessage::Close));
         let Some(thread) = self.thread.take() else { return };
         // An answer may wake the last task that owns this; the thread that answers cannot wait for itself.
         if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {

@@ -21,7 +21,6 @@ pub struct MonotonicClock(Instant);
 pub struct ManualClock(AtomicU64);
 
 impl MonotonicClock {
-    /// A clock that starts now.
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn start() -> Self {
         Self(Instant::now())
@@ -35,7 +34,6 @@ impl Clock for MonotonicClock {
 }
 
 impl ManualClock {
-    /// Moves on.
     pub fn advance(&self, by: Duration) {
         self.0.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }

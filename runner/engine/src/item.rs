@@ -9,7 +9,6 @@ use crate::memory::DeviceMemory;
 /// What one queue slot holds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
-    /// One sample.
     Sample(Sample),
     /// Samples that travel together, each still with its own fields.
     Batch(Vec<Sample>),
@@ -39,44 +38,33 @@ pub struct Origin {
     pub path: u64,
 }
 
-/// One named value of a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// Its name, unique within the sample.
     pub name: Arc<str>,
-    /// Its value.
     pub value: Value,
 }
 
-/// The value of one field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Bytes as read, e.g. a JPEG file.
     Blob(Bytes),
-    /// Text.
     Text(String),
-    /// A whole number.
     Int(i64),
-    /// A real number.
     Real(f64),
-    /// An array.
     Tensor(Tensor),
 }
 
 /// An array: little-endian elements, row-major. `data.len()` is the product of `shape` times `dtype.size()`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
-    /// Element type.
     pub dtype: Dtype,
     /// Dimensions, slowest first; empty for a scalar.
     pub shape: Vec<u32>,
-    /// The elements.
     pub data: Bytes,
 }
 
 /// Element types, named as in NumPy and PyTorch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each variant is the type of that name")]
 pub enum Dtype {
     Boolean,
     Uint8,
@@ -96,18 +84,13 @@ pub enum Dtype {
 pub struct Collated {
     /// Keys of the samples, in the order of the first dimension.
     pub keys: Vec<Arc<str>>,
-    /// Where each sample came from, in the same order.
     pub origins: Vec<Origin>,
-    /// Stacked fields.
     pub fields: Vec<Column>,
 }
 
-/// One field of a collated batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// The field's name.
     pub name: Arc<str>,
-    /// Its values over all samples.
     pub values: Stacked,
 }
 
@@ -128,7 +111,6 @@ pub enum Stacked {
 /// An array in the memory of a device, as [`Tensor`] is one in the memory of this process.
 #[derive(Clone, Debug)]
 pub struct DeviceTensor {
-    /// Element type.
     pub dtype: Dtype,
     /// Dimensions, slowest first.
     pub shape: Vec<u32>,
@@ -151,56 +133,42 @@ impl PartialEq for DeviceTensor {
 }
 
 impl Dtype {
-    /// Bytes one element takes.
-    pub fn size(self) -> usize {
-        match self {
-            Self::Boolean | Self::Uint8 | Self::Int8 => 1,
-            Self::Int16 | Self::Uint16 | Self::Float16 | Self::Bfloat16 => 2,
-            Self::Int32 | Self::Float32 => 4,
-            Self::Int64 | Self::Float64 => 8,
-        }
-    }
-
-    /// All of them.
-    pub const ALL: [Self; 11] = [
-        Self::Boolean,
-        Self::Uint8,
-        Self::Int8,
-        Self::Int16,
-        Self::Uint16,
-        Self::Int32,
-        Self::Int64,
-        Self::Float16,
-        Self::Bfloat16,
-        Self::Float32,
-        Self::Float64,
+    /// Name in NumPy and bytes of one element, in the order of the variants.
+    const TABLE: [(Self, &str, usize); 11] = [
+        (Self::Boolean, "bool", 1),
+        (Self::Uint8, "uint8", 1),
+        (Self::Int8, "int8", 1),
+        (Self::Int16, "int16", 2),
+        (Self::Uint16, "uint16", 2),
+        (Self::Int32, "int32", 4),
+        (Self::Int64, "int64", 8),
+        (Self::Float16, "float16", 2),
+        (Self::Bfloat16, "bfloat16", 2),
+        (Self::Float32, "float32", 4),
+        (Self::Float64, "float64", 8),
     ];
+
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::TABLE.iter().map(|(dtype, ..)| *dtype)
+    }
 
     /// The type of this [`name`](Self::name).
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
+        Self::all().find(|dtype| dtype.name() == name)
     }
 
-    /// Its name as NumPy spells it, e.g. `uint8`.
+    /// Name as NumPy spells it, e.g. `uint8`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Boolean => "bool",
-            Self::Uint8 => "uint8",
-            Self::Int8 => "int8",
-            Self::Int16 => "int16",
-            Self::Uint16 => "uint16",
-            Self::Int32 => "int32",
-            Self::Int64 => "int64",
-            Self::Float16 => "float16",
-            Self::Bfloat16 => "bfloat16",
-            Self::Float32 => "float32",
-            Self::Float64 => "float64",
-        }
+        Self::TABLE[self as usize].1
+    }
+
+    /// Bytes of one element.
+    pub fn size(self) -> usize {
+        Self::TABLE[self as usize].2
     }
 }
 
 impl Sample {
-    /// A sample without fields.
     pub fn new(key: impl Into<Arc<str>>, origin: Origin) -> Self {
         Self { key: key.into(), origin, fields: Vec::new() }
     }

@@ -4,13 +4,12 @@
 //! between is a pure state machine, the schedule, behind one lock: whoever brings an event (a worker with a result, a
 //! finished read, the consumer) moves everything that can move, so that no item waits for a scheduler's turn. Sources, ops
 //! and consumers plug in through [`ports`].
-#![warn(missing_docs)]
 
 pub mod clock;
 pub mod consumers;
+mod dispatch;
 pub mod graph;
 pub mod item;
-pub mod machine;
 pub mod memory;
 pub mod ops;
 pub mod ports;
@@ -19,7 +18,5 @@ pub mod range;
 mod record;
 pub mod running;
 mod schedule;
-mod shared;
-mod tasks;
 pub mod timer;
 mod worker;

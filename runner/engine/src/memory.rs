@@ -3,9 +3,13 @@
 
 use std::any::Any;
 use std::fmt;
+use std::fs::read_to_string;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use procfs::process::Process;
+use procfs::{Current, Meminfo};
 
 /// Gives out memory for arrays.
 pub trait BatchMemory: fmt::Debug + Send + Sync {
@@ -21,10 +25,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]> + Send> Block for B {}
 
 /// Memory of a device, which holds the elements of an array.
 pub trait DeviceMemory: fmt::Debug + Send + Sync {
-    /// Bytes of it.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -43,9 +45,9 @@ pub trait Maker: fmt::Debug + Send + Sync + 'static {
 }
 
 /// Regions that are used again, the last one first: it is the one that caches still hold.
-pub struct Pool<M: Maker>(Arc<Shared<M>>);
+pub struct Pool<M: Maker>(Arc<PoolShared<M>>);
 
-struct Shared<M: Maker> {
+struct PoolShared<M: Maker> {
     maker: M,
     free: Mutex<Vec<M::Region>>,
 }
@@ -54,7 +56,7 @@ struct Shared<M: Maker> {
 struct Lent<M: Maker> {
     /// Always some, but for the moment in which it goes back.
     region: Option<M::Region>,
-    pool: Arc<Shared<M>>,
+    pool: Arc<PoolShared<M>>,
 }
 
 /// Arrays below this size lie on the heap: a page would hold little else.
@@ -64,12 +66,10 @@ const LEAST_BYTES: usize = 4096;
 const MOST_SPARE: usize = 2;
 
 impl<M: Maker> Pool<M> {
-    /// A pool without regions yet.
     pub fn new(maker: M) -> Self {
-        Self(Arc::new(Shared { maker, free: Mutex::default() }))
+        Self(Arc::new(PoolShared { maker, free: Mutex::default() }))
     }
 
-    /// What makes its regions.
     pub fn maker(&self) -> &M {
         &self.0.maker
     }
@@ -85,7 +85,7 @@ impl<M: Maker> BatchMemory for Pool<M> {
     }
 }
 
-impl<M: Maker> Shared<M> {
+impl<M: Maker> PoolShared<M> {
     /// A free region that fits. Where none does, the one that has been free for longest is let go: there are never more regions
     /// than were in use at a time.
     fn reuse(&self, len: usize) -> Option<M::Region> {
@@ -168,7 +168,6 @@ impl Filling {
         self.written += bytes.len();
     }
 
-    /// What was written.
     pub(crate) fn finish(self) -> Bytes {
         match self.room {
             Room::Heap(vec) => Bytes::from(vec),
@@ -187,6 +186,24 @@ impl AsRef<[u8]> for Owner {
     fn as_ref(&self) -> &[u8] {
         (*self.0).as_ref()
     }
+}
+
+/// Bytes of memory that this process may use: what the machine has, or what the control groups of the process leave it, if that
+/// is less; `None` where the system does not tell. Limits of control groups of version 1 are not looked at.
+pub fn process_limit_bytes() -> Option<u64> {
+    let machine = Meminfo::current().ok().map(|memory| memory.mem_total);
+    machine.into_iter().chain(group_limit_bytes()).min()
+}
+
+/// Least limit of the control groups that this process is in.
+fn group_limit_bytes() -> Option<u64> {
+    let groups = Process::myself().and_then(|own| own.cgroups()).ok()?;
+    // The one without controllers of its own is that of version 2.
+    let group = groups.0.into_iter().find(|group| group.controllers.iter().all(String::is_empty))?;
+    let root = Path::new("/sys/fs/cgroup");
+    let folder: PathBuf = root.join(group.pathname.trim_start_matches('/'));
+    let folders = folder.ancestors().take_while(|folder| folder.starts_with(root));
+    folders.filter_map(|folder| read_to_string(folder.join("memory.max")).ok()?.trim().parse().ok()).min()
 }
 
 #[cfg(test)]
@@ -273,5 +290,11 @@ mod tests {
         let bytes = array(&pool, 5_000);
         drop(pool);
         assert_eq!(bytes, vec![7; 5_000]);
+    }
+
+    #[test]
+    fn there_is_no_more_memory_than_the_machine_has() {
+        let bytes = process_limit_bytes().unwrap();
+        assert!(bytes > 0 && bytes <= Meminfo::current().unwrap().mem_total, "{bytes}");
     }
 }

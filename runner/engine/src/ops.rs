@@ -3,10 +3,44 @@
 mod collate;
 mod random;
 mod sleep;
-mod transfer;
 
-pub use collate::{Collate, CollateFactory};
-pub(crate) use random::Random;
-pub(crate) use sleep::origin;
-pub use sleep::{SleepFactory, SleepTask, SleepTimes};
-pub use transfer::HostTransfer;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+pub use self::collate::{Collate, CollateFactory};
+pub(crate) use self::random::Random;
+pub(crate) use self::sleep::origin;
+pub use self::sleep::{SleepFactory, SleepTask, SleepTimes};
+use crate::item::Item;
+use crate::ports::{Output, TaskOp};
+
+/// The transfer to the host: batches are in its memory already, so nothing is copied and nothing is waited for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostTransfer;
+
+impl TaskOp for HostTransfer {
+    fn start(&self, item: Item) -> BoxFuture<'static, Output> {
+        futures::future::ready(Output::one(item)).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures::executor::block_on;
+
+    use super::*;
+    use crate::item::{Origin, Sample, Value};
+    use crate::ports::Items;
+
+    #[test]
+    fn a_batch_comes_out_as_the_very_bytes_that_went_in() {
+        let bytes = Bytes::from(vec![1, 2, 3]);
+        let mut sample = Sample::new("a", Origin::default());
+        sample.set("blob", Value::Blob(bytes.clone()));
+        let output = block_on(HostTransfer.start(Item::Batch(vec![sample])));
+        let Items::One(Item::Batch(samples)) = output.items else { panic!("{output:?}") };
+        let Some(Value::Blob(moved)) = samples[0].field("blob") else { panic!("{samples:?}") };
+        assert_eq!(moved.as_ptr(), bytes.as_ptr());
+    }
+}

@@ -1,5 +1,7 @@
 //! Traits through which sources, ops, consumers and observers plug into the engine.
+#![warn(missing_docs)]
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -86,7 +88,7 @@ pub trait Consumer: Send {
 /// Watches a run. Called from the run's threads without a lock; a call must not take long.
 pub trait Observer: Send + Sync {
     /// Receives one failed sample.
-    fn on_failure(&self, _failure: &Failure) {}
+    fn on_failure(&self, _failure: &SampleFailure) {}
 
     /// Receives the figures of a measuring interval that is over; the last one may be shorter.
     fn on_window(&self, _window: &Window) {}
@@ -98,7 +100,7 @@ pub trait Observer: Send + Sync {
 
 /// One failed sample, as observers see it.
 #[derive(Debug)]
-pub struct Failure {
+pub struct SampleFailure {
     /// The entry of the failure log.
     pub record: FailureRecord,
     /// The sample as it came into the stage.
@@ -208,7 +210,7 @@ impl StopFlag {
     }
 }
 
-impl Failure {
+impl SampleFailure {
     /// The sample, if the stage's policy is to keep it.
     pub fn dead_letter(&self) -> Option<&Sample> {
         (self.record.disposition == Disposition::DeadLettered).then_some(&self.sample)
@@ -231,6 +233,16 @@ impl Fault {
     pub fn new(class: FailureClass, message: impl Into<Arc<str>>) -> Self {
         Self { class, message: message.into() }
     }
+
+    /// The fault of an op, source or consumer that panicked.
+    pub(crate) fn of_panic(panic: &(dyn Any + Send)) -> Self {
+        let message = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        Self::new(FailureClass::Bug, format!("panicked: {message}"))
+    }
 }
 
 impl SourceFault {
@@ -246,8 +258,9 @@ impl Output {
         Self { items: Items::One(item), ..Self::default() }
     }
 
-    /// The one sample that came in failed.
-    pub fn failed(sample: Sample, fault: Fault) -> Self {
-        Self { failed: vec![Failed { sample, fault }], ..Self::default() }
+    /// All samples that came in failed, for the same reason.
+    pub fn all_failed(samples: impl IntoIterator<Item = Sample>, fault: &Fault) -> Self {
+        let failed = samples.into_iter().map(|sample| Failed { sample, fault: fault.clone() });
+        Self { failed: failed.collect(), ..Self::default() }
     }
 }

@@ -16,55 +16,43 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use futures::FutureExt;
-use penstock_types::policy::{Concurrency, Order, StageKindName};
+use penstock_types::policy::{Concurrency, OnError, Order, StageKindName};
 use penstock_types::run::{FailureClass, Window};
 use penstock_types::stats::Tick;
 
 use self::cores::Cores;
 pub use self::times::{OpTimes, RecordedTimes, StepTimes};
-use crate::graph::Node;
+use crate::graph::GraphNode;
 use crate::item::{Item, Sample};
-use crate::ports::{Failed, Fault, Items, Output, Produced, Source};
+use crate::ports::{Fault, Items, Output, Produced, Source};
 use crate::record::Recorder;
 use crate::schedule::{
-    Delivery, Does, NodeShape, OpTime, Reading, RunsOn, Schedule, Shape, StageShape, Task, Work,
+    ChainShape, Does, OpCall, OpTime, RunSums, RunsOn, Schedule, SinkDelivery, StageShape, Task,
 };
 
 /// A pipeline by what its parts take.
 pub struct Scenario {
     /// Makes the samples; those of a range will do, since nobody looks into them.
     pub source: Box<dyn Source>,
-    /// The source's name and its queue.
-    pub source_node: Node,
-    /// How long the source takes for a sample.
+    pub source_node: GraphNode,
     pub source_time: Duration,
-    /// Stages between source and sink, first to last.
     pub stages: Vec<ScenarioStage>,
-    /// The sink's name and its queue.
-    pub sink_node: Node,
-    /// How long the consumer takes for an item.
+    pub sink_node: GraphNode,
     pub consumer: StepTimes,
-    /// Worker threads.
     pub threads: usize,
     /// Cores that the ops can have.
     pub cores: f64,
 }
 
-/// One stage of a scenario.
 #[derive(Debug)]
 pub struct ScenarioStage {
-    /// Its names and its queue.
-    pub node: Node,
-    /// Its kind.
+    pub node: GraphNode,
     pub kind: StageKindName,
-    /// What it does.
     pub work: ScenarioWork,
 }
 
-/// What a stage of a scenario does with items.
 #[derive(Debug)]
 pub enum ScenarioWork {
-    /// Takes time.
     Op(ScenarioOp),
     /// Collects samples into batches.
     Aggregate {
@@ -80,13 +68,9 @@ pub enum ScenarioWork {
 /// An op by how long it takes.
 #[derive(Debug)]
 pub struct ScenarioOp {
-    /// How long.
     pub times: OpTimes,
-    /// Where it does so.
-    pub place: Place,
-    /// How many tasks may be alive.
+    pub place: OpPlace,
     pub concurrency: Concurrency,
-    /// In which order results are passed on.
     pub order: Order,
     /// Samples that come out for one that goes in, on average.
     pub yields: f64,
@@ -94,7 +78,7 @@ pub struct ScenarioOp {
 
 /// Where an op takes its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Place {
+pub enum OpPlace {
     /// As a future, which needs no thread while it waits.
     Task,
     /// On a worker thread.
@@ -119,7 +103,6 @@ pub enum Extent {
     Events(usize),
 }
 
-/// What was predicted.
 #[derive(Clone, Debug)]
 pub struct Prediction {
     /// The figures of the predicted stretch, as a run tells them.
@@ -139,7 +122,7 @@ pub fn predict(scenario: Scenario, extent: Extent) -> Prediction {
 struct Simulation {
     schedule: Schedule,
     recorder: Recorder,
-    source: Feed,
+    source: PacedSource,
     ops: Vec<Option<ScenarioOp>>,
     /// Samples that stages owe, since what they yield is no whole number.
     owed: Vec<f64>,
@@ -148,7 +131,7 @@ struct Simulation {
     free_workers: Vec<usize>,
     now: u64,
     waiting: BTreeMap<(u64, u64), Event>,
-    cores: Cores<(Running, u64)>,
+    cores: Cores<(OpUnderWay, u64)>,
     /// Events begun.
     begun: u64,
     /// Events that happened, and chunks that the source gave.
@@ -158,7 +141,7 @@ struct Simulation {
 }
 
 /// Chunks of the source, handed out at its pace.
-struct Feed {
+struct PacedSource {
     source: Box<dyn Source>,
     chunk: VecDeque<Produced>,
     nanos: u64,
@@ -173,13 +156,13 @@ enum ConsumerIs {
 }
 
 enum Event {
-    Op(Running),
+    Op(OpUnderWay),
     Step,
     Produced(Option<Produced>),
 }
 
 /// An op that goes on: what comes of it, and what it takes in all.
-struct Running {
+struct OpUnderWay {
     task: Task,
     worker: Option<usize>,
     output: Output,
@@ -190,24 +173,22 @@ struct Running {
 
 impl Simulation {
     fn new(scenario: Scenario) -> Self {
-        let stages = scenario.stages.iter();
-        let stages = stages.map(|stage| (stage.node.clone(), stage.kind, stage.work.concurrency())).collect();
-        let recorder = Recorder::new(&scenario.source_node, stages, &scenario.sink_node);
         let threads = scenario.threads.max(1);
-        let shape = Shape {
-            source: shape_of(&scenario.source_node),
-            stages: scenario
-                .stages
-                .iter()
-                .enumerate()
-                .map(|(position, stage)| StageShape {
-                    node: shape_of(&stage.node),
-                    on_error: penstock_types::policy::OnError::Skip,
-                    max_failures: None,
-                    does: stage.work.does(position % threads),
-                })
-                .collect(),
-            sink: shape_of(&scenario.sink_node),
+        let stages = || {
+            let stages = scenario.stages.iter().enumerate();
+            stages.map(|(position, stage)| (&stage.node, stage.kind, stage.work.does(position, threads)))
+        };
+        let recorder = Recorder::new(&scenario.source_node, stages(), &scenario.sink_node);
+        let stage_shape = |(node, _, does): (&GraphNode, _, Does)| StageShape {
+            node: node.shape(),
+            on_error: OnError::Skip,
+            max_failures: None,
+            does,
+        };
+        let shape = ChainShape {
+            source: scenario.source_node.shape(),
+            stages: stages().map(stage_shape).collect(),
+            sink: scenario.sink_node.shape(),
             // What the samples weigh is not known, so that a budget of bytes limits nothing here.
             buffer_bytes: u64::MAX,
             max_failures: None,
@@ -221,7 +202,7 @@ impl Simulation {
         Self {
             schedule: Schedule::new(shape, Tick::ZERO),
             recorder,
-            source: Feed {
+            source: PacedSource {
                 source: scenario.source,
                 chunk: VecDeque::new(),
                 nanos: nanos(scenario.source_time),
@@ -276,7 +257,7 @@ impl Simulation {
         Prediction { window, items, samples: self.schedule.delivered() - delivered }
     }
 
-    fn reading(&mut self) -> Reading {
+    fn reading(&mut self) -> RunSums {
         self.schedule.read(Tick::from_nanos(self.now))
     }
 
@@ -296,7 +277,7 @@ impl Simulation {
         }
         let Some((_, event)) = self.waiting.pop_first() else { return };
         match event {
-            Event::Op(Running { task, worker, output, begin, cpu }) => {
+            Event::Op(OpUnderWay { task, worker, output, begin, cpu }) => {
                 self.free_workers.extend(worker);
                 let time = OpTime { wall: self.now - begin, cpu };
                 self.schedule.complete(task, Ok(output), time, tick);
@@ -329,12 +310,12 @@ impl Simulation {
                 let Some(job) = self.schedule.take_job(worker, tick) else { continue };
                 moved = true;
                 match job.work {
-                    Work::Prepare => self.schedule.prepared(job.task.stage, Ok(()), tick),
-                    Work::Apply(item) => {
+                    OpCall::Prepare => self.schedule.prepared(job.task.stage, Ok(()), tick),
+                    OpCall::Apply(item) => {
                         self.free_workers.remove(place);
                         self.begin(job.task, item, Some(worker));
                     }
-                    Work::Finish => {
+                    OpCall::Finish => {
                         self.schedule.complete(job.task, Ok(Output::default()), OpTime::default(), tick);
                     }
                 }
@@ -372,14 +353,14 @@ impl Simulation {
             return false;
         }
         match self.schedule.deliver(tick) {
-            Delivery::Item(_) => {
+            SinkDelivery::Item(_) => {
                 self.consumer_is = ConsumerIs::Busy;
                 let step = self.consumer.next();
                 self.after(step, Event::Step);
             }
-            Delivery::Wait => self.consumer_is = ConsumerIs::Waiting,
-            Delivery::Ended => self.schedule.consumer_done(Ok(()), 0),
-            Delivery::Over => return false,
+            SinkDelivery::Wait => self.consumer_is = ConsumerIs::Waiting,
+            SinkDelivery::Ended => self.schedule.consumer_done(Ok(()), 0),
+            SinkDelivery::Over => return false,
         }
         true
     }
@@ -388,11 +369,11 @@ impl Simulation {
         let Some(op) = &self.ops[task.stage] else { return };
         let (takes, fails) = op.times.of(&item);
         let computes = match op.place {
-            Place::Task => 0,
-            Place::Thread { computing, .. } => (takes as f64 * computing) as u64,
+            OpPlace::Task => 0,
+            OpPlace::Thread { computing, .. } => (takes as f64 * computing) as u64,
         };
         let output = self.output(task.stage, item, fails);
-        let running = Running { task, worker, output, begin: self.now, cpu: computes };
+        let running = OpUnderWay { task, worker, output, begin: self.now, cpu: computes };
         if computes > 0 {
             self.cores.begin(self.now, computes, (running, takes - computes));
         } else {
@@ -404,11 +385,7 @@ impl Simulation {
     fn output(&mut self, stage: usize, item: Item, fails: bool) -> Output {
         if fails {
             let fault = Fault::new(FailureClass::Data, "would fail");
-            let failed = item.into_samples().into_iter();
-            return Output {
-                failed: failed.map(|sample| Failed { sample, fault: fault.clone() }).collect(),
-                ..Output::default()
-            };
+            return Output::all_failed(item.into_samples(), &fault);
         }
         let yields = self.ops[stage].as_ref().map_or(1.0, |op| op.yields);
         if (yields - 1.0).abs() < 1e-9 {
@@ -431,7 +408,7 @@ impl Simulation {
     }
 }
 
-impl Feed {
+impl PacedSource {
     /// What the source gives next: a chunk when it takes no time, otherwise a single sample.
     fn next(&mut self) -> Option<Produced> {
         if let Some(produced) = self.chunk.pop_front() {
@@ -450,32 +427,20 @@ impl Feed {
 }
 
 impl ScenarioWork {
-    fn concurrency(&self) -> u32 {
-        match self {
-            Self::Op(op) => op.concurrency.get() as u32,
-            Self::Aggregate { .. } | Self::Disaggregate => 1,
-        }
-    }
-
-    fn does(&self, own_worker: usize) -> Does {
+    fn does(&self, position: usize, threads: usize) -> Does {
         match self {
             Self::Op(op) => Does::Pipe {
                 concurrency: op.concurrency.get(),
                 order: op.order,
                 runs_on: match op.place {
-                    Place::Task => RunsOn::Tasks,
-                    Place::Thread { stateful: true, .. } => RunsOn::OneThread(own_worker),
-                    Place::Thread { stateful: false, .. } => RunsOn::AnyThread,
+                    OpPlace::Task => RunsOn::Tasks,
+                    OpPlace::Thread { stateful, .. } => RunsOn::thread(stateful, position, threads),
                 },
             },
             Self::Aggregate { size, drop_last } => Does::Aggregate { size: *size, drop_last: *drop_last },
             Self::Disaggregate => Does::Disaggregate,
         }
     }
-}
-
-fn shape_of(node: &Node) -> NodeShape {
-    NodeShape { id: node.id.clone(), queue_id: node.queue_id.clone(), capacity: node.capacity.get() }
 }
 
 fn nanos(duration: Duration) -> u64 {

@@ -19,7 +19,6 @@ pub struct RangeSource {
 const CHUNK: usize = 256;
 
 impl RangeSource {
-    /// A source that makes one sample per visited index.
     pub fn new(traversal: Traversal) -> Self {
         Self { traversal }
     }

@@ -2,30 +2,33 @@ use penstock_types::policy::StageKindName;
 use penstock_types::run::{QueueRecord, StageRecord, Window};
 use penstock_types::stats::{QueueSums, TaskSums, Tick};
 
-use crate::graph::{Graph, Node};
+use crate::dispatch::RunReading;
+use crate::graph::{Graph, GraphNode};
 use crate::ports::Sums;
-use crate::schedule::Reading;
-use crate::shared::Pulse;
+use crate::schedule::{Does, RunSums};
 
 /// Turns the sums of a run into records with names.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    stages: Vec<(Node, StageKindName, u32)>,
-    queues: Vec<Node>,
+    stages: Vec<(GraphNode, StageKindName, u32)>,
+    queues: Vec<GraphNode>,
 }
 
 impl Recorder {
     pub(crate) fn of(graph: &Graph) -> Self {
-        let stages = graph
-            .stages
-            .iter()
-            .map(|stage| (stage.node.clone(), stage.kind, stage.work.concurrency().get() as u32))
-            .collect();
+        let stages = graph.stages.iter().map(|stage| (&stage.node, stage.kind, stage.work.does(0, 1)));
         Self::new(&graph.source_node, stages, &graph.sink_node)
     }
 
-    /// Of stages by kind and concurrency, between source and sink.
-    pub(crate) fn new(source: &Node, stages: Vec<(Node, StageKindName, u32)>, sink: &Node) -> Self {
+    /// A recorder for stages of these kinds between source and sink.
+    pub(crate) fn new<'a>(
+        source: &GraphNode,
+        stages: impl Iterator<Item = (&'a GraphNode, StageKindName, Does)>,
+        sink: &GraphNode,
+    ) -> Self {
+        let stage =
+            |(node, kind, does): (&GraphNode, _, Does)| (node.clone(), kind, does.concurrency() as u32);
+        let stages: Vec<_> = stages.map(stage).collect();
         let nodes = stages.iter().map(|(node, _, _)| node);
         let queues = std::iter::once(source).chain(nodes).chain([sink]).cloned().collect();
         Self { stages, queues }
@@ -33,7 +36,7 @@ impl Recorder {
 
     pub(crate) fn stages(&self, sums: &[TaskSums]) -> Vec<StageRecord> {
         let record =
-            |((node, kind, concurrency), sums): (&(Node, StageKindName, u32), &TaskSums)| StageRecord {
+            |((node, kind, concurrency), sums): (&(GraphNode, StageKindName, u32), &TaskSums)| StageRecord {
                 id: node.id.clone(),
                 name: node.name.clone(),
                 kind: *kind,
@@ -45,7 +48,7 @@ impl Recorder {
     }
 
     pub(crate) fn queues(&self, sums: &[QueueSums]) -> Vec<QueueRecord> {
-        let record = |(node, sums): (&Node, &QueueSums)| QueueRecord {
+        let record = |(node, sums): (&GraphNode, &QueueSums)| QueueRecord {
             id: node.queue_id.clone(),
             label: node.queue_label.clone(),
             figures: sums.figures(node.capacity.get()),
@@ -54,16 +57,17 @@ impl Recorder {
     }
 
     /// The reading of a run that is about to start.
-    pub(crate) fn nothing(&self) -> Reading {
-        Reading {
+    pub(crate) fn nothing(&self) -> RunSums {
+        RunSums {
             at: Tick::ZERO,
             stages: vec![TaskSums::default(); self.stages.len()],
             queues: vec![QueueSums::default(); self.queues.len()],
+            ..RunSums::default()
         }
     }
 
     /// What was done between two readings.
-    pub(crate) fn window(&self, from: &Reading, to: &Reading) -> Window {
+    pub(crate) fn window(&self, from: &RunSums, to: &RunSums) -> Window {
         Window {
             t0_s: from.at.seconds(),
             t1_s: to.at.seconds(),
@@ -74,26 +78,26 @@ impl Recorder {
     }
 
     /// The same as sums.
-    pub(crate) fn sums(&self, from: &Reading, pulse: &Pulse) -> Sums {
-        let to = &pulse.reading;
+    pub(crate) fn sums(&self, from: &RunSums, run: &RunReading) -> Sums {
+        let to = &run.sums;
         Sums {
             t0: from.at,
             t1: to.at,
             stages: stage_sums(from, to),
             queues: queue_sums(from, to),
-            state: pulse.state,
-            expected: pulse.expected,
-            delivered: pulse.delivered,
-            failed_samples: pulse.failed_samples,
-            occupancy: pulse.occupancy.clone(),
+            state: run.state,
+            expected: run.expected,
+            delivered: to.delivered,
+            failed_samples: to.failed_samples,
+            occupancy: to.occupancy.clone(),
         }
     }
 }
 
-fn stage_sums(from: &Reading, to: &Reading) -> Vec<TaskSums> {
+fn stage_sums(from: &RunSums, to: &RunSums) -> Vec<TaskSums> {
     to.stages.iter().zip(&from.stages).map(|(to, from)| to.since(from)).collect()
 }
 
-fn queue_sums(from: &Reading, to: &Reading) -> Vec<QueueSums> {
+fn queue_sums(from: &RunSums, to: &RunSums) -> Vec<QueueSums> {
     to.queues.iter().zip(&from.queues).map(|(to, from)| to.since(from)).collect()
 }

@@ -6,50 +6,34 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use futures::FutureExt;
 use penstock_types::ledger::Ledger;
 use penstock_types::run::{FailureGroup, QueueRecord, RunState, StageRecord};
 use penstock_types::stats::Tick;
+use penstock_types::text::with_causes;
 use tokio::runtime::Handle;
 
 use crate::clock::Clock;
+use crate::dispatch::Dispatcher;
+pub use crate::dispatch::{StopReason, Taken};
 use crate::graph::Graph;
-use crate::item::Item;
-use crate::ports::{Consumer, Fault, Observer};
+use crate::ports::{Consumer, Fault, Observer, Source};
 use crate::record::Recorder;
-use crate::shared::Shared;
-use crate::tasks::{panicked, run_source};
 use crate::worker::run_worker;
 
-/// A run, seen at one moment.
 #[derive(Clone, Debug)]
 pub struct RunView {
-    /// What it is doing, or how it ended.
     pub state: RunState,
-    /// Why it failed, if it did.
     pub error: Option<String>,
-    /// Time since its start, or until its end.
     pub elapsed: Duration,
     /// How many samples the source makes in all, once it knows.
     pub expected: Option<u64>,
-    /// What the stages did.
     pub stages: Vec<StageRecord>,
-    /// What the queues did.
     pub queues: Vec<QueueRecord>,
-    /// Where every sample went.
     pub ledger: Ledger,
     /// Failures by group, most frequent first.
     pub failures: Vec<FailureGroup>,
-    /// Failures in no group.
     pub failures_not_listed: u64,
-}
-
-/// Why somebody ends a run early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopReason {
-    /// Somebody wants it to end: it ends as stopped.
-    Asked,
-    /// The time that was asked for is over: it ends as completed.
-    TimeIsUp,
 }
 
 /// A pipeline at work. One thread owns all others and joins them.
@@ -59,21 +43,10 @@ pub struct Running {
     owner: JoinHandle<RunView>,
 }
 
-/// What whoever drains a run by himself gets.
-#[derive(Debug)]
-pub enum Taken {
-    /// The next item.
-    Item(Item),
-    /// None came in time.
-    NotYet,
-    /// There are no more.
-    Over,
-}
-
 /// Reaches a run from anywhere, any number of times.
 #[derive(Clone, Debug)]
 pub struct RunHandle {
-    shared: Arc<Shared>,
+    dispatcher: Arc<Dispatcher>,
     recorder: Arc<Recorder>,
 }
 
@@ -87,13 +60,13 @@ impl Graph {
         observers: Vec<Arc<dyn Observer>>,
     ) -> io::Result<Running> {
         let recorder = Arc::new(Recorder::of(&self));
-        let shared = Arc::new(Shared::new(&self, runtime, clock, observers));
-        let handle = RunHandle { shared: shared.clone(), recorder };
+        let dispatcher = Arc::new(Dispatcher::new(&self, runtime, clock, observers));
+        let handle = RunHandle { dispatcher, recorder };
         let owner = {
             let handle = handle.clone();
             Builder::new().name(format!("run {}", self.name)).spawn(move || {
-                let _guard = handle.shared.owner_guard();
-                handle.own(self)
+                let _guard = handle.dispatcher.owner_guard();
+                handle.run_to_end(self)
             })?
         };
         Ok(Running { handle, owner })
@@ -101,7 +74,6 @@ impl Graph {
 }
 
 impl Running {
-    /// Reaches the run from elsewhere.
     pub fn handle(&self) -> RunHandle {
         self.handle.clone()
     }
@@ -118,44 +90,45 @@ impl Running {
 impl RunHandle {
     /// Ends the run where it is: guests are interrupted, and what is inside is left.
     pub fn stop(&self, reason: StopReason) {
-        self.shared.stop(reason);
+        self.dispatcher.stop(reason);
     }
 
     /// Waits until the run is over, but not longer than `most`. Says whether it is over; threads may still be ending.
     pub fn wait_for(&self, most: Duration) -> bool {
-        self.shared.wait_until(self.shared.now().after(most))
+        self.dispatcher.wait_until(self.dispatcher.now().after(most))
     }
 
     /// Waits until the run is over and all its threads have ended, but not longer than `most`. Says whether they have:
     /// [`Running::wait`] waits no more then.
     pub fn ended_within(&self, most: Duration) -> bool {
-        self.shared.wait_for_owner(self.shared.now().after(most))
+        self.dispatcher.wait_for_owner(self.dispatcher.now().after(most))
     }
 
     /// The next item of a graph without a consumer, if one comes within `most`: taken from the sink queue by this very thread.
     /// Several threads may take. When there are no more, the run ends.
     pub fn take(&self, most: Duration) -> Taken {
-        self.shared.take_within(most)
+        self.dispatcher.take_within(most)
     }
 
-    /// The run at this moment.
     pub fn view(&self) -> RunView {
-        let look = self.shared.look();
+        let (now, (error, ledger, (failures, failures_not_listed))) = self.dispatcher.read(|schedule| {
+            (schedule.error().map(str::to_owned), schedule.ledger(), schedule.failure_groups())
+        });
         RunView {
-            state: look.state,
-            error: look.error,
-            elapsed: Duration::from_nanos(look.reading.at - Tick::ZERO),
-            expected: look.expected,
-            stages: self.recorder.stages(&look.reading.stages),
-            queues: self.recorder.queues(&look.reading.queues),
-            ledger: look.ledger,
-            failures: look.failures,
-            failures_not_listed: look.failures_not_listed,
+            state: now.state,
+            error,
+            elapsed: Duration::from_nanos(now.sums.at - Tick::ZERO),
+            expected: now.expected,
+            stages: self.recorder.stages(&now.sums.stages),
+            queues: self.recorder.queues(&now.sums.queues),
+            ledger,
+            failures,
+            failures_not_listed,
         }
     }
 
-    /// What the owner's thread does: starts all others, reads the sums, ends all others.
-    fn own(&self, graph: Graph) -> RunView {
+    /// Starts all other threads, reads the sums until the run is over, and joins the threads.
+    fn run_to_end(&self, graph: Graph) -> RunView {
         let workers = if graph.needs_workers() { graph.threads } else { 0 };
         let stack_bytes = graph.stack_bytes;
         let interval = graph.interval;
@@ -166,32 +139,33 @@ impl RunHandle {
             .spawn(work)
         {
             Ok(thread) => threads.push(thread),
-            Err(error) => self.shared.fail(format!("cannot start the thread `{name}`: {error}")),
+            Err(error) => self.dispatcher.fail(format!("cannot start the thread `{name}`: {error}")),
         };
         let ops = Arc::new(graph.factories());
         for worker in 0..workers {
-            let (shared, ops) = (self.shared.clone(), ops.clone());
+            let (dispatcher, ops) = (self.dispatcher.clone(), ops.clone());
             spawn(
                 format!("worker/{worker}"),
                 stack_bytes,
-                Box::new(move || run_worker(&shared, &ops, worker)),
+                Box::new(move || run_worker(&dispatcher, &ops, worker)),
             );
         }
         let Graph { source, consumer, .. } = graph;
         if let Some(consumer) = consumer {
-            let shared = self.shared.clone();
-            spawn("consumer".into(), CONSUMER_STACK_BYTES, Box::new(move || run_consumer(&shared, consumer)));
+            let dispatcher = self.dispatcher.clone();
+            let drain = move || run_consumer(&dispatcher, consumer);
+            spawn("consumer".into(), CONSUMER_STACK_BYTES, Box::new(drain));
         }
-        self.shared.spawn(run_source(self.shared.clone(), source));
+        self.dispatcher.spawn(run_source(self.dispatcher.clone(), source));
 
         self.keep_time(interval);
         for thread in threads {
             if thread.join().is_err() {
-                self.shared.fail("a thread of the run panicked; this is a defect of Penstock".into());
+                self.dispatcher.fail("a thread of the run panicked; this is a defect of Penstock".into());
             }
         }
-        self.shared.join_tasks();
-        self.shared.close_books();
+        self.dispatcher.join_tasks();
+        self.dispatcher.close_books();
         self.view()
     }
 
@@ -204,21 +178,21 @@ impl RunHandle {
         let mut before = self.recorder.nothing();
         loop {
             let border = windows.border.min(pulses.border);
-            let over = self.shared.wait_until(border);
-            let pulse = self.shared.pulse();
-            let now = &pulse.reading;
+            let over = self.dispatcher.wait_until(border);
+            let (run, ()) = self.dispatcher.read(|_| ());
+            let now = &run.sums;
             if now.at > before.at {
-                let sums = self.recorder.sums(&before, &pulse);
-                self.shared.observers().iter().for_each(|observer| observer.on_sums(&sums));
+                let sums = self.recorder.sums(&before, &run);
+                self.dispatcher.observers().iter().for_each(|observer| observer.on_sums(&sums));
             }
             if (over || now.at >= windows.border) && now.at > at_window.at {
                 let window = self.recorder.window(&at_window, now);
-                self.shared.observers().iter().for_each(|observer| observer.on_window(&window));
+                self.dispatcher.observers().iter().for_each(|observer| observer.on_window(&window));
                 at_window = now.clone();
             }
             windows.pass(now.at);
             pulses.pass(now.at);
-            before = pulse.reading;
+            before = run.sums;
             if over {
                 return;
             }
@@ -252,24 +226,41 @@ impl Grid {
 /// Stack of the consumer's thread: consumers of ours need little, a training loop's binding may need more.
 const CONSUMER_STACK_BYTES: usize = 2 << 20;
 
-fn run_consumer(shared: &Arc<Shared>, mut consumer: Box<dyn Consumer>) {
-    let _guard = shared.guard();
-    while let Some(item) = shared.take_blocking() {
-        match catch_unwind(AssertUnwindSafe(|| consumer.consume(item, shared.stop_flag()))) {
+fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
+    let _guard = dispatcher.guard();
+    while let Some(item) = dispatcher.take_blocking() {
+        match catch_unwind(AssertUnwindSafe(|| consumer.consume(item, dispatcher.stop_flag()))) {
             Ok(Ok(())) => {}
-            Ok(Err(fault)) => shared.consumer_failed(cannot_go_on(&fault)),
+            Ok(Err(fault)) => dispatcher.consumer_failed(cannot_go_on(&fault)),
             // What it holds now is whatever the panic left: nothing to be finished.
             Err(panic) => {
-                return shared.consumer_failed(format!("the consumer {}", panicked(&*panic).message));
+                return dispatcher
+                    .consumer_failed(format!("the consumer {}", Fault::of_panic(&*panic).message));
             }
         }
     }
-    let ending = shared.ending();
-    match catch_unwind(AssertUnwindSafe(|| consumer.finish(ending, shared.stop_flag()))) {
+    let ending = dispatcher.ending();
+    match catch_unwind(AssertUnwindSafe(|| consumer.finish(ending, dispatcher.stop_flag()))) {
         Ok(finished) => {
-            shared.consumer_done(finished.map_err(|fault| cannot_go_on(&fault)), consumer.unfinished());
+            dispatcher.consumer_done(finished.map_err(|fault| cannot_go_on(&fault)), consumer.unfinished());
         }
-        Err(panic) => shared.fail(format!("the consumer {}", panicked(&*panic).message)),
+        Err(panic) => dispatcher.fail(format!("the consumer {}", Fault::of_panic(&*panic).message)),
+    }
+}
+
+/// Lets the source produce until the data ends, one chunk ahead of what is wanted.
+async fn run_source(dispatcher: Arc<Dispatcher>, mut source: Box<dyn Source>) {
+    let _guard = dispatcher.guard();
+    loop {
+        let produced = match AssertUnwindSafe(source.next()).catch_unwind().await {
+            Ok(produced) => {
+                produced.map_err(|fault| format!("the source cannot go on: {}", with_causes(&fault)))
+            }
+            Err(panic) => Err(Fault::of_panic(&*panic).message.to_string()),
+        };
+        if !dispatcher.offer(produced, source.total()).await {
+            return;
+        }
     }
 }
 
@@ -283,7 +274,6 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use futures::FutureExt;
     use futures::channel::oneshot;
     use futures::future::{BoxFuture, pending};
     use penstock_types::policy::Capacity;
@@ -292,9 +282,9 @@ mod tests {
 
     use super::*;
     use crate::clock::MonotonicClock;
-    use crate::graph::Node;
-    use crate::item::{Origin, Sample};
-    use crate::ports::{Produced, Source, SourceFault, StopFlag};
+    use crate::graph::GraphNode;
+    use crate::item::{Item, Origin, Sample};
+    use crate::ports::{Produced, SourceFault, StopFlag};
     use crate::range::RangeSource;
 
     /// Longer than any wait of a test that works.
@@ -308,8 +298,8 @@ mod tests {
         }
     }
 
-    fn node(name: &str) -> Node {
-        Node {
+    fn node(name: &str) -> GraphNode {
+        GraphNode {
             id: name.to_owned(),
             name: name.to_owned(),
             label: name.to_owned(),
@@ -398,7 +388,7 @@ mod tests {
         let handle = running.handle();
         thread::scope(|scope| {
             let waiting = [(); 2].map(|()| scope.spawn(|| handle.take(LONG)));
-            while handle.shared.takers() < 2 {
+            while handle.dispatcher.takers() < 2 {
                 thread::yield_now();
             }
             // Both come at once, which is one call.

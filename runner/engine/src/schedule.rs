@@ -20,39 +20,36 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use penstock_types::ledger::Ledger;
+use penstock_types::ledger::{Ledger, StageBook};
 use penstock_types::policy::{FailureLimit, OnError, Order};
 use penstock_types::run::FailureGroup;
 use penstock_types::stats::{QueueMeter, QueueSums, StageMeter, TaskSums, Tick};
 
 use self::aggregate::Aggregate;
-use self::core::{Core, Step};
+use self::core::{Core, StageStep};
 use self::disaggregate::Disaggregate;
 use self::failures::{FailureLog, exceeds, too_many};
 use self::pipe::Pipe;
 use self::queue::{ByteBudget, Queue, Take};
-use self::sink::Sink;
+use self::sink::SinkEnd;
 use self::source::SourceEnd;
 use self::work::WorkList;
-pub(crate) use self::work::{Job, OpTime, RunsOn, Task, Work};
+pub(crate) use self::work::{OpCall, OpTime, RunsOn, Task, WorkerJob};
 use crate::item::Item;
-use crate::ports::{Failure, Fault, Output, Produced};
+use crate::ports::{Fault, Output, Produced, SampleFailure};
 
 /// What a schedule is made of.
 #[derive(Debug)]
-pub(crate) struct Shape {
+pub(crate) struct ChainShape {
     pub(crate) source: NodeShape,
     pub(crate) stages: Vec<StageShape>,
     pub(crate) sink: NodeShape,
-    /// Bytes that all queues together may hold.
     pub(crate) buffer_bytes: u64,
     /// How many failed samples end the run, counted over all stages. A rate is taken of the samples the source made.
     pub(crate) max_failures: Option<FailureLimit>,
-    /// Whether stages and queues are measured.
     pub(crate) measured: bool,
 }
 
-/// A node of the chain and the queue at its exit.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeShape {
     pub(crate) id: String,
@@ -60,7 +57,6 @@ pub(crate) struct NodeShape {
     pub(crate) capacity: usize,
 }
 
-/// One stage between source and sink.
 #[derive(Clone, Debug)]
 pub(crate) struct StageShape {
     pub(crate) node: NodeShape,
@@ -69,13 +65,18 @@ pub(crate) struct StageShape {
     pub(crate) does: Does,
 }
 
-/// What a stage does with items.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Does {
-    /// Calls an op.
-    Pipe { concurrency: usize, order: Order, runs_on: RunsOn },
+    Pipe {
+        concurrency: usize,
+        order: Order,
+        runs_on: RunsOn,
+    },
     /// Collects samples into batches.
-    Aggregate { size: usize, drop_last: bool },
+    Aggregate {
+        size: usize,
+        drop_last: bool,
+    },
     /// Takes batches apart.
     Disaggregate,
 }
@@ -85,7 +86,7 @@ pub(crate) enum Does {
 pub(crate) struct Schedule {
     source: SourceEnd,
     stages: Vec<Stage>,
-    sink: Sink,
+    sink: SinkEnd,
     /// `queues[i]` stands at the exit of node i: 0 the source, then the stages, last the sink.
     queues: Vec<Queue>,
     budget: ByteBudget,
@@ -121,8 +122,7 @@ enum Kind {
 
 /// What the consumer finds.
 #[derive(Debug)]
-pub(crate) enum Delivery {
-    /// The next item.
+pub(crate) enum SinkDelivery {
     Item(Item),
     /// Nothing yet; it is woken when that changes.
     Wait,
@@ -132,17 +132,21 @@ pub(crate) enum Delivery {
     Over,
 }
 
-/// All sums at one moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Reading {
+pub(crate) struct RunSums {
     pub(crate) at: Tick,
     pub(crate) stages: Vec<TaskSums>,
     pub(crate) queues: Vec<QueueSums>,
+    /// Samples that the consumer has taken.
+    pub(crate) delivered: u64,
+    pub(crate) failed_samples: u64,
+    /// Items in each queue.
+    pub(crate) occupancy: Vec<usize>,
 }
 
 impl Schedule {
     /// A schedule whose ops are still to be built: a job for each stage that runs on worker threads waits in it.
-    pub(crate) fn new(shape: Shape, now: Tick) -> Self {
+    pub(crate) fn new(shape: ChainShape, now: Tick) -> Self {
         let queue_meter = || if shape.measured { QueueMeter::starting_at(now) } else { QueueMeter::off() };
         let nodes = std::iter::once(&shape.source)
             .chain(shape.stages.iter().map(|stage| &stage.node))
@@ -159,7 +163,7 @@ impl Schedule {
         let mut schedule = Self {
             source: SourceEnd::new(shape.source.id),
             stages,
-            sink: Sink::new(shape.sink.id),
+            sink: SinkEnd::new(shape.sink.id),
             queues,
             budget: ByteBudget::new(shape.buffer_bytes),
             work: WorkList::default(),
@@ -200,13 +204,13 @@ impl Schedule {
     }
 
     /// The oldest job that `worker` may do; its task stops waiting for a thread.
-    pub(crate) fn take_job(&mut self, worker: usize, now: Tick) -> Option<Job> {
+    pub(crate) fn take_job(&mut self, worker: usize, now: Tick) -> Option<WorkerJob> {
         if self.over {
             return None;
         }
         let now = self.forward_to(now);
         let job = self.work.take_job(worker)?;
-        if !matches!(job.work, Work::Prepare) {
+        if !matches!(job.work, OpCall::Prepare) {
             let stage = &mut self.stages[job.task.stage];
             if let Kind::Pipe(pipe) = &mut stage.kind {
                 pipe.on_thread(job.task.slot, &mut stage.core, now);
@@ -258,9 +262,9 @@ impl Schedule {
     }
 
     /// What the consumer gets now.
-    pub(crate) fn deliver(&mut self, now: Tick) -> Delivery {
+    pub(crate) fn deliver(&mut self, now: Tick) -> SinkDelivery {
         if self.over {
-            return Delivery::Over;
+            return SinkDelivery::Over;
         }
         let now = self.forward_to(now);
         let last = self.queues.len() - 1;
@@ -268,15 +272,15 @@ impl Schedule {
             Take::Item(item) => {
                 self.consumer_waits = false;
                 self.settle(last, now);
-                Delivery::Item(item)
+                SinkDelivery::Item(item)
             }
             Take::Empty => {
                 self.consumer_waits = true;
-                Delivery::Wait
+                SinkDelivery::Wait
             }
             Take::EpochEnd | Take::Ended => {
                 self.check_all_limits();
-                Delivery::Ended
+                SinkDelivery::Ended
             }
         }
     }
@@ -341,7 +345,6 @@ impl Schedule {
         self.source.is_closed() || self.error.is_some()
     }
 
-    /// Why the run failed, if it did.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }
@@ -351,8 +354,7 @@ impl Schedule {
         self.work.jobs.iter().map(|job| job.worker)
     }
 
-    /// Failures since the last call.
-    pub(crate) fn take_failures(&mut self) -> Vec<Failure> {
+    pub(crate) fn take_failures(&mut self) -> Vec<SampleFailure> {
         self.log.take_fresh()
     }
 
@@ -362,12 +364,15 @@ impl Schedule {
     }
 
     /// All sums up to `now`.
-    pub(crate) fn read(&mut self, now: Tick) -> Reading {
+    pub(crate) fn read(&mut self, now: Tick) -> RunSums {
         let now = self.forward_to(now);
-        Reading {
+        RunSums {
             at: now,
             stages: self.stages.iter_mut().map(|stage| stage.core.meter.sums(now).clone()).collect(),
             queues: self.queues.iter_mut().map(|queue| queue.meter().sums(now)).collect(),
+            delivered: self.delivered(),
+            failed_samples: self.log.samples(),
+            occupancy: self.queues.iter().map(Queue::items).collect(),
         }
     }
 
@@ -376,17 +381,6 @@ impl Schedule {
         self.queues.last().map_or(0, Queue::taken)
     }
 
-    /// Samples that failed.
-    pub(crate) fn failed_samples(&self) -> u64 {
-        self.log.samples()
-    }
-
-    /// Items in each queue.
-    pub(crate) fn occupancy(&self) -> Vec<usize> {
-        self.queues.iter().map(Queue::items).collect()
-    }
-
-    /// The books at this moment.
     pub(crate) fn ledger(&self) -> Ledger {
         let stages = std::iter::once(self.source.book())
             .chain(self.stages.iter().map(Stage::book))
@@ -407,7 +401,7 @@ impl Schedule {
             {
                 let task = Task { stage: position, slot: 0 };
                 let worker = pipe.runs_on().worker();
-                self.work.jobs.push_back(Job { task, work: Work::Prepare, worker });
+                self.work.jobs.push_back(WorkerJob { task, work: OpCall::Prepare, worker });
                 self.preparing += 1;
             }
         }
@@ -450,7 +444,7 @@ impl Schedule {
             return (false, self.source.step(output, &mut self.budget, now));
         };
         let (budget, work) = (&mut self.budget, &mut self.work);
-        let mut step = Step { now, input, output, budget, work, took: false, put: false };
+        let mut step = StageStep { now, input, output, budget, work, took: false, put: false };
         match self.stages.get_mut(node - 1) {
             Some(Stage { core, kind: Kind::Pipe(pipe) }) => pipe.step(core, &mut step),
             Some(Stage { core, kind: Kind::Aggregate(aggregate) }) => aggregate.step(core, &mut step),
@@ -499,27 +493,37 @@ impl Schedule {
     }
 }
 
+impl Does {
+    pub(crate) fn concurrency(self) -> usize {
+        match self {
+            Self::Pipe { concurrency, .. } => concurrency,
+            Self::Aggregate { .. } | Self::Disaggregate => 1,
+        }
+    }
+}
+
 impl Stage {
     /// Measured from the given moment on, if at all.
     fn new(position: usize, shape: StageShape, measured: Option<Tick>) -> Self {
-        let (concurrency, kind) = match shape.does {
+        let kind = match shape.does {
             Does::Pipe { concurrency, order, runs_on } => {
-                (concurrency, Kind::Pipe(Pipe::new(position, concurrency, runs_on, order)))
+                Kind::Pipe(Pipe::new(position, concurrency, runs_on, order))
             }
-            Does::Aggregate { size, drop_last } => (1, Kind::Aggregate(Aggregate::new(size, drop_last))),
-            Does::Disaggregate => (1, Kind::Disaggregate(Disaggregate::default())),
+            Does::Aggregate { size, drop_last } => Kind::Aggregate(Aggregate::new(size, drop_last)),
+            Does::Disaggregate => Kind::Disaggregate(Disaggregate::default()),
         };
+        let concurrency = shape.does.concurrency();
         let meter = measured.map_or_else(StageMeter::off, |now| StageMeter::starting_at(now, concurrency));
         let core = Core::new(shape.node.id, shape.on_error, shape.max_failures, meter);
         Self { core, kind }
     }
 
-    fn book(&self) -> penstock_types::ledger::StageBook {
+    fn book(&self) -> StageBook {
         let left = match &self.kind {
             Kind::Pipe(pipe) => pipe.inside(),
             Kind::Aggregate(aggregate) => aggregate.inside(),
             Kind::Disaggregate(disaggregate) => disaggregate.inside(),
         };
-        penstock_types::ledger::StageBook { left, ..self.core.book.clone() }
+        self.core.book_with(left)
     }
 }

@@ -21,7 +21,7 @@ const SLICE: Duration = Duration::from_millis(20);
 /// Wakes futures at their time, from one thread of its own. Dropping it joins the thread and ends the sleeps it
 /// still has.
 pub struct Timer {
-    shared: Arc<Shared>,
+    shared: Arc<TimerShared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -30,16 +30,16 @@ pub struct Timer {
 #[derive(Debug)]
 #[must_use = "a sleep does nothing until it is awaited"]
 pub struct Sleep {
-    shared: Arc<Shared>,
+    shared: Arc<TimerShared>,
     deadline: Tick,
     /// Its place among the waiting, once it waits.
-    place: Option<Place>,
+    place: Option<WakeKey>,
 }
 
 /// When, and which of those that wait for the same moment.
-type Place = (Tick, u64);
+type WakeKey = (Tick, u64);
 
-struct Shared {
+struct TimerShared {
     clock: MonotonicClock,
     waiting: Mutex<Waiting>,
     /// Told when the first deadline has moved ahead and when the timer closes.
@@ -49,7 +49,7 @@ struct Shared {
 #[derive(Default)]
 struct Waiting {
     // Not a binary heap: a sleep that is dropped has to be taken out from the middle.
-    wakers: BTreeMap<Place, Waker>,
+    wakers: BTreeMap<WakeKey, Waker>,
     next: u64,
     is_closed: bool,
 }
@@ -57,7 +57,7 @@ struct Waiting {
 impl Timer {
     /// Starts the timer's thread. Fails when the system gives no thread.
     pub fn start() -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TimerShared {
             clock: MonotonicClock::start(),
             waiting: Mutex::default(),
             changed: Condvar::new(),
@@ -94,13 +94,13 @@ impl fmt::Debug for Timer {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for TimerShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("waiting", &self.waiting().wakers.len()).finish_non_exhaustive()
+        f.debug_struct("TimerShared").field("waiting", &self.waiting().wakers.len()).finish_non_exhaustive()
     }
 }
 
-impl Shared {
+impl TimerShared {
     // No code that could panic holds the lock, except wakers' drops, which leave the map whole.
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,45 +1,46 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::ports::{Failed, Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
-use crate::schedule::{OpTime, Work};
-use crate::shared::Shared;
-use crate::tasks::panicked;
+use crate::dispatch::Dispatcher;
+use crate::ports::{Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
+use crate::schedule::{OpCall, OpTime};
 use crate::worker::cpu::CpuShare;
 
 mod cpu;
 
-/// Builds ops, by stage; `None` for stages that need no worker thread.
-pub(crate) type Factories = Vec<Option<Arc<dyn ThreadOpFactory>>>;
-
 /// The ops of one worker thread, by stage: built here on first use, dropped here, seen by no other thread.
 struct OwnOps<'a> {
-    factories: &'a Factories,
+    /// `None` for stages that need no worker thread.
+    factories: &'a [Option<Arc<dyn ThreadOpFactory>>],
     ops: Vec<Option<Box<dyn ThreadOp>>>,
 }
 
 /// Runs ops on this thread until the run ends. Never waits for a queue: a finished result goes back into the schedule,
 /// where it holds the task's slot until its put is accepted.
-pub(crate) fn run_worker(shared: &Arc<Shared>, factories: &Factories, worker: usize) {
-    let _guard = shared.guard();
+pub(crate) fn run_worker(
+    dispatcher: &Arc<Dispatcher>,
+    factories: &[Option<Arc<dyn ThreadOpFactory>>],
+    worker: usize,
+) {
+    let _guard = dispatcher.guard();
     let mut own = OwnOps { factories, ops: factories.iter().map(|_| None).collect() };
-    let stop = shared.stop_flag();
+    let stop = dispatcher.stop_flag();
     let mut done = None;
-    let mut now = shared.now();
+    let mut now = dispatcher.now();
     let mut cpu = CpuShare::starting();
-    while let Some(job) = shared.next_job(worker, done.take(), now) {
+    while let Some(job) = dispatcher.next_job(worker, done.take(), now) {
         let stage = job.task.stage;
-        if matches!(job.work, Work::Prepare) {
+        if matches!(job.work, OpCall::Prepare) {
             let built = own.get_or_build(stage, stop).map(|_| ());
-            shared.event(|schedule, now| schedule.prepared(stage, built, now));
-            now = shared.now();
+            dispatcher.event(|schedule, now| schedule.prepared(stage, built, now));
+            now = dispatcher.now();
             continue;
         }
         // An instance that is still to be made is no part of the op.
         let built = own.get_or_build(stage, stop).map(|(_, made)| made);
-        let begin = shared.now();
+        let begin = dispatcher.now();
         let outcome = own.run(stage, job.work, built, stop);
-        now = shared.now();
+        now = dispatcher.now();
         let wall = now - begin;
         done = Some((job.task, outcome, OpTime { wall, cpu: cpu.of(wall) }));
     }
@@ -53,7 +54,7 @@ impl OwnOps<'_> {
             && let Some(factory) = &self.factories[stage]
         {
             let built = catch_unwind(AssertUnwindSafe(|| factory.build(stop)));
-            self.ops[stage] = Some(built.unwrap_or_else(|panic| Err(panicked(&*panic)))?);
+            self.ops[stage] = Some(built.unwrap_or_else(|panic| Err(Fault::of_panic(&*panic)))?);
         }
         let op = self.ops[stage].as_deref_mut().expect("a stage with jobs has a factory");
         Ok((op, made))
@@ -63,20 +64,20 @@ impl OwnOps<'_> {
     fn run(
         &mut self,
         stage: usize,
-        work: Work,
+        work: OpCall,
         built: Result<u64, Fault>,
         stop: &StopFlag,
     ) -> Result<Output, Fault> {
         let made = match (built, &work) {
             (Ok(made), _) => made,
-            (Err(fault), Work::Apply(_)) => return Ok(fail_all(work, &fault)),
+            (Err(fault), OpCall::Apply(_)) => return Ok(fail_all(work, &fault)),
             (Err(fault), _) => return Err(fault),
         };
         let op = self.ops[stage].as_deref_mut().expect("it was built just now");
         let answer = catch_unwind(AssertUnwindSafe(|| match work {
-            Work::Apply(item) => op.apply(item, stop),
-            Work::Finish => op.finish(stop),
-            Work::Prepare => Output::default(),
+            OpCall::Apply(item) => op.apply(item, stop),
+            OpCall::Finish => op.finish(stop),
+            OpCall::Prepare => Output::default(),
         }));
         match answer {
             Ok(mut output) => {
@@ -86,18 +87,17 @@ impl OwnOps<'_> {
             Err(panic) => {
                 // Nobody knows in which state it is.
                 self.ops[stage] = None;
-                Err(panicked(&*panic))
+                Err(Fault::of_panic(&*panic))
             }
         }
     }
 }
 
 /// All samples of an item failed, because there is no op to call on them.
-fn fail_all(work: Work, fault: &Fault) -> Output {
+fn fail_all(work: OpCall, fault: &Fault) -> Output {
     let samples = match work {
-        Work::Apply(item) => item.into_samples(),
-        Work::Finish | Work::Prepare => Vec::new(),
+        OpCall::Apply(item) => item.into_samples(),
+        OpCall::Finish | OpCall::Prepare => Vec::new(),
     };
-    let failed = samples.into_iter().map(|sample| Failed { sample, fault: fault.clone() }).collect();
-    Output { failed, ..Output::default() }
+    Output::all_failed(samples, fault)
 }

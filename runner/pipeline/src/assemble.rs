@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use penstock_device::GpuError;
 use penstock_engine::consumers::{Discard, Simulate};
-use penstock_engine::graph::{Graph, Node, StageNode, StageWork};
+use penstock_engine::graph::{Graph, GraphNode, StageNode, StageWork};
 use penstock_engine::memory::BatchMemory;
 use penstock_engine::ops::{CollateFactory, SleepFactory, SleepTask, SleepTimes};
 use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
@@ -286,8 +286,8 @@ impl Parts<'_> {
     }
 }
 
-pub(crate) fn node(id: &StageId, label: &str, capacity: Capacity) -> Node {
-    Node {
+pub(crate) fn node(id: &StageId, label: &str, capacity: Capacity) -> GraphNode {
+    GraphNode {
         id: id.to_string(),
         name: id.name().to_owned(),
         label: format!("[{label}]"),

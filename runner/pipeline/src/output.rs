@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use penstock_engine::ports::Failure;
+use penstock_engine::ports::SampleFailure;
 use penstock_types::run::{RunSnapshot, Window};
 use penstock_types::series::TaskTimes;
 use penstock_types::text::with_causes;
@@ -165,7 +165,7 @@ impl OutputFolder {
         }
     }
 
-    pub(crate) fn write_failure(&self, failure: &Failure, stage: Option<&LetterStage>) {
+    pub(crate) fn write_failure(&self, failure: &SampleFailure, stage: Option<&LetterStage>) {
         if let Some(errors) = &self.errors {
             self.note(errors.write(&failure.record));
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use penstock_engine::consumers::Simulate;
 use penstock_engine::ops::SleepTimes;
 use penstock_engine::predict::{
-    Extent, OpTimes, Place, Prediction, RecordedTimes, Scenario, ScenarioOp, ScenarioStage, ScenarioWork,
+    Extent, OpPlace, OpTimes, Prediction, RecordedTimes, Scenario, ScenarioOp, ScenarioStage, ScenarioWork,
     StepTimes, predict,
 };
 use penstock_engine::range::RangeSource;
@@ -173,31 +173,31 @@ fn work(plan: &Plan, stage: &StagePlan, recorded: Option<RecordedStage<'_>>) -> 
         let (concurrency, order) = (stage.concurrency, stage.order);
         ScenarioWork::Op(ScenarioOp { times, place, concurrency, order, yields })
     };
-    let as_recorded = |place: Place| {
+    let as_recorded = |place: OpPlace| {
         let recorded = recorded.as_ref()?;
         let times = RecordedTimes::new(recorded.times, recorded.mean_s(place), plan.seed, &stage.seeded_as);
         let times = match place {
             // Reads of a batch go on at once, and so take no longer for more of them.
-            Place::Task => times,
-            Place::Thread { .. } => times.for_batches_of(recorded.samples_per_task()),
+            OpPlace::Task => times,
+            OpPlace::Thread { .. } => times.for_batches_of(recorded.samples_per_task()),
         };
         Some(op(OpTimes::Recorded(times), place, recorded.yields()))
     };
-    let computes = |stateful| Place::Thread { computing: 1.0, stateful };
+    let computes = |stateful| OpPlace::Thread { computing: 1.0, stateful };
     match &stage.kind {
         StageKind::Aggregate { size, drop_last } => {
             Some(ScenarioWork::Aggregate { size: *size, drop_last: *drop_last })
         }
         StageKind::Disaggregate => Some(ScenarioWork::Disaggregate),
-        StageKind::Fetch { .. } | StageKind::Transfer { .. } => as_recorded(Place::Task),
+        StageKind::Fetch { .. } | StageKind::Transfer { .. } => as_recorded(OpPlace::Task),
         StageKind::Wasm(wasm) => as_recorded(computes(wasm.mode == Mode::Stateful)),
         StageKind::Collate => as_recorded(computes(false)),
         StageKind::Sleep(sleep) => {
             let late = recorded.map_or(Duration::ZERO, |recorded| recorded.late());
             let times = OpTimes::Sleep { times: SleepTimes::new(*sleep, plan.seed, &stage.seeded_as), late };
             let place = match sleep.on {
-                SleepOn::Async => Place::Task,
-                SleepOn::Thread => Place::Thread { computing: 0.0, stateful: false },
+                SleepOn::Async => OpPlace::Task,
+                SleepOn::Thread => OpPlace::Thread { computing: 0.0, stateful: false },
             };
             Some(op(times, place, 1.0))
         }

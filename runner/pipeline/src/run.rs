@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use penstock_engine::ports::{Failure, Observer, Sums};
+use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, RunView, Running, StopReason, Taken};
 use penstock_types::plan::Plan;
 use penstock_types::policy::StageKindName;
@@ -266,7 +266,7 @@ impl Watcher {
 }
 
 impl Observer for Watcher {
-    fn on_failure(&self, failure: &Failure) {
+    fn on_failure(&self, failure: &SampleFailure) {
         let record = &failure.record;
         tracing::trace!(
             stage = record.stage,

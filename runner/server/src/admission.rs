@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use penstock_engine::machine;
+use penstock_engine::memory::process_limit_bytes;
 use penstock_pipeline::memory::{FETCH_MIB, fetches, guests, settings_mib};
 use penstock_types::config::RunBounds;
 use penstock_types::fault::{Pointer, SpecFault};
@@ -47,7 +47,7 @@ impl Budget {
     pub fn of_this_machine() -> Self {
         Self {
             threads: penstock_pipeline::cores(),
-            memory_mib: machine::memory_bytes().map_or(4096, |bytes| (bytes >> 20) * 3 / 4).max(1),
+            memory_mib: process_limit_bytes().map_or(4096, |bytes| (bytes >> 20) * 3 / 4).max(1),
             instances: 256,
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Field, Sample, Value};
-use penstock_engine::ports::{Failure, Observer, Sums};
+use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, StopReason};
 use penstock_types::run::{PayloadField, RunDetail, RunError, RunSnapshot, RunState, RunSummary, Window};
 use penstock_types::series::{LiveSample, Metric, Row};
@@ -110,7 +110,7 @@ impl LiveObserver {
 }
 
 impl Observer for LiveObserver {
-    fn on_failure(&self, failure: &Failure) {
+    fn on_failure(&self, failure: &SampleFailure) {
         if let Some(live) = self.0.upgrade() {
             live.on_failure(failure);
         }
@@ -194,7 +194,7 @@ impl LiveRun {
     }
 
     /// A sample failed. Called from the run's threads.
-    fn on_failure(&self, failure: &Failure) {
+    fn on_failure(&self, failure: &SampleFailure) {
         self.totals.failures[failure.record.class as usize].fetch_add(1, Ordering::Relaxed);
         let at_s = self.begun.get().map_or(0.0, |begun| begun.clock.now().seconds());
         let mut said = self.said();

@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_engine::machine;
+use penstock_engine::memory::process_limit_bytes;
 use penstock_types::stats::Tick;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
@@ -421,7 +421,7 @@ fn still(leaving: Vec<Leaving>, ready: &[PollFlags]) -> Vec<Leaving> {
 
 /// Up to a quarter of the memory that this process may use.
 fn most_kept() -> Kept {
-    Kept { regions: MAX_KEPT, bytes: machine::memory_bytes().unwrap_or(4 << 30) / 4 }
+    Kept { regions: MAX_KEPT, bytes: process_limit_bytes().unwrap_or(4 << 30) / 4 }
 }
 
 /// Nothing more comes in, and what did is thrown away: a file that nobody takes could be the other end of this socket, which would

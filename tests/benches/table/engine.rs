@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use penstock_engine::clock::{Clock, ManualClock, MonotonicClock};
 use penstock_engine::consumers::Discard;
-use penstock_engine::graph::{Graph, Node, StageNode, StageWork};
+use penstock_engine::graph::{Graph, GraphNode, StageNode, StageWork};
 use penstock_engine::item::{Item, Origin, Sample, Value};
 use penstock_engine::ports::{
     Consumer, Fault, Output, Produced, Source, SourceFault, StopFlag, ThreadOp, ThreadOpFactory,
@@ -191,8 +191,8 @@ fn graph(
     }
 }
 
-fn node(id: usize, capacity: u32) -> Node {
-    Node {
+fn node(id: usize, capacity: u32) -> GraphNode {
+    GraphNode {
         id: format!("{id}:bench"),
         name: "bench".into(),
         label: format!("[{id}:bench]"),

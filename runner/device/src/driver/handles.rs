@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUstream, CUuuid};
 
-use super::{Driver, DriverError, Function, Symbols};
-use crate::driver::symbols::Code;
+use super::Driver;
+use super::symbols::{Function, ResultCode, Symbols};
+use crate::error::DriverError;
 
 /// A device's primary context: the one that all libraries of this process share, PyTorch among them.
-pub(crate) struct Context {
+pub(crate) struct CudaContext {
     driver: &'static Driver,
     device: CUdevice,
     context: CUcontext,
@@ -20,52 +21,48 @@ pub(crate) struct Context {
 }
 
 /// A sequence of what the device does for us, beside all others.
-pub(crate) struct Stream {
-    context: Arc<Context>,
+pub(crate) struct CudaStream {
+    context: Arc<CudaContext>,
     stream: CUstream,
 }
 
-/// A moment in a stream.
-pub(crate) struct Event {
-    context: Arc<Context>,
+pub(crate) struct CudaEvent {
+    context: Arc<CudaContext>,
     event: CUevent,
 }
 
 /// The context is this thread's current one as long as this lives; the one before comes back, which a framework may count on.
-pub(super) struct Entered<'a>(&'a Context);
+pub(super) struct Entered<'a>(&'a CudaContext);
 
 const STREAM_NON_BLOCKING: u32 = 1;
 const EVENT_DEFAULT: u32 = 0;
 const EVENT_DISABLE_TIMING: u32 = 2;
 
 // SAFETY: the driver's handles may be used from any thread.
-unsafe impl Send for Context {}
+unsafe impl Send for CudaContext {}
 // SAFETY: as above.
-unsafe impl Sync for Context {}
+unsafe impl Sync for CudaContext {}
 // SAFETY: as above.
-unsafe impl Send for Stream {}
+unsafe impl Send for CudaStream {}
 // SAFETY: as above.
-unsafe impl Send for Event {}
+unsafe impl Send for CudaEvent {}
 // SAFETY: as above; what can be done by a shared reference changes nothing on this side.
-unsafe impl Sync for Event {}
+unsafe impl Sync for CudaEvent {}
 
-impl Context {
+impl CudaContext {
     /// Opens the device of this number, which there is.
     pub(crate) fn open(driver: &'static Driver, number: u32) -> Result<Arc<Self>, DriverError> {
         let mut device: CUdevice = 0;
         let ordinal = c_int::try_from(number).unwrap_or(c_int::MAX);
         // SAFETY: it writes a number.
-        let code = unsafe { (driver.0.device.call)(&raw mut device, ordinal) };
-        driver.said(&driver.0.device, code)?;
+        driver.call(|all| &all.device, |get| unsafe { get(&raw mut device, ordinal) })?;
         let name = name(driver, device)?;
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: it writes 16 bytes.
-        let code = unsafe { (driver.0.device_uuid.call)(&raw mut uuid, device) };
-        driver.said(&driver.0.device_uuid, code)?;
+        driver.call(|all| &all.device_uuid, |get| unsafe { get(&raw mut uuid, device) })?;
         let mut context: CUcontext = null_mut();
         // SAFETY: it writes a handle; `Drop` gives it back, once.
-        let code = unsafe { (driver.0.retain.call)(&raw mut context, device) };
-        driver.said(&driver.0.retain, code)?;
+        driver.call(|all| &all.retain, |retain| unsafe { retain(&raw mut context, device) })?;
         let uuid = uuid.bytes.map(|byte| byte.to_ne_bytes()[0]);
         Ok(Arc::new(Self { driver, device, context, number, name, uuid }))
     }
@@ -86,18 +83,17 @@ impl Context {
     pub(super) fn call<F: Copy>(
         &self,
         function: impl Fn(&Symbols) -> &Function<F>,
-        call: impl FnOnce(F) -> Code,
+        call: impl FnOnce(F) -> ResultCode,
     ) -> Result<(), DriverError> {
-        let function = function(&self.driver.0);
         let _entered = self.enter()?;
-        self.driver.said(function, call(function.call))
+        self.driver.call(function, call)
     }
 
     /// Asks one function in this context whether something is done.
     fn ask<F: Copy>(
         &self,
         function: impl Fn(&Symbols) -> &Function<F>,
-        call: impl FnOnce(F) -> Code,
+        call: impl FnOnce(F) -> ResultCode,
     ) -> Result<bool, DriverError> {
         let function = function(&self.driver.0);
         let _entered = self.enter()?;
@@ -113,45 +109,41 @@ impl Context {
     }
 
     fn enter(&self) -> Result<Entered<'_>, DriverError> {
-        let function = &self.driver.0.push;
         // SAFETY: the context is alive.
-        let code = unsafe { (function.call)(self.context) };
-        self.driver.said(function, code)?;
+        self.driver.call(|all| &all.push, |push| unsafe { push(self.context) })?;
         Ok(Entered(self))
     }
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        let driver = self.0.driver;
         let mut popped: CUcontext = null_mut();
         // SAFETY: it was pushed by this thread, and whatever was pushed since is popped.
-        let code = unsafe { (driver.0.pop.call)(&raw mut popped) };
-        self.0.give_back("a context", driver.said(&driver.0.pop, code));
+        let result = self.0.driver.call(|all| &all.pop, |pop| unsafe { pop(&raw mut popped) });
+        self.0.give_back("a context", result);
     }
 }
 
-impl Drop for Context {
+impl Drop for CudaContext {
     fn drop(&mut self) {
-        let function = &self.driver.0.release;
         // SAFETY: it was retained once, and all that was made in it holds it, so nothing of it is left.
-        let code = unsafe { (function.call)(self.device) };
-        self.give_back("a context", self.driver.said(function, code));
+        let result = self.driver.call(|all| &all.release, |release| unsafe { release(self.device) });
+        self.give_back("a context", result);
     }
 }
 
-impl fmt::Debug for Context {
+impl fmt::Debug for CudaContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
+        f.debug_struct("CudaContext")
             .field("number", &self.number)
             .field("name", &self.name)
             .finish_non_exhaustive()
     }
 }
 
-impl Stream {
+impl CudaStream {
     /// A stream that waits for no other one by itself.
-    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, DriverError> {
+    pub(crate) fn new(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
         let mut stream: CUstream = null_mut();
         context.call(
             |all| &all.stream_create,
@@ -161,17 +153,17 @@ impl Stream {
         Ok(Self { context: context.clone(), stream })
     }
 
-    pub(crate) fn context(&self) -> &Arc<Context> {
+    pub(crate) fn context(&self) -> &Arc<CudaContext> {
         &self.context
     }
 
     /// What is put into it from now on comes after the event.
-    pub(crate) fn wait_for(&self, event: &Event) -> Result<(), DriverError> {
+    pub(crate) fn wait_for(&self, event: &CudaEvent) -> Result<(), DriverError> {
         event.before(self.stream)
     }
 
     /// Puts the event behind all that is in it.
-    pub(crate) fn record(&self, event: &Event) -> Result<(), DriverError> {
+    pub(crate) fn record(&self, event: &CudaEvent) -> Result<(), DriverError> {
         event.behind(self.stream)
     }
 
@@ -186,7 +178,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for CudaStream {
     fn drop(&mut self) {
         // SAFETY: it is alive, and used no more; what is in it is still done.
         let result = self.context.call(|all| &all.stream_destroy, |destroy| unsafe { destroy(self.stream) });
@@ -194,18 +186,18 @@ impl Drop for Stream {
     }
 }
 
-impl Event {
+impl CudaEvent {
     /// An event between which and another one the time can be measured.
-    pub(crate) fn timed(context: &Arc<Context>) -> Result<Self, DriverError> {
+    pub(crate) fn timed(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
         Self::new(context, EVENT_DEFAULT)
     }
 
     /// An event that is only waited for.
-    pub(crate) fn untimed(context: &Arc<Context>) -> Result<Self, DriverError> {
+    pub(crate) fn untimed(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
         Self::new(context, EVENT_DISABLE_TIMING)
     }
 
-    fn new(context: &Arc<Context>, flags: u32) -> Result<Self, DriverError> {
+    fn new(context: &Arc<CudaContext>, flags: u32) -> Result<Self, DriverError> {
         let mut event: CUevent = null_mut();
         context.call(
             |all| &all.event_create,
@@ -245,7 +237,7 @@ impl Event {
     }
 }
 
-impl Drop for Event {
+impl Drop for CudaEvent {
     fn drop(&mut self) {
         // SAFETY: it is alive, and used no more; streams that wait for it go on waiting.
         let result = self.context.call(|all| &all.event_destroy, |destroy| unsafe { destroy(self.event) });
@@ -253,12 +245,10 @@ impl Drop for Event {
     }
 }
 
-/// What the driver calls a device.
 fn name(driver: &Driver, device: CUdevice) -> Result<String, DriverError> {
     let mut text: [c_char; 256] = [0; 256];
     // SAFETY: it writes at most so many bytes, the last of them 0.
-    let code = unsafe { (driver.0.device_name.call)(text.as_mut_ptr(), 256, device) };
-    driver.said(&driver.0.device_name, code)?;
+    driver.call(|all| &all.device_name, |get| unsafe { get(text.as_mut_ptr(), 256, device) })?;
     let bytes = text.map(|byte| byte.to_ne_bytes()[0]);
     Ok(CStr::from_bytes_until_nul(&bytes)
         .map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned()))

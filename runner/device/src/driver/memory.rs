@@ -2,20 +2,21 @@ use std::ffi::c_void;
 use std::ptr::{null_mut, slice_from_raw_parts, slice_from_raw_parts_mut};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::{Context, DriverError};
+use super::{CudaContext, CudaEvent, CudaStream};
+use crate::error::DriverError;
 
-/// Memory of a device.
 pub(crate) struct DeviceRegion {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     begin: CUdeviceptr,
     len: usize,
 }
 
 /// Memory of this process that stays where it is, so that devices read it by themselves.
 pub(crate) struct HostRegion {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     begin: *mut u8,
     len: usize,
 }
@@ -30,14 +31,14 @@ unsafe impl Sync for HostRegion {}
 
 impl DeviceRegion {
     /// Takes `len` bytes, at least one.
-    pub(crate) fn new(context: &Arc<Context>, len: usize) -> Result<Self, DriverError> {
+    pub(crate) fn new(context: &Arc<CudaContext>, len: usize) -> Result<Self, DriverError> {
         let mut begin: CUdeviceptr = 0;
         // SAFETY: it writes an address; `Drop` gives it back, once.
         context.call(|all| &all.alloc, |alloc| unsafe { alloc(&raw mut begin, len) })?;
         Ok(Self { context: context.clone(), begin, len })
     }
 
-    pub(crate) fn context(&self) -> &Arc<Context> {
+    pub(crate) fn context(&self) -> &Arc<CudaContext> {
         &self.context
     }
 
@@ -60,7 +61,7 @@ impl Drop for DeviceRegion {
 
 impl HostRegion {
     /// Takes `len` bytes, at least one; they are 0.
-    pub(crate) fn new(context: &Arc<Context>, len: usize) -> Result<Self, DriverError> {
+    pub(crate) fn new(context: &Arc<CudaContext>, len: usize) -> Result<Self, DriverError> {
         let mut begin: *mut c_void = null_mut();
         // SAFETY: it writes an address; `Drop` gives it back, once.
         context.call(|all| &all.alloc_host, |alloc| unsafe { alloc(&raw mut begin, len, PORTABLE) })?;
@@ -91,5 +92,56 @@ impl Drop for HostRegion {
         // SAFETY: it is ours and used no more.
         let result = self.context.call(|all| &all.free_host, |free| unsafe { free(begin) });
         self.context.give_back("pinned memory", result);
+    }
+}
+
+/// Copies to a device that were begun on one stream, and what they read. That is let go once they are known to be done, and
+/// never if that does not come to be known: the device reads on its own time.
+#[derive(Default)]
+pub(crate) struct Copies {
+    reads: Vec<Bytes>,
+}
+
+impl Copies {
+    /// Begins a copy. From pinned memory it goes on by itself; from any other the driver reads it at once, and waits for all
+    /// that is in the stream.
+    ///
+    /// # Panics
+    /// When the bytes have no room there.
+    pub(crate) fn begin(
+        &mut self,
+        stream: &CudaStream,
+        bytes: Bytes,
+        to: &DeviceRegion,
+        at: usize,
+    ) -> Result<(), DriverError> {
+        let len = bytes.len();
+        assert!(at <= to.len() && len <= to.len() - at, "there are {} bytes of room", to.len());
+        if len == 0 {
+            return Ok(());
+        }
+        let (from, to) = (bytes.as_ptr().cast::<c_void>(), to.address() + at as u64);
+        // Kept whatever the driver says: it may have begun.
+        self.reads.push(bytes);
+        stream.context().call(
+            |all| &all.copy_to_device,
+            // SAFETY: both sides have so many bytes, and what is read is kept until it was.
+            |copy| unsafe { copy(to, from, len, stream.handle()) },
+        )
+    }
+
+    /// Whether they are done; `behind` was recorded behind them on their stream.
+    pub(crate) fn are_done(&mut self, behind: &CudaEvent) -> Result<bool, DriverError> {
+        let are_done = behind.is_complete()?;
+        if are_done {
+            self.reads.clear();
+        }
+        Ok(are_done)
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.reads).into_iter().for_each(std::mem::forget);
     }
 }

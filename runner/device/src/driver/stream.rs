@@ -2,7 +2,8 @@ use std::ptr::without_provenance_mut;
 
 use cudarc::driver::sys::CUstream;
 
-use super::{DriverError, Event};
+use super::CudaEvent;
+use crate::error::DriverError;
 
 /// A stream on which somebody else reads a buffer of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +52,12 @@ impl ConsumerStream {
     }
 
     /// It goes on after the event only.
-    pub(crate) fn wait_for(self, event: &Event) -> Result<(), DriverError> {
+    pub(crate) fn wait_for(self, event: &CudaEvent) -> Result<(), DriverError> {
         if self.waits { event.before(self.raw()) } else { Ok(()) }
     }
 
     /// Puts the event behind all that is in it, from any thread.
-    pub(crate) fn record(self, event: &Event) -> Result<(), DriverError> {
+    pub(crate) fn record(self, event: &CudaEvent) -> Result<(), DriverError> {
         // Here a thread's own stream would be that of who lets go, not of who reads. The context's waits for those of all threads.
         if self.handle == PER_THREAD { Self::DEFAULT.record(event) } else { event.behind(self.raw()) }
     }

@@ -2,13 +2,13 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUstream, CUuuid};
 
-use crate::gpu::GpuError;
+use crate::error::GpuError;
 
-/// What every function answers. A number and not an enum: newer drivers answer what no enum of today knows.
-pub(super) type Code = c_uint;
+/// The answer of every function. A number and not an enum: newer drivers answer what no enum of today knows.
+pub(super) type ResultCode = c_uint;
 
 /// Writes a text about a code.
-pub(super) type Tell = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
+pub(super) type Tell = unsafe extern "C" fn(ResultCode, *mut *const c_char) -> ResultCode;
 
 /// A function of the driver, and how it is called in messages.
 pub(super) struct Function<F> {
@@ -16,70 +16,52 @@ pub(super) struct Function<F> {
     pub(super) call: F,
 }
 
-/// All functions of the driver that are used. They are looked up at once, and called by their addresses: those of cudarc are
-/// looked up one by one when they are first called, and panic when there is none.
-pub(super) struct Symbols {
-    pub(super) init: Function<unsafe extern "C" fn(c_uint) -> Code>,
-    pub(super) error_name: Function<Tell>,
-    pub(super) error_string: Function<Tell>,
-    pub(super) device_count: Function<unsafe extern "C" fn(*mut c_int) -> Code>,
-    pub(super) device: Function<unsafe extern "C" fn(*mut CUdevice, c_int) -> Code>,
-    pub(super) device_name: Function<unsafe extern "C" fn(*mut c_char, c_int, CUdevice) -> Code>,
-    pub(super) device_uuid: Function<unsafe extern "C" fn(*mut CUuuid, CUdevice) -> Code>,
-    pub(super) retain: Function<unsafe extern "C" fn(*mut CUcontext, CUdevice) -> Code>,
-    pub(super) release: Function<unsafe extern "C" fn(CUdevice) -> Code>,
-    pub(super) push: Function<unsafe extern "C" fn(CUcontext) -> Code>,
-    pub(super) pop: Function<unsafe extern "C" fn(*mut CUcontext) -> Code>,
-    pub(super) alloc: Function<unsafe extern "C" fn(*mut CUdeviceptr, usize) -> Code>,
-    pub(super) free: Function<unsafe extern "C" fn(CUdeviceptr) -> Code>,
-    pub(super) alloc_host: Function<unsafe extern "C" fn(*mut *mut c_void, usize, c_uint) -> Code>,
-    pub(super) free_host: Function<unsafe extern "C" fn(*mut c_void) -> Code>,
-    pub(super) copy_to_device:
-        Function<unsafe extern "C" fn(CUdeviceptr, *const c_void, usize, CUstream) -> Code>,
-    pub(super) stream_create: Function<unsafe extern "C" fn(*mut CUstream, c_uint) -> Code>,
-    pub(super) stream_destroy: Function<unsafe extern "C" fn(CUstream) -> Code>,
-    pub(super) stream_query: Function<unsafe extern "C" fn(CUstream) -> Code>,
-    pub(super) stream_wait: Function<unsafe extern "C" fn(CUstream, CUevent, c_uint) -> Code>,
-    pub(super) event_create: Function<unsafe extern "C" fn(*mut CUevent, c_uint) -> Code>,
-    pub(super) event_destroy: Function<unsafe extern "C" fn(CUevent) -> Code>,
-    pub(super) event_record: Function<unsafe extern "C" fn(CUevent, CUstream) -> Code>,
-    pub(super) event_query: Function<unsafe extern "C" fn(CUevent) -> Code>,
-    pub(super) event_elapsed: Function<unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> Code>,
+/// The functions of the driver that are used, each with its name and type in the driver's header. They are looked up at once,
+/// and called by their addresses: those of cudarc are looked up one by one when they are first called, and panic when there is
+/// none.
+macro_rules! symbols {
+    ($($field:ident: $name:literal, fn($($argument:ty),*);)+) => {
+        pub(super) struct Symbols {
+            $(pub(super) $field: Function<unsafe extern "C" fn($($argument),*) -> ResultCode>,)+
+        }
+
+        /// Loads the driver's library and finds all functions in it.
+        pub(super) fn load() -> Result<Symbols, GpuError> {
+            // SAFETY: loading a driver runs its initialisers, as in every process that uses it.
+            if !unsafe { sys::is_culib_present() } {
+                return Err(GpuError::NoDriver);
+            }
+            Ok(Symbols { $($field: find($name)?,)+ })
+        }
+    };
 }
 
-/// Loads the driver's library and finds all functions in it.
-pub(super) fn load() -> Result<Symbols, GpuError> {
-    // SAFETY: loading a driver runs its initialisers, as in every process that uses it.
-    if !unsafe { sys::is_culib_present() } {
-        return Err(GpuError::NoDriver);
-    }
-    Ok(Symbols {
-        init: find("cuInit")?,
-        error_name: find("cuGetErrorName")?,
-        error_string: find("cuGetErrorString")?,
-        device_count: find("cuDeviceGetCount")?,
-        device: find("cuDeviceGet")?,
-        device_name: find("cuDeviceGetName")?,
-        device_uuid: find("cuDeviceGetUuid_v2")?,
-        retain: find("cuDevicePrimaryCtxRetain")?,
-        release: find("cuDevicePrimaryCtxRelease_v2")?,
-        push: find("cuCtxPushCurrent_v2")?,
-        pop: find("cuCtxPopCurrent_v2")?,
-        alloc: find("cuMemAlloc_v2")?,
-        free: find("cuMemFree_v2")?,
-        alloc_host: find("cuMemHostAlloc")?,
-        free_host: find("cuMemFreeHost")?,
-        copy_to_device: find("cuMemcpyHtoDAsync_v2")?,
-        stream_create: find("cuStreamCreate")?,
-        stream_destroy: find("cuStreamDestroy_v2")?,
-        stream_query: find("cuStreamQuery")?,
-        stream_wait: find("cuStreamWaitEvent")?,
-        event_create: find("cuEventCreate")?,
-        event_destroy: find("cuEventDestroy_v2")?,
-        event_record: find("cuEventRecord")?,
-        event_query: find("cuEventQuery")?,
-        event_elapsed: find("cuEventElapsedTime")?,
-    })
+symbols! {
+    init: "cuInit", fn(c_uint);
+    error_name: "cuGetErrorName", fn(ResultCode, *mut *const c_char);
+    error_string: "cuGetErrorString", fn(ResultCode, *mut *const c_char);
+    device_count: "cuDeviceGetCount", fn(*mut c_int);
+    device: "cuDeviceGet", fn(*mut CUdevice, c_int);
+    device_name: "cuDeviceGetName", fn(*mut c_char, c_int, CUdevice);
+    device_uuid: "cuDeviceGetUuid_v2", fn(*mut CUuuid, CUdevice);
+    retain: "cuDevicePrimaryCtxRetain", fn(*mut CUcontext, CUdevice);
+    release: "cuDevicePrimaryCtxRelease_v2", fn(CUdevice);
+    push: "cuCtxPushCurrent_v2", fn(CUcontext);
+    pop: "cuCtxPopCurrent_v2", fn(*mut CUcontext);
+    alloc: "cuMemAlloc_v2", fn(*mut CUdeviceptr, usize);
+    free: "cuMemFree_v2", fn(CUdeviceptr);
+    alloc_host: "cuMemHostAlloc", fn(*mut *mut c_void, usize, c_uint);
+    free_host: "cuMemFreeHost", fn(*mut c_void);
+    copy_to_device: "cuMemcpyHtoDAsync_v2", fn(CUdeviceptr, *const c_void, usize, CUstream);
+    stream_create: "cuStreamCreate", fn(*mut CUstream, c_uint);
+    stream_destroy: "cuStreamDestroy_v2", fn(CUstream);
+    stream_query: "cuStreamQuery", fn(CUstream);
+    stream_wait: "cuStreamWaitEvent", fn(CUstream, CUevent, c_uint);
+    event_create: "cuEventCreate", fn(*mut CUevent, c_uint);
+    event_destroy: "cuEventDestroy_v2", fn(CUevent);
+    event_record: "cuEventRecord", fn(CUevent, CUstream);
+    event_query: "cuEventQuery", fn(CUevent);
+    event_elapsed: "cuEventElapsedTime", fn(*mut f32, CUevent, CUevent);
 }
 
 /// A function of the library, which is there. `F` is its type in the driver's header.

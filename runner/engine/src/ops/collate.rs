@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use penstock_types::run::FailureClass;
 
 use crate::item::{Collated, Column, Dtype, Item, Sample, Stacked, Tensor, Value};
@@ -18,7 +17,6 @@ pub struct Collate {
     memory: Option<Arc<dyn BatchMemory>>,
 }
 
-/// Builds [`Collate`].
 #[derive(Clone, Debug, Default)]
 pub struct CollateFactory {
     memory: Option<Arc<dyn BatchMemory>>,
@@ -52,7 +50,7 @@ impl ThreadOp for Collate {
             Item::Sample(sample) => {
                 let message =
                     "`collate` takes batches, but this is a single sample: put an `aggregate` before it";
-                Output::failed(sample, Fault::new(FailureClass::Bug, message))
+                Output::all_failed([sample], &Fault::new(FailureClass::Bug, message))
             }
             // Stacked fields stay stacked.
             Item::Collated(_) => Output::one(item),
@@ -157,68 +155,53 @@ fn oddity(sample: &Sample, usual: &Sample) -> Option<String> {
 
 /// Stacks samples that are alike; there is at least one. Each value is let go as soon as it is copied.
 fn stack(mut samples: Vec<Sample>, memory: Option<&dyn BatchMemory>) -> Collated {
-    let columns: Vec<(Arc<str>, Layout)> =
-        samples[0].fields.iter().map(|field| (field.name.clone(), Layout::of(&field.value))).collect();
-    let fields = columns
+    let names: Vec<Arc<str>> = samples[0].fields.iter().map(|field| field.name.clone()).collect();
+    let fields = names
         .into_iter()
         .enumerate()
-        .map(|(place, (name, layout))| {
-            let values = layout.stack(&mut samples, &name, place, memory);
-            Column { name, values }
-        })
+        .map(|(place, name)| Column { values: stack_field(&mut samples, &name, place, memory), name })
         .collect();
     let origins = samples.iter().map(|sample| sample.origin).collect();
     Collated { keys: samples.into_iter().map(|sample| sample.key).collect(), origins, fields }
 }
 
-/// How one field is stacked.
-enum Layout {
-    Array { dtype: Dtype, shape: Vec<u32> },
-    Texts,
-    Blobs,
-}
-
-impl Layout {
-    fn of(value: &Value) -> Self {
-        match Form::of(value) {
-            Form::Array(dtype, shape) => Self::Array { dtype, shape: shape.to_vec() },
-            Form::Text => Self::Texts,
-            Form::Blob => Self::Blobs,
+/// Takes the values of one field out of all samples and stacks them. `place` is where the first sample has it.
+fn stack_field(
+    samples: &mut [Sample],
+    name: &str,
+    place: usize,
+    memory: Option<&dyn BatchMemory>,
+) -> Stacked {
+    let count = samples.len();
+    match Form::of(&samples[0].fields[place].value) {
+        Form::Array(dtype, shape) => {
+            let elements: usize = shape.iter().map(|size| *size as usize).product();
+            // A batch has at most 1,000,000 samples.
+            let shape = [&[count as u32], shape].concat();
+            let mut data = Filling::new(memory, count * elements * dtype.size());
+            taken(samples, name, place).for_each(|value| append(&mut data, &value));
+            Stacked::Tensor(Tensor { dtype, shape, data: data.finish() })
         }
-    }
-
-    /// The field's values over all samples, taken out of them. `place` is where the first sample has it.
-    fn stack(
-        self,
-        samples: &mut [Sample],
-        name: &str,
-        place: usize,
-        memory: Option<&dyn BatchMemory>,
-    ) -> Stacked {
-        let count = samples.len();
-        let values = samples.iter_mut().filter_map(|sample| take(sample, name, place));
-        match self {
-            Self::Array { dtype, mut shape } => {
-                let elements: usize = shape.iter().map(|size| *size as usize).product();
-                let mut data = Filling::new(memory, count * elements * dtype.size());
-                values.for_each(|value| append(&mut data, &value));
-                // A batch has at most 1,000,000 samples.
-                shape.insert(0, count as u32);
-                Stacked::Tensor(Tensor { dtype, shape, data: data.finish() })
-            }
-            Self::Texts => Stacked::Texts(values.filter_map(Value::into_text).collect()),
-            Self::Blobs => Stacked::Blobs(values.filter_map(Value::into_blob).collect()),
+        Form::Text => {
+            let text = |value| if let Value::Text(text) = value { Some(text) } else { None };
+            Stacked::Texts(taken(samples, name, place).filter_map(text).collect())
+        }
+        Form::Blob => {
+            let blob = |value| if let Value::Blob(blob) = value { Some(blob) } else { None };
+            Stacked::Blobs(taken(samples, name, place).filter_map(blob).collect())
         }
     }
 }
 
-/// Takes the value of the field `name` out of a sample that most likely has it at `place`.
-fn take(sample: &mut Sample, name: &str, place: usize) -> Option<Value> {
-    let place = match sample.fields.get(place) {
-        Some(field) if &*field.name == name => place,
-        _ => sample.fields.iter().position(|field| &*field.name == name)?,
-    };
-    Some(std::mem::replace(&mut sample.fields[place].value, Value::Int(0)))
+/// The values of the field `name`, taken out of samples that most likely have it at `place`.
+fn taken<'a>(samples: &'a mut [Sample], name: &'a str, place: usize) -> impl Iterator<Item = Value> + 'a {
+    samples.iter_mut().filter_map(move |sample| {
+        let place = match sample.fields.get(place) {
+            Some(field) if &*field.name == name => place,
+            _ => sample.fields.iter().position(|field| &*field.name == name)?,
+        };
+        Some(std::mem::replace(&mut sample.fields[place].value, Value::Int(0)))
+    })
 }
 
 /// Appends one value's elements, little-endian.
@@ -228,22 +211,6 @@ fn append(data: &mut Filling, value: &Value) {
         Value::Int(number) => data.append(&number.to_le_bytes()),
         Value::Real(number) => data.append(&number.to_le_bytes()),
         Value::Text(_) | Value::Blob(_) => {}
-    }
-}
-
-impl Value {
-    fn into_text(self) -> Option<String> {
-        match self {
-            Self::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    fn into_blob(self) -> Option<Bytes> {
-        match self {
-            Self::Blob(blob) => Some(blob),
-            _ => None,
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use penstock_types::spec::SleepShape;
 
 use super::Random;
 use crate::item::{Item, Origin};
-use crate::ports::{Failed, Fault, Output, StopFlag, TaskOp, ThreadOp, ThreadOpFactory};
+use crate::ports::{Fault, Output, StopFlag, TaskOp, ThreadOp, ThreadOpFactory};
 use crate::timer::{Timer, wait};
 
 /// How long each item takes and which ones fail: decided by the document's seed, the stage's name and where the item
@@ -58,7 +58,6 @@ impl SleepTimes {
 }
 
 impl SleepTask {
-    /// Sleeps by `timer`.
     pub fn new(times: SleepTimes, timer: Arc<Timer>) -> Self {
         Self { times, timer }
     }
@@ -73,7 +72,6 @@ impl TaskOp for SleepTask {
 }
 
 impl SleepFactory {
-    /// Builds sleeps of these times.
     pub fn new(times: SleepTimes) -> Self {
         Self { times }
     }
@@ -103,9 +101,7 @@ fn output(item: Item, fails: bool) -> Output {
         return Output::one(item);
     }
     let fault = Fault::new(FailureClass::Data, "failed on purpose (`fail_rate`)");
-    let failed =
-        item.into_samples().into_iter().map(|sample| Failed { sample, fault: fault.clone() }).collect();
-    Output { failed, ..Output::default() }
+    Output::all_failed(item.into_samples(), &fault)
 }
 
 #[cfg(test)]

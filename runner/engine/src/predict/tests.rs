@@ -13,8 +13,8 @@ use crate::range::RangeSource;
 
 const MS: Duration = Duration::from_millis(1);
 
-fn node(name: &str, capacity: u32) -> Node {
-    Node {
+fn node(name: &str, capacity: u32) -> GraphNode {
+    GraphNode {
         id: name.to_owned(),
         name: name.to_owned(),
         label: name.to_owned(),
@@ -25,7 +25,7 @@ fn node(name: &str, capacity: u32) -> Node {
 }
 
 /// A stage that takes `ms` on `place`, uniformly +- 10 %.
-fn op(ms: u32, concurrency: u32, place: Place) -> ScenarioStage {
+fn op(ms: u32, concurrency: u32, place: OpPlace) -> ScenarioStage {
     let plan = SleepPlan {
         mean: MS * ms,
         jitter: 0.1,
@@ -97,7 +97,7 @@ fn assert_near(found: &[[f64; 4]], expected: &[[f64; 4]]) {
 
 #[test]
 fn one_stage_is_faster_or_slower_than_the_consumer() {
-    let predicted = |ms| figures(&predict(scenario(vec![op(ms, 1, Place::Task)]), Extent::Events(20_000)));
+    let predicted = |ms| figures(&predict(scenario(vec![op(ms, 1, OpPlace::Task)]), Extent::Events(20_000)));
     assert_near(&predicted(25), &[[33.33, 30.0, 0.0, 1.0], [33.33, 5.0, 0.0, 1.0], [33.33, 30.0, 0.0, 1.0]]);
     assert_near(&predicted(35), &[[28.57, 35.0, 0.0, 1.0], [28.57, 0.0, 35.0, 0.0], [28.57, 0.0, 5.0, 0.0]]);
 }
@@ -105,7 +105,7 @@ fn one_stage_is_faster_or_slower_than_the_consumer() {
 #[test]
 fn the_slowest_of_three_stages_limits_until_it_has_more_slots() {
     let predicted = |stages: [(u32, u32); 3]| {
-        let stages = stages.map(|(ms, concurrency)| op(ms, concurrency, Place::Task));
+        let stages = stages.map(|(ms, concurrency)| op(ms, concurrency, OpPlace::Task));
         figures(&predict(scenario(stages.into()), Extent::Events(40_000)))
     };
     let full = |put| [33.33, put, 0.0, 1.0];
@@ -142,7 +142,7 @@ fn the_slowest_of_three_stages_limits_until_it_has_more_slots() {
 #[test]
 fn a_queue_before_an_aggregate_is_empty_at_times_even_when_the_consumer_limits() {
     let predicted = |size| {
-        figures(&predict(scenario(vec![op(6, 1, Place::Task), aggregate(size)]), Extent::Events(40_000)))
+        figures(&predict(scenario(vec![op(6, 1, OpPlace::Task), aggregate(size)]), Extent::Events(40_000)))
     };
     assert_near(
         &predicted(4),
@@ -157,7 +157,7 @@ fn a_queue_before_an_aggregate_is_empty_at_times_even_when_the_consumer_limits()
 #[test]
 fn threads_and_cores_limit_what_concurrency_does_not() {
     let rate = |threads, cores, computing| {
-        let place = Place::Thread { computing, stateful: false };
+        let place = OpPlace::Thread { computing, stateful: false };
         let scenario = Scenario { threads, cores, ..scenario(vec![op(100, 8, place)]) };
         figures(&predict(scenario, Extent::Events(5_000)))[1][0]
     };
@@ -173,7 +173,7 @@ fn threads_and_cores_limit_what_concurrency_does_not() {
 #[test]
 fn a_source_takes_its_time_and_a_stage_yields_less_or_more() {
     let with = |source_ms, yields| {
-        let mut stage = op(1, 1, Place::Task);
+        let mut stage = op(1, 1, OpPlace::Task);
         let ScenarioWork::Op(op) = &mut stage.work else { unreachable!() };
         op.yields = yields;
         let scenario = Scenario {
@@ -195,7 +195,7 @@ fn a_source_takes_its_time_and_a_stage_yields_less_or_more() {
 
 #[test]
 fn a_run_is_predicted_from_its_start_to_its_end_or_for_a_time() {
-    let stages = || vec![op(25, 1, Place::Task), aggregate(4)];
+    let stages = || vec![op(25, 1, OpPlace::Task), aggregate(4)];
     let whole = predict(samples(10, stages()), Extent::Events(1_000_000));
     assert_eq!((whole.items, whole.samples), (3, 10));
     assert!(whole.window.t0_s == 0.0 && (0.2..0.5).contains(&whole.window.t1_s), "{:?}", whole.window.t1_s);
@@ -210,7 +210,7 @@ fn a_run_is_predicted_from_its_start_to_its_end_or_for_a_time() {
 #[test]
 fn what_takes_no_time_or_comes_to_nothing_has_an_end_all_the_same() {
     let at_once = |stages| Scenario { consumer: StepTimes::Every(Duration::ZERO), ..scenario(stages) };
-    let cut = predict(at_once(vec![op(0, 1, Place::Task)]), Extent::For(Duration::from_secs(10)));
+    let cut = predict(at_once(vec![op(0, 1, OpPlace::Task)]), Extent::For(Duration::from_secs(10)));
     assert!(cut.items > 0 && cut.window.t1_s < 1e-9, "{:?}", cut.window.t1_s);
     // Epochs of three samples without end, none of which fills a batch.
     let endless = TraversalSettings { epochs: None, ..TraversalSettings::IN_ORDER };

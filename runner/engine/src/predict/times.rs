@@ -12,26 +12,21 @@ use crate::ops::{Random, SleepTimes, origin};
 pub enum OpTimes {
     /// As the document says: for each item as in a run of it.
     Sleep {
-        /// What it says.
         times: SleepTimes,
         /// What every op takes on top, since no machine wakes in the very moment.
         late: Duration,
     },
-    /// As a run recorded it.
     Recorded(RecordedTimes),
 }
 
 /// How long the consumer takes for an item.
 #[derive(Debug)]
 pub enum StepTimes {
-    /// As the document says.
     Simulate {
-        /// What it says.
         steps: Simulate,
         /// What every step takes on top.
         late: Duration,
     },
-    /// Always the same.
     Every(Duration),
 }
 

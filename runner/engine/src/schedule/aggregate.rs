@@ -1,6 +1,4 @@
-use penstock_types::stats::{Slot, Tick};
-
-use super::core::{Core, Step};
+use super::core::{Core, Hand, StageStep, samples_in};
 use super::queue::Take;
 use crate::item::{Item, Sample};
 
@@ -11,8 +9,7 @@ pub(crate) struct Aggregate {
     size: usize,
     drop_last: bool,
     collected: Vec<Sample>,
-    /// A batch that waits for room, since when.
-    batch: Option<(Item, Option<Tick>)>,
+    batch: Hand,
     end: Option<Take>,
 }
 
@@ -21,9 +18,8 @@ impl Aggregate {
         Self { size, drop_last, collected: Vec::new(), batch: None, end: None }
     }
 
-    /// Does everything that can be done now.
-    pub(crate) fn step(&mut self, core: &mut Core, step: &mut Step<'_>) {
-        while !core.closed && self.put_batch(core, step) {
+    pub(crate) fn step(&mut self, core: &mut Core, step: &mut StageStep<'_>) {
+        while !core.closed && core.put(&mut self.batch, step) {
             match self.end.take() {
                 Some(Take::EpochEnd) => step.put_epoch_end(),
                 Some(_) => core.close(step),
@@ -36,9 +32,8 @@ impl Aggregate {
         }
     }
 
-    /// Samples inside.
     pub(crate) fn inside(&self) -> u64 {
-        self.collected.len() as u64 + self.batch.as_ref().map_or(0, |(batch, _)| batch.samples())
+        self.collected.len() as u64 + samples_in(&self.batch)
     }
 
     fn collect(&mut self, item: Item, core: &mut Core) {
@@ -70,28 +65,5 @@ impl Aggregate {
 
     fn take_collected(&mut self) -> Item {
         Item::Batch(std::mem::replace(&mut self.collected, Vec::with_capacity(self.size.min(1024))))
-    }
-
-    /// Whether no batch waits any more.
-    fn put_batch(&mut self, core: &mut Core, step: &mut Step<'_>) -> bool {
-        let Some((batch, since)) = self.batch.take() else { return true };
-        let samples = batch.samples();
-        match step.try_put(batch, since) {
-            Ok(()) => {
-                core.book.out += samples;
-                if since.is_some() {
-                    core.meter.on_slot(step.now, Slot::Blocked, Slot::Idle);
-                }
-                true
-            }
-            Err(batch) => {
-                if since.is_none() {
-                    step.output.on_put_waits(step.now);
-                    core.meter.on_slot(step.now, Slot::Idle, Slot::Blocked);
-                }
-                self.batch = Some((batch, since.or(Some(step.now))));
-                false
-            }
-        }
     }
 }

@@ -1,7 +1,7 @@
 use penstock_types::ledger::StageBook;
 use penstock_types::policy::{FailureLimit, OnError};
 use penstock_types::run::Disposition;
-use penstock_types::stats::{StageMeter, Tick};
+use penstock_types::stats::{Slot, StageMeter, Tick};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use super::failures::{FailureLog, exceeds, too_many};
@@ -25,8 +25,11 @@ pub(crate) struct Core {
     first_failure: Option<String>,
 }
 
+/// An item for the next queue; once it was refused, with the moment since when it waits for room.
+pub(crate) type Hand = Option<(Item, Option<Tick>)>;
+
 /// One look at a stage: the queues on its two sides, and what it wants done.
-pub(crate) struct Step<'a> {
+pub(crate) struct StageStep<'a> {
     pub(crate) now: Tick,
     pub(crate) input: &'a mut Queue,
     pub(crate) output: &'a mut Queue,
@@ -89,8 +92,35 @@ impl Core {
             .then(|| too_many(&format!("stage `{}`", self.id), limit, failures, &format!("{tasks} tasks")))
     }
 
-    /// The stage has put its last.
-    pub(crate) fn close(&mut self, step: &mut Step<'_>) {
+    /// Puts the item in `hand`, if there is one. Returns false while it has to wait for room.
+    pub(crate) fn put(&mut self, hand: &mut Hand, step: &mut StageStep<'_>) -> bool {
+        let Some((item, since)) = hand.take() else { return true };
+        let samples = item.samples();
+        match step.try_put(item, since) {
+            Ok(()) => {
+                self.book.out += samples;
+                if since.is_some() {
+                    self.meter.on_slot(step.now, Slot::Blocked, Slot::Idle);
+                }
+                true
+            }
+            Err(item) => {
+                if since.is_none() {
+                    step.output.on_put_waits(step.now);
+                    self.meter.on_slot(step.now, Slot::Idle, Slot::Blocked);
+                }
+                *hand = Some((item, since.or(Some(step.now))));
+                false
+            }
+        }
+    }
+
+    /// The book, with so many samples inside.
+    pub(crate) fn book_with(&self, left: u64) -> StageBook {
+        StageBook { left, ..self.book.clone() }
+    }
+
+    pub(crate) fn close(&mut self, step: &mut StageStep<'_>) {
         self.closed = true;
         self.meter.on_closed(step.now);
         step.output.close(step.now);
@@ -98,7 +128,7 @@ impl Core {
     }
 }
 
-impl<'a> Step<'a> {
+impl<'a> StageStep<'a> {
     pub(crate) fn take(&mut self) -> Take {
         let take = self.input.take(self.budget, self.now);
         self.took |= matches!(take, Take::Item(_));
@@ -115,4 +145,8 @@ impl<'a> Step<'a> {
         self.output.put_epoch_end();
         self.put = true;
     }
+}
+
+pub(crate) fn samples_in(hand: &Hand) -> u64 {
+    hand.as_ref().map_or(0, |(item, _)| item.samples())
 }

@@ -1,6 +1,4 @@
-use penstock_types::stats::{Slot, Tick};
-
-use super::core::{Core, Step};
+use super::core::{Core, Hand, StageStep, samples_in};
 use super::queue::Take;
 use crate::item::{Item, Sample};
 
@@ -9,14 +7,12 @@ use crate::item::{Item, Sample};
 #[derive(Debug, Default)]
 pub(crate) struct Disaggregate {
     samples: std::vec::IntoIter<Sample>,
-    /// A sample that waits for room, since when.
-    next: Option<(Item, Option<Tick>)>,
+    next: Hand,
     end: bool,
 }
 
 impl Disaggregate {
-    /// Does everything that can be done now.
-    pub(crate) fn step(&mut self, core: &mut Core, step: &mut Step<'_>) {
+    pub(crate) fn step(&mut self, core: &mut Core, step: &mut StageStep<'_>) {
         while !core.closed && self.put_samples(core, step) {
             if self.end {
                 core.close(step);
@@ -39,36 +35,16 @@ impl Disaggregate {
         }
     }
 
-    /// Samples inside.
     pub(crate) fn inside(&self) -> u64 {
-        self.samples.len() as u64 + self.next.as_ref().map_or(0, |(item, _)| item.samples())
+        self.samples.len() as u64 + samples_in(&self.next)
     }
 
-    /// Whether no sample waits any more.
-    fn put_samples(&mut self, core: &mut Core, step: &mut Step<'_>) -> bool {
-        loop {
-            let Some((item, since)) =
-                self.next.take().or_else(|| self.samples.next().map(|sample| (Item::Sample(sample), None)))
-            else {
-                return true;
-            };
-            let samples = item.samples();
-            match step.try_put(item, since) {
-                Ok(()) => {
-                    core.book.out += samples;
-                    if since.is_some() {
-                        core.meter.on_slot(step.now, Slot::Blocked, Slot::Idle);
-                    }
-                }
-                Err(item) => {
-                    if since.is_none() {
-                        step.output.on_put_waits(step.now);
-                        core.meter.on_slot(step.now, Slot::Idle, Slot::Blocked);
-                    }
-                    self.next = Some((item, since.or(Some(step.now))));
-                    return false;
-                }
-            }
+    /// Returns false while a sample has to wait for room.
+    fn put_samples(&mut self, core: &mut Core, step: &mut StageStep<'_>) -> bool {
+        while core.put(&mut self.next, step) {
+            let Some(sample) = self.samples.next() else { return true };
+            self.next = Some((Item::Sample(sample), None));
         }
+        false
     }
 }

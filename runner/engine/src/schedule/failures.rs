@@ -5,7 +5,7 @@ use penstock_types::run::{Disposition, FailureClass, FailureGroup, FailureRecord
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use crate::item::Sample;
-use crate::ports::{Failed, Failure, Fault};
+use crate::ports::{Failed, Fault, SampleFailure};
 
 /// Most groups a run lists; what comes on top is only counted.
 const MAX_GROUPS: usize = 100;
@@ -18,7 +18,7 @@ pub(crate) struct FailureLog {
     groups: Vec<OpenGroup>,
     not_listed: u64,
     samples: u64,
-    fresh: Vec<Failure>,
+    fresh: Vec<SampleFailure>,
 }
 
 /// A group that may grow.
@@ -42,7 +42,7 @@ impl FailureLog {
         let Failed { sample, fault } = failed;
         self.samples += 1;
         self.group(stage, &sample, &fault);
-        self.fresh.push(Failure {
+        self.fresh.push(SampleFailure {
             record: FailureRecord {
                 stage: stage.to_owned(),
                 key: sample.key.to_string(),
@@ -57,8 +57,7 @@ impl FailureLog {
         disposition
     }
 
-    /// Failures noted since the last call.
-    pub(crate) fn take_fresh(&mut self) -> Vec<Failure> {
+    pub(crate) fn take_fresh(&mut self) -> Vec<SampleFailure> {
         std::mem::take(&mut self.fresh)
     }
 
@@ -76,7 +75,6 @@ impl FailureLog {
         (groups.collect(), self.not_listed)
     }
 
-    /// Samples that failed so far.
     pub(crate) fn samples(&self) -> u64 {
         self.samples
     }

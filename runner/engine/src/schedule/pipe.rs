@@ -4,10 +4,10 @@ use std::sync::Arc;
 use penstock_types::policy::Order;
 use penstock_types::stats::{Slot, Tick};
 
-use super::core::{Core, Step};
+use super::core::{Core, StageStep};
 use super::failures::{FailureLog, lost_samples};
 use super::queue::Take;
-use super::work::{Job, OpTime, RunsOn, Task, Work};
+use super::work::{OpCall, OpTime, RunsOn, Task, WorkerJob};
 use crate::item::{Item, Origin, Sample};
 use crate::ports::{Failed, Fault, Items, Output};
 
@@ -29,10 +29,9 @@ pub(crate) struct Pipe {
     held: u64,
 }
 
-/// What one slot holds.
 #[derive(Debug, Default)]
 struct TaskSlot {
-    state: State,
+    state: SlotState,
     /// Samples in this slot: those that came in until the op is done, then those not yet put.
     inside: u64,
     /// Names the first sample that came in, for the case that the op loses it.
@@ -42,14 +41,13 @@ struct TaskSlot {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum SlotState {
     #[default]
     Free,
     Working(Slot),
     Done(Slot),
 }
 
-/// Results not yet put.
 #[derive(Debug, Default)]
 struct Results {
     next: Option<Item>,
@@ -85,8 +83,7 @@ impl Pipe {
         }
     }
 
-    /// Does everything that can be done now.
-    pub(crate) fn step(&mut self, core: &mut Core, step: &mut Step<'_>) {
+    pub(crate) fn step(&mut self, core: &mut Core, step: &mut StageStep<'_>) {
         loop {
             self.pass_on(core, step);
             self.start_tasks(core, step);
@@ -104,7 +101,7 @@ impl Pipe {
 
     /// The worker thread `slot`'s task waited for is found.
     pub(crate) fn on_thread(&mut self, slot: usize, core: &mut Core, now: Tick) {
-        self.turn_slot(slot, State::Working(Slot::Busy), core, now);
+        self.turn_slot(slot, SlotState::Working(Slot::Busy), core, now);
     }
 
     /// The op of `slot`'s task is done. `Err` means that it never came back with an answer.
@@ -144,26 +141,23 @@ impl Pipe {
         self.settle_slot(slot, core, now);
     }
 
-    /// Where its ops run.
     pub(crate) fn runs_on(&self) -> RunsOn {
         self.runs_on
     }
 
-    /// Samples inside.
     pub(crate) fn inside(&self) -> u64 {
         self.held + self.slots.iter().map(|slot| slot.inside).sum::<u64>()
     }
 
-    /// Tasks alive.
     pub(crate) fn alive(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
     /// Puts results into the next queue as long as it has room.
-    fn pass_on(&mut self, core: &mut Core, step: &mut Step<'_>) {
+    fn pass_on(&mut self, core: &mut Core, step: &mut StageStep<'_>) {
         while let Some(slot) = self.next_to_put() {
-            if self.slots[slot].state == State::Done(Slot::OrderWait) {
-                self.turn_slot(slot, State::Done(Slot::Blocked), core, step.now);
+            if self.slots[slot].state == SlotState::Done(Slot::OrderWait) {
+                self.turn_slot(slot, SlotState::Done(Slot::Blocked), core, step.now);
             }
             let task = &mut self.slots[slot];
             let Some(item) = task.results.take() else {
@@ -192,13 +186,13 @@ impl Pipe {
             Order::Completion => self.ready.front().copied(),
             Order::Input => {
                 let slot = *self.turns.front()?;
-                matches!(self.slots[slot].state, State::Done(_)).then_some(slot)
+                matches!(self.slots[slot].state, SlotState::Done(_)).then_some(slot)
             }
         }
     }
 
     /// Whatever could not be put waits from now on.
-    fn note_waiting_puts(&mut self, step: &mut Step<'_>) {
+    fn note_waiting_puts(&mut self, step: &mut StageStep<'_>) {
         // The one in front may have put one result and wait with the next; new ones stand at the back.
         let front = self.next_to_put();
         let mut fresh: usize = 0;
@@ -214,7 +208,7 @@ impl Pipe {
         }
     }
 
-    fn start_tasks(&mut self, core: &mut Core, step: &mut Step<'_>) {
+    fn start_tasks(&mut self, core: &mut Core, step: &mut StageStep<'_>) {
         while self.border.is_none() && !self.free.is_empty() {
             match step.take() {
                 Take::Item(item) => self.start(item, core, step),
@@ -225,7 +219,7 @@ impl Pipe {
         }
     }
 
-    fn start(&mut self, item: Item, core: &mut Core, step: &mut Step<'_>) {
+    fn start(&mut self, item: Item, core: &mut Core, step: &mut StageStep<'_>) {
         let Some(slot) = self.free.pop() else { return };
         let samples = item.samples();
         core.book.taken += samples;
@@ -234,25 +228,25 @@ impl Pipe {
         if self.order == Order::Input {
             self.turns.push_back(slot);
         }
-        self.hand_out(slot, Work::Apply(item), core, step);
+        self.hand_out(slot, OpCall::Apply(item), core, step);
     }
 
-    fn hand_out(&mut self, slot: usize, work: Work, core: &mut Core, step: &mut Step<'_>) {
+    fn hand_out(&mut self, slot: usize, work: OpCall, core: &mut Core, step: &mut StageStep<'_>) {
         let task = Task { stage: self.stage, slot };
         match (self.runs_on, work) {
-            (RunsOn::Tasks, Work::Apply(item)) => {
-                self.turn_slot(slot, State::Working(Slot::Busy), core, step.now);
+            (RunsOn::Tasks, OpCall::Apply(item)) => {
+                self.turn_slot(slot, SlotState::Working(Slot::Busy), core, step.now);
                 step.work.starts.push((task, item));
             }
             (runs_on, work) => {
-                self.turn_slot(slot, State::Working(Slot::ThreadWait), core, step.now);
-                step.work.jobs.push_back(Job { task, work, worker: runs_on.worker() });
+                self.turn_slot(slot, SlotState::Working(Slot::ThreadWait), core, step.now);
+                step.work.jobs.push_back(WorkerJob { task, work, worker: runs_on.worker() });
             }
         }
     }
 
     /// Passes an end on once all tasks before it are done. Says whether there is more to do.
-    fn cross_border(&mut self, core: &mut Core, step: &mut Step<'_>) -> bool {
+    fn cross_border(&mut self, core: &mut Core, step: &mut StageStep<'_>) -> bool {
         let Some(border) = self.border else { return false };
         if self.alive() > 0 || core.closed {
             return false;
@@ -264,7 +258,7 @@ impl Pipe {
                 if self.order == Order::Input {
                     self.turns.push_back(slot);
                 }
-                self.hand_out(slot, Work::Finish, core, step);
+                self.hand_out(slot, OpCall::Finish, core, step);
             }
             return false;
         }
@@ -291,9 +285,9 @@ impl Pipe {
         match self.order {
             Order::Completion => {
                 self.ready.push_back(slot);
-                self.turn_slot(slot, State::Done(Slot::Blocked), core, now);
+                self.turn_slot(slot, SlotState::Done(Slot::Blocked), core, now);
             }
-            Order::Input => self.turn_slot(slot, State::Done(Slot::OrderWait), core, now),
+            Order::Input => self.turn_slot(slot, SlotState::Done(Slot::OrderWait), core, now),
         }
     }
 
@@ -307,12 +301,12 @@ impl Pipe {
     }
 
     fn free_slot(&mut self, slot: usize, core: &mut Core, now: Tick) {
-        self.turn_slot(slot, State::Free, core, now);
+        self.turn_slot(slot, SlotState::Free, core, now);
         self.slots[slot].first = None;
         self.free.push(slot);
     }
 
-    fn turn_slot(&mut self, slot: usize, to: State, core: &mut Core, now: Tick) {
+    fn turn_slot(&mut self, slot: usize, to: SlotState, core: &mut Core, now: Tick) {
         let from = std::mem::replace(&mut self.slots[slot].state, to);
         core.meter.on_slot(now, from.doing(), to.doing());
     }
@@ -330,7 +324,7 @@ impl Pipe {
     }
 }
 
-impl State {
+impl SlotState {
     fn doing(self) -> Slot {
         match self {
             Self::Free => Slot::Idle,

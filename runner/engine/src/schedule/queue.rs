@@ -34,12 +34,9 @@ struct Weight {
     bytes: u64,
 }
 
-/// What a reader found.
 #[derive(Debug)]
 pub(crate) enum Take {
-    /// An item.
     Item(Item),
-    /// The epoch is over.
     EpochEnd,
     /// Nothing yet: the reader waits from now on.
     Empty,

@@ -1,56 +1,38 @@
 use penstock_types::ledger::StageBook;
-use penstock_types::stats::Tick;
+use penstock_types::policy::OnError;
+use penstock_types::stats::StageMeter;
 
-use super::core::Step;
+use super::core::{Core, Hand, StageStep, samples_in};
 use super::queue::Take;
-use crate::item::Item;
 
 /// The last stage: moves items into the queue that the consumer drains, one at a time. Ends of epochs stop here.
 #[derive(Debug)]
-pub(crate) struct Sink {
-    book: StageBook,
-    hand: Option<(Item, Option<Tick>)>,
-    closed: bool,
+pub(crate) struct SinkEnd {
+    /// Not measured: the queues on both sides tell all there is.
+    core: Core,
+    hand: Hand,
 }
 
-impl Sink {
+impl SinkEnd {
     pub(crate) fn new(id: String) -> Self {
-        Self { book: StageBook { id, ..StageBook::default() }, hand: None, closed: false }
+        Self { core: Core::new(id, OnError::Skip, None, StageMeter::off()), hand: None }
     }
 
-    /// Moves what there is room for.
-    pub(crate) fn step(&mut self, step: &mut Step<'_>) {
-        while !self.closed {
-            if let Some((item, since)) = self.hand.take() {
-                let samples = item.samples();
-                match step.try_put(item, since) {
-                    Ok(()) => self.book.out += samples,
-                    Err(item) => {
-                        if since.is_none() {
-                            step.output.on_put_waits(step.now);
-                        }
-                        self.hand = Some((item, since.or(Some(step.now))));
-                        return;
-                    }
-                }
-            }
+    pub(crate) fn step(&mut self, step: &mut StageStep<'_>) {
+        while !self.core.closed && self.core.put(&mut self.hand, step) {
             match step.take() {
                 Take::Item(item) => {
-                    self.book.taken += item.samples();
+                    self.core.book.taken += item.samples();
                     self.hand = Some((item, None));
                 }
                 Take::EpochEnd => {}
                 Take::Empty => return,
-                Take::Ended => {
-                    self.closed = true;
-                    step.output.close(step.now);
-                    step.put = true;
-                }
+                Take::Ended => self.core.close(step),
             }
         }
     }
 
     pub(crate) fn book(&self) -> StageBook {
-        StageBook { left: self.hand.as_ref().map_or(0, |(item, _)| item.samples()), ..self.book.clone() }
+        self.core.book_with(samples_in(&self.hand))
     }
 }

@@ -3,6 +3,7 @@ use std::collections::VecDeque;
 use penstock_types::ledger::StageBook;
 use penstock_types::stats::Tick;
 
+use super::core::{Hand, samples_in};
 use super::queue::{ByteBudget, Queue};
 use crate::item::{Item, Sample};
 use crate::ports::Produced;
@@ -13,7 +14,7 @@ use crate::ports::Produced;
 pub(crate) struct SourceEnd {
     book: StageBook,
     chunk: VecDeque<Next>,
-    hand: Option<(Item, Option<Tick>)>,
+    hand: Hand,
     ended: bool,
     closed: bool,
 }
@@ -35,7 +36,6 @@ impl SourceEnd {
         }
     }
 
-    /// Whether the next chunk may be offered.
     pub(crate) fn wants_more(&self) -> bool {
         self.chunk.is_empty() && !self.ended
     }
@@ -98,12 +98,11 @@ impl SourceEnd {
         self.closed
     }
 
-    /// Samples made so far.
     pub(crate) fn made(&self) -> u64 {
         self.book.made
     }
 
     pub(crate) fn book(&self) -> StageBook {
-        StageBook { left: u64::from(self.hand.is_some()), ..self.book.clone() }
+        StageBook { left: samples_in(&self.hand), ..self.book.clone() }
     }
 }

@@ -23,9 +23,9 @@ fn pipe(concurrency: usize, order: Order, runs_on: RunsOn) -> Does {
     Does::Pipe { concurrency, order, runs_on }
 }
 
-fn shape(stages: Vec<StageShape>, sink: usize) -> Shape {
+fn shape(stages: Vec<StageShape>, sink: usize) -> ChainShape {
     let id = stages.len() + 1;
-    Shape {
+    ChainShape {
         source: node(0, 2),
         stages,
         sink: node(id, sink),
@@ -159,7 +159,7 @@ struct Driver {
     schedule: Schedule,
     does: Vec<Does>,
     chunks: VecDeque<Produced>,
-    running: Vec<(Task, Work)>,
+    running: Vec<(Task, OpCall)>,
     joiners: BTreeMap<usize, Joiner>,
     workers: usize,
     now: u64,
@@ -167,7 +167,7 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(shape: Shape, chunks: Vec<Produced>, workers: usize) -> Self {
+    fn new(shape: ChainShape, chunks: Vec<Produced>, workers: usize) -> Self {
         let does = shape.stages.iter().map(|stage| stage.does).collect();
         let mut driver = Self {
             schedule: Schedule::new(shape, Tick::ZERO),
@@ -181,7 +181,7 @@ impl Driver {
         };
         for worker in 0..workers {
             while let Some(job) = driver.schedule.take_job(worker, Tick::ZERO) {
-                assert!(matches!(job.work, Work::Prepare));
+                assert!(matches!(job.work, OpCall::Prepare));
                 driver.schedule.prepared(job.task.stage, Ok(()), Tick::ZERO);
             }
         }
@@ -216,14 +216,14 @@ impl Driver {
                 self.running.extend(job.map(|job| (job.task, job.work)));
             }
             2 => match self.schedule.deliver(now) {
-                Delivery::Item(item) => self.delivered.push(item),
-                Delivery::Ended => self.schedule.consumer_done(Ok(()), 0),
-                Delivery::Wait | Delivery::Over => {}
+                SinkDelivery::Item(item) => self.delivered.push(item),
+                SinkDelivery::Ended => self.schedule.consumer_done(Ok(()), 0),
+                SinkDelivery::Wait | SinkDelivery::Over => {}
             },
             running => self.finish(running - 3, now),
         }
         self.running
-            .extend(self.schedule.take_starts().into_iter().map(|(task, item)| (task, Work::Apply(item))));
+            .extend(self.schedule.take_starts().into_iter().map(|(task, item)| (task, OpCall::Apply(item))));
         true
     }
 
@@ -235,13 +235,13 @@ impl Driver {
         let (task, work) = self.running.remove(running);
         let stateful = matches!(self.does[task.stage], Does::Pipe { runs_on: RunsOn::OneThread(_), .. });
         let output = match work {
-            Work::Apply(item) if stateful => {
+            OpCall::Apply(item) if stateful => {
                 let joiner = self.joiners.entry(task.stage).or_default();
                 joiner.apply(into_samples(item).remove(0))
             }
-            Work::Apply(item) => apply(task.stage, item),
-            Work::Finish => self.joiners.entry(task.stage).or_default().finish(),
-            Work::Prepare => Output::default(),
+            OpCall::Apply(item) => apply(task.stage, item),
+            OpCall::Finish => self.joiners.entry(task.stage).or_default().finish(),
+            OpCall::Prepare => Output::default(),
         };
         self.schedule.complete(task, Ok(output), OpTime { wall: 1_000_000, cpu: 0 }, now);
     }
@@ -360,7 +360,7 @@ proptest! {
             stage.does,
             Does::Aggregate { drop_last: true, .. } | Does::Pipe { runs_on: RunsOn::OneThread(_), .. }
         ));
-        let mut driver = Driver::new(Shape { buffer_bytes: budget, ..shape(stages, sink) }, chunks, workers);
+        let mut driver = Driver::new(ChainShape { buffer_bytes: budget, ..shape(stages, sink) }, chunks, workers);
         let mut choices = choices.into_iter().cycle();
         let mut steps = 0;
         while !driver.schedule.is_over() {
@@ -490,7 +490,7 @@ fn an_item_larger_than_the_budget_enters_an_empty_queue_only() {
         sample.set("bytes", Value::Blob(vec![0; 100].into()));
         sample
     };
-    let shape = Shape { buffer_bytes: 10, ..shape(vec![], 3) };
+    let shape = ChainShape { buffer_bytes: 10, ..shape(vec![], 3) };
     let mut driver = Driver::new(shape, vec![Produced::Samples((0..10).map(big).collect())], 1);
     driver.fill();
     // One in each of the two queues, one in the source's hand and one in the sink's.
@@ -550,7 +550,7 @@ fn a_stop_while_an_op_is_being_built_is_a_stop_and_no_failure() {
 fn every_put_of_a_fan_out_that_waits_is_measured() {
     let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
     let stages = vec![stage(1, 1, pipe(2, Order::Completion, RunsOn::AnyThread))];
-    let shape = Shape { sink: node(2, 1), ..shape(stages, 1) };
+    let shape = ChainShape { sink: node(2, 1), ..shape(stages, 1) };
     let mut driver = Driver::new(shape, vec![], 1);
     driver.schedule.offer(Ok(Some(Produced::Samples(samples(0..2, 0)))), at(0));
     let jobs = [driver.schedule.take_job(0, at(0)).unwrap(), driver.schedule.take_job(0, at(0)).unwrap()];
@@ -561,7 +561,7 @@ fn every_put_of_a_fan_out_that_waits_is_measured() {
     }
     // One is in the sink queue, one in the sink's hand, one in the stage's queue: the fourth waits, and every later one.
     for ms in [10, 20, 30] {
-        assert!(matches!(driver.schedule.deliver(at(ms)), Delivery::Item(_)));
+        assert!(matches!(driver.schedule.deliver(at(ms)), SinkDelivery::Item(_)));
     }
     // The first task's three were put at once; the second task's waited since it was done: 10, then 10 and 10 more.
     let queue = &driver.schedule.read(at(30)).queues[1];
@@ -575,9 +575,9 @@ fn a_run_whose_items_are_all_delivered_is_over_when_the_consumer_is_done() {
     let mut driver = Driver::new(shape(vec![], 3), vec![Produced::Samples(samples(0..3, 0))], 0);
     driver.fill();
     for _ in 0..3 {
-        assert!(matches!(driver.schedule.deliver(Tick::ZERO), Delivery::Item(_)));
+        assert!(matches!(driver.schedule.deliver(Tick::ZERO), SinkDelivery::Item(_)));
     }
-    assert!(matches!(driver.schedule.deliver(Tick::ZERO), Delivery::Ended));
+    assert!(matches!(driver.schedule.deliver(Tick::ZERO), SinkDelivery::Ended));
     assert!(!driver.schedule.is_over());
     driver.schedule.consumer_done(Ok(()), 2);
     assert!(driver.schedule.is_over());
@@ -597,7 +597,7 @@ fn time_ends_with_the_run() {
     driver.schedule.stop();
     driver.schedule.complete(job.task, Ok(Output::default()), OpTime::default(), at(20));
     assert!(driver.schedule.take_job(0, at(30)).is_none());
-    assert!(matches!(driver.schedule.deliver(at(40)), Delivery::Over));
+    assert!(matches!(driver.schedule.deliver(at(40)), SinkDelivery::Over));
     assert_eq!(driver.schedule.read(at(10)).at, at(10));
 }
 

@@ -7,7 +7,6 @@ use crate::item::Item;
 pub(crate) struct Task {
     /// Position of its stage, 0 for the first one behind the source.
     pub(crate) stage: usize,
-    /// Its slot in that stage.
     pub(crate) slot: usize,
 }
 
@@ -24,9 +23,9 @@ pub(crate) enum RunsOn {
 
 /// Something for a worker thread to do.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct WorkerJob {
     pub(crate) task: Task,
-    pub(crate) work: Work,
+    pub(crate) work: OpCall,
     /// The only worker that may do it, if it matters.
     pub(crate) worker: Option<usize>,
 }
@@ -34,7 +33,6 @@ pub(crate) struct Job {
 /// How long an op took, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpTime {
-    /// By the clock.
     pub(crate) wall: u64,
     /// On a core; 0 for what runs on no worker thread.
     pub(crate) cpu: u64,
@@ -42,7 +40,7 @@ pub(crate) struct OpTime {
 
 /// What a worker thread does for a task.
 #[derive(Debug)]
-pub(crate) enum Work {
+pub(crate) enum OpCall {
     /// Build the op, before anything else happens.
     Prepare,
     /// Call the op on an item.
@@ -55,12 +53,16 @@ pub(crate) enum Work {
 #[derive(Debug, Default)]
 pub(crate) struct WorkList {
     /// For worker threads, oldest first.
-    pub(crate) jobs: VecDeque<Job>,
-    /// For the I/O runtime.
+    pub(crate) jobs: VecDeque<WorkerJob>,
     pub(crate) starts: Vec<(Task, Item)>,
 }
 
 impl RunsOn {
+    /// Any of so many threads, or a single one: stateful stages are spread over the threads by their positions.
+    pub(crate) fn thread(stateful: bool, position: usize, threads: usize) -> Self {
+        if stateful { Self::OneThread(position % threads) } else { Self::AnyThread }
+    }
+
     /// The only worker that may run the ops, if it matters.
     pub(crate) fn worker(self) -> Option<usize> {
         match self {
@@ -72,8 +74,8 @@ impl RunsOn {
 
 impl WorkList {
     /// The oldest job that `worker` may do.
-    pub(crate) fn take_job(&mut self, worker: usize) -> Option<Job> {
-        let mine = |job: &Job| job.worker.is_none_or(|only| only == worker);
+    pub(crate) fn take_job(&mut self, worker: usize) -> Option<WorkerJob> {
+        let mine = |job: &WorkerJob| job.worker.is_none_or(|only| only == worker);
         let position = self.jobs.iter().position(mine)?;
         self.jobs.remove(position)
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use penstock_engine::predict::Place;
+use penstock_engine::predict::OpPlace;
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{QueueRecord, RunSnapshot, StageRecord};
 use penstock_types::series::TaskTimes;
@@ -128,11 +128,11 @@ impl Recording {
 impl RecordedStage<'_> {
     /// Mean time of an op in a prediction: on worker threads its time on a core, since the prediction itself shares out
     /// the cores.
-    pub(super) fn mean_s(&self, place: Place) -> f64 {
+    pub(super) fn mean_s(&self, place: OpPlace) -> f64 {
         let task = &self.record.task;
         let mean = task.ave_time_s.unwrap_or(0.0);
         match (place, task.core_share()) {
-            (Place::Thread { .. }, Some(share)) => mean * share.min(1.0),
+            (OpPlace::Thread { .. }, Some(share)) => mean * share.min(1.0),
             _ => mean,
         }
     }

@@ -1,10 +1,11 @@
 use std::fmt;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use penstock_types::ledger::Ledger;
-use penstock_types::run::{FailureGroup, RunState};
+use futures::FutureExt;
+use penstock_types::run::RunState;
 use penstock_types::stats::Tick;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -12,16 +13,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
-use crate::graph::{Graph, StageWork};
+use crate::graph::Graph;
 use crate::item::Item;
-use crate::ports::{Ending, Failure, Fault, Observer, Output, Produced, StopFlag, TaskOp};
-use crate::running::{StopReason, Taken};
-use crate::schedule::{Delivery, Job, OpTime, Reading, Schedule, Task};
-use crate::tasks::run_task;
+use crate::ports::{Ending, Fault, Observer, Output, Produced, SampleFailure, StopFlag, TaskOp};
+use crate::schedule::{OpTime, RunSums, Schedule, SinkDelivery, Task, WorkerJob};
 
-/// What the threads and tasks of one run share: the schedule behind its lock, and the ways to wake each other.
-pub(crate) struct Shared {
-    state: Mutex<State>,
+/// The schedule of one run behind its lock, and the ways to wake the threads and tasks that share it.
+pub(crate) struct Dispatcher {
+    state: Mutex<DispatchState>,
     /// Each worker waits here for jobs.
     work: Vec<Condvar>,
     /// The consumer waits here for items.
@@ -36,77 +35,71 @@ pub(crate) struct Shared {
     runtime: Handle,
     clock: Arc<dyn Clock>,
     observers: Vec<Arc<dyn Observer>>,
-    /// Ops that wait, by stage; `None` for stages that have none.
+    /// By stage; `None` for stages that run no tasks.
     task_ops: Vec<Option<Arc<dyn TaskOp>>>,
 }
 
-struct State {
+struct DispatchState {
     schedule: Schedule,
-    /// Workers that wait and have not been called.
+    /// Waiting workers that have not been woken.
     idle_workers: Vec<usize>,
-    /// Whether the source waits and has not been called.
+    /// Set while the source waits and has not been woken.
     source_waits: bool,
-    /// Threads that wait for items.
     takers: usize,
-    /// How many samples the source makes in all, once it knows.
+    /// Samples that the source makes in all, once known.
     expected: Option<u64>,
     stopped: Option<StopReason>,
     ended_at: Option<Tick>,
-    /// Whether the owner's thread has nothing more to do, and so all others have ended.
+    /// Set once the owner thread and all workers have exited.
     owner_ended: bool,
 }
 
-/// Who is to be called after a move.
-struct Calls {
+/// Wake-ups to perform after the lock is released.
+struct WakeUps {
     consumer: bool,
     workers: Vec<usize>,
     source: bool,
     starts: Vec<(Task, Item)>,
-    failures: Vec<Failure>,
+    failures: Vec<SampleFailure>,
     over_now: bool,
 }
 
-/// Everything about a run at one moment.
-pub(crate) struct Look {
-    pub(crate) state: RunState,
-    pub(crate) error: Option<String>,
-    pub(crate) expected: Option<u64>,
-    pub(crate) reading: Reading,
-    pub(crate) ledger: Ledger,
-    pub(crate) failures: Vec<FailureGroup>,
-    pub(crate) failures_not_listed: u64,
-}
-
-/// What is looked at several times a second.
-pub(crate) struct Pulse {
-    pub(crate) reading: Reading,
+/// Sums and state of a run at one moment.
+pub(crate) struct RunReading {
+    pub(crate) sums: RunSums,
     pub(crate) state: RunState,
     pub(crate) expected: Option<u64>,
-    /// Samples that the consumer has taken.
-    pub(crate) delivered: u64,
-    pub(crate) failed_samples: u64,
-    /// Items in each queue.
-    pub(crate) occupancy: Vec<usize>,
 }
 
-impl Shared {
+/// Reason for ending a run early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// Requested: the run ends as stopped.
+    Asked,
+    /// The requested time is over: the run ends as completed.
+    TimeIsUp,
+}
+
+/// Answer to a thread that drains a run without a consumer.
+#[derive(Debug)]
+pub enum Taken {
+    Item(Item),
+    /// None came in time.
+    NotYet,
+    /// There are no more.
+    Over,
+}
+
+impl Dispatcher {
     pub(crate) fn new(
         graph: &Graph,
         runtime: Handle,
         clock: Arc<dyn Clock>,
         observers: Vec<Arc<dyn Observer>>,
     ) -> Self {
-        let task_ops = graph
-            .stages
-            .iter()
-            .map(|stage| match &stage.work {
-                StageWork::Tasks { op, .. } => Some(op.clone()),
-                _ => None,
-            })
-            .collect();
         let schedule = Schedule::new(graph.shape(), clock.now());
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(DispatchState {
                 schedule,
                 idle_workers: Vec::with_capacity(graph.threads),
                 source_waits: false,
@@ -126,7 +119,7 @@ impl Shared {
             runtime,
             clock,
             observers,
-            task_ops,
+            task_ops: graph.task_ops(),
         }
     }
 
@@ -148,16 +141,16 @@ impl Shared {
         worker: usize,
         done: Option<(Task, Result<Output, Fault>, OpTime)>,
         mut now: Tick,
-    ) -> Option<Job> {
+    ) -> Option<WorkerJob> {
         let mut state = self.lock();
         if let Some((task, outcome, time)) = done {
             state.schedule.complete(task, outcome, time, now);
             // This worker takes the next job itself; only for what is left others are called.
             let over = state.schedule.is_over();
             let job = if over { None } else { state.schedule.take_job(worker, now) };
-            let calls = self.calls(&mut state);
+            let wake_ups = self.wake_ups(&mut state);
             drop(state);
-            self.make(calls);
+            self.wake(wake_ups);
             if over || job.is_some() {
                 return job;
             }
@@ -181,31 +174,31 @@ impl Shared {
     /// The next item for the consumer; `None` when the run is over, or the consumer has to end it.
     pub(crate) fn take_blocking(self: &Arc<Self>) -> Option<Item> {
         match self.deliver(None) {
-            Delivery::Item(item) => Some(item),
-            Delivery::Wait | Delivery::Ended | Delivery::Over => None,
+            SinkDelivery::Item(item) => Some(item),
+            SinkDelivery::Wait | SinkDelivery::Ended | SinkDelivery::Over => None,
         }
     }
 
     /// The next item for a thread that drains the run without a consumer, if one comes within `most`.
     pub(crate) fn take_within(self: &Arc<Self>, most: Duration) -> Taken {
         match self.deliver(Some(self.clock.now().after(most))) {
-            Delivery::Item(item) => Taken::Item(item),
-            Delivery::Wait => Taken::NotYet,
-            Delivery::Ended => {
+            SinkDelivery::Item(item) => Taken::Item(item),
+            SinkDelivery::Wait => Taken::NotYet,
+            SinkDelivery::Ended => {
                 self.consumer_done(Ok(()), 0);
                 Taken::Over
             }
-            Delivery::Over => Taken::Over,
+            SinkDelivery::Over => Taken::Over,
         }
     }
 
-    /// What comes out of the sink queue next; [`Delivery::Wait`] when nothing does before `until`.
-    fn deliver(self: &Arc<Self>, until: Option<Tick>) -> Delivery {
+    /// What comes out of the sink queue next; [`SinkDelivery::Wait`] when nothing does before `until`.
+    fn deliver(self: &Arc<Self>, until: Option<Tick>) -> SinkDelivery {
         let mut now = self.clock.now();
         let mut state = self.lock();
         loop {
             let delivery = state.schedule.deliver(now);
-            if let Delivery::Wait = delivery {
+            if let SinkDelivery::Wait = delivery {
                 let left = until.map(|until| Duration::from_nanos(until - now));
                 if left.is_some_and(|left| left.is_zero()) {
                     return delivery;
@@ -224,9 +217,9 @@ impl Shared {
             if state.takers > 0 {
                 state.schedule.another_waits();
             }
-            let calls = self.calls(&mut state);
+            let wake_ups = self.wake_ups(&mut state);
             drop(state);
-            self.make(calls);
+            self.wake(wake_ups);
             return delivery;
         }
     }
@@ -262,9 +255,9 @@ impl Shared {
         let now = self.clock.now();
         let mut state = self.lock();
         tell(&mut state.schedule, now);
-        let calls = self.calls(&mut state);
+        let wake_ups = self.wake_ups(&mut state);
         drop(state);
-        self.make(calls);
+        self.wake(wake_ups);
     }
 
     /// Fails the run when the thread that holds the guard panics: nobody else would ever hear of what it was doing.
@@ -296,7 +289,6 @@ impl Shared {
         self.event(|schedule, _| schedule.consumer_done(finished, unfinished));
     }
 
-    /// Ends the run as failed.
     pub(crate) fn fail(self: &Arc<Self>, message: String) {
         self.event(|schedule, _| schedule.fail(message));
     }
@@ -311,9 +303,9 @@ impl Shared {
                 StopReason::TimeIsUp => state.schedule.time_is_up(),
             }
         }
-        let calls = self.calls(&mut state);
+        let wake_ups = self.wake_ups(&mut state);
         drop(state);
-        self.make(calls);
+        self.wake(wake_ups);
     }
 
     /// Waits until the run is over or `until` has come. Says whether it is over.
@@ -327,7 +319,7 @@ impl Shared {
     }
 
     /// Waits for something that `ended` is notified of, or until `until` has come.
-    fn is_so_by(&self, until: Tick, is_so: impl Fn(&State) -> bool) -> bool {
+    fn is_so_by(&self, until: Tick, is_so: impl Fn(&DispatchState) -> bool) -> bool {
         let mut state = self.lock();
         loop {
             let left = until - self.clock.now();
@@ -339,34 +331,23 @@ impl Shared {
         }
     }
 
-    /// All sums at this moment, and what the run is doing.
-    pub(crate) fn pulse(&self) -> Pulse {
+    /// Sums and state at this moment, and what `also` reads from the schedule at the same moment.
+    pub(crate) fn read<T>(&self, also: impl FnOnce(&Schedule) -> T) -> (RunReading, T) {
         let mut state = self.lock();
         let now = state.ended_at.unwrap_or_else(|| self.clock.now());
-        Pulse {
-            reading: state.schedule.read(now),
-            state: state.run_state(),
-            expected: state.expected,
-            delivered: state.schedule.delivered(),
-            failed_samples: state.schedule.failed_samples(),
-            occupancy: state.schedule.occupancy(),
-        }
+        let sums = state.schedule.read(now);
+        let reading = RunReading { sums, state: state.run_state(), expected: state.expected };
+        (reading, also(&state.schedule))
     }
 
-    /// Everything about the run at one moment.
-    pub(crate) fn look(&self) -> Look {
-        let mut state = self.lock();
-        let now = state.ended_at.unwrap_or_else(|| self.clock.now());
-        let (failures, failures_not_listed) = state.schedule.failure_groups();
-        Look {
-            state: state.run_state(),
-            error: state.schedule.error().map(str::to_owned),
-            expected: state.expected,
-            reading: state.schedule.read(now),
-            ledger: state.schedule.ledger(),
-            failures,
-            failures_not_listed,
-        }
+    /// Runs one op that waits, and hands its answer in.
+    async fn run_task(self: Arc<Self>, op: Arc<dyn TaskOp>, task: Task, item: Item) {
+        let _guard = self.guard();
+        let begin = self.now();
+        let answer = AssertUnwindSafe(async move { op.start(item).await }).catch_unwind().await;
+        let time = OpTime { wall: self.now() - begin, cpu: 0 };
+        let outcome = answer.map_err(|panic| Fault::of_panic(&*panic));
+        self.event(|schedule, now| schedule.complete(task, outcome, time, now));
     }
 
     /// Owns a task until it ends or the run does.
@@ -381,7 +362,6 @@ impl Shared {
         self.tracker.spawn_on(owned, &self.runtime);
     }
 
-    /// Waits until all tasks have ended.
     pub(crate) fn join_tasks(&self) {
         self.tracker.close();
         self.runtime.block_on(self.tracker.wait());
@@ -398,19 +378,18 @@ impl Shared {
         });
     }
 
-    /// Threads that wait for items.
     #[cfg(test)]
     pub(crate) fn takers(&self) -> usize {
         self.lock().takers
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DispatchState> {
         // A panic under the lock is a defect that the panicking thread's join reports; the others still have to end.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who is to be called after the schedule's last move. Decided under the lock, so that nobody is called twice.
-    fn calls(&self, state: &mut State) -> Calls {
+    /// Wake-ups that follow from the schedule's last move. Decided under the lock, so that each is made once.
+    fn wake_ups(&self, state: &mut DispatchState) -> WakeUps {
         let over_now = state.schedule.is_over() && state.ended_at.is_none();
         if over_now {
             state.ended_at = Some(self.clock.now());
@@ -418,7 +397,7 @@ impl Shared {
         let workers = pick(&mut state.idle_workers, state.schedule.wanted_workers());
         let source = state.source_waits && state.schedule.wants_more();
         state.source_waits &= !source;
-        Calls {
+        WakeUps {
             consumer: state.schedule.call_consumer(),
             workers,
             source,
@@ -428,9 +407,9 @@ impl Shared {
         }
     }
 
-    /// Makes the calls, without the lock.
-    fn make(self: &Arc<Self>, calls: Calls) {
-        if calls.over_now {
+    /// Performs the wake-ups, without the lock.
+    fn wake(self: &Arc<Self>, wake_ups: WakeUps) {
+        if wake_ups.over_now {
             self.stop.set();
             self.cancel.cancel();
             self.work.iter().for_each(Condvar::notify_one);
@@ -438,26 +417,25 @@ impl Shared {
             self.ended.notify_all();
             self.room.notify_one();
         }
-        if calls.consumer {
+        if wake_ups.consumer {
             self.arrived.notify_one();
         }
-        calls.workers.iter().for_each(|worker| self.work[*worker].notify_one());
-        if calls.source {
+        wake_ups.workers.iter().for_each(|worker| self.work[*worker].notify_one());
+        if wake_ups.source {
             self.room.notify_one();
         }
-        for (task, item) in calls.starts {
+        for (task, item) in wake_ups.starts {
             if let Some(op) = &self.task_ops[task.stage] {
-                self.spawn(run_task(self.clone(), op.clone(), task, item));
+                self.spawn(self.clone().run_task(op.clone(), task, item));
             }
         }
-        for failure in &calls.failures {
+        for failure in &wake_ups.failures {
             self.observers.iter().for_each(|observer| observer.on_failure(failure));
         }
     }
 }
 
-/// See [`Shared::guard`].
-pub(crate) struct PanicGuard(Arc<Shared>);
+pub(crate) struct PanicGuard(Arc<Dispatcher>);
 
 impl Drop for PanicGuard {
     fn drop(&mut self) {
@@ -467,8 +445,7 @@ impl Drop for PanicGuard {
     }
 }
 
-/// See [`Shared::owner_guard`].
-pub(crate) struct OwnerGuard(Arc<Shared>);
+pub(crate) struct OwnerGuard(Arc<Dispatcher>);
 
 impl Drop for OwnerGuard {
     fn drop(&mut self) {
@@ -496,7 +473,7 @@ fn pick(idle: &mut Vec<usize>, wanted: impl Iterator<Item = Option<usize>>) -> V
     picked
 }
 
-impl State {
+impl DispatchState {
     fn run_state(&self) -> RunState {
         let schedule = &self.schedule;
         match (schedule.is_over(), self.stopped) {
@@ -509,9 +486,9 @@ impl State {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for Dispatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("schedule", &self.lock().schedule).finish_non_exhaustive()
+        f.debug_struct("Dispatcher").field("schedule", &self.lock().schedule).finish_non_exhaustive()
     }
 }
 

@@ -1,36 +1,37 @@
+//! Memory of this process in which batches are stacked, so that they are handed on without a copy.
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use penstock_engine::machine;
-use penstock_engine::memory::Maker;
+use memmap2::MmapMut;
+use penstock_engine::memory::{Maker, process_limit_bytes};
 
-use crate::driver::{Context, HostRegion};
+use crate::driver::{CudaContext, HostRegion};
 use crate::gpu::Gpu;
 
 /// Memory of this process that the GPU reads by itself, while nobody waits. The system cannot put it aside, so there is a cap,
 /// which all that the process pins here counts towards. Clones are the same memory.
 #[derive(Clone, Debug)]
-pub struct PinnedMemory(Arc<Shared>);
+pub struct PinnedMemory(Arc<PinnedShared>);
 
-/// Pinned memory.
 pub struct PinnedRegion {
     // Dropped in this order: what the driver has not let go of counts.
     region: HostRegion,
-    _counted: Counted,
+    _counted: PinnedBytes,
     of: PinnedMemory,
 }
 
 #[derive(Debug)]
-struct Shared {
-    context: Arc<Context>,
+struct PinnedShared {
+    context: Arc<CudaContext>,
     cap_bytes: usize,
     /// Begins and lengths of what there is.
     places: Mutex<BTreeMap<usize, usize>>,
 }
 
 /// Bytes that count as pinned until this is dropped.
-struct Counted(usize);
+struct PinnedBytes(usize);
 
 /// Bytes that the process has pinned, or is about to: the machine's memory is one, however many runs and GPUs share it.
 static PINNED_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -44,7 +45,7 @@ const SHARE: u64 = 4;
 impl PinnedMemory {
     /// Memory that this GPU reads. There is no more of it once the process has pinned `cap_bytes`.
     pub fn new(gpu: &Gpu, cap_bytes: usize) -> Self {
-        Self(Arc::new(Shared { context: gpu.context().clone(), cap_bytes, places: Mutex::default() }))
+        Self(Arc::new(PinnedShared { context: gpu.context().clone(), cap_bytes, places: Mutex::default() }))
     }
 
     /// Whether all these bytes lie in it.
@@ -60,7 +61,7 @@ impl PinnedMemory {
     }
 }
 
-impl Counted {
+impl PinnedBytes {
     /// Counts bytes that are about to be pinned; `None` when the process would then have more than `cap_bytes`.
     fn within(cap_bytes: usize, len: usize) -> Option<Self> {
         let more = |bytes: usize| bytes.checked_add(len).filter(|bytes| *bytes <= cap_bytes);
@@ -68,7 +69,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for PinnedBytes {
     fn drop(&mut self) {
         PINNED_BYTES.fetch_sub(self.0, Ordering::Release);
     }
@@ -79,7 +80,7 @@ impl Maker for PinnedMemory {
 
     fn make(&self, len: usize) -> Option<PinnedRegion> {
         let len = len.max(1).checked_next_multiple_of(PAGE)?;
-        let counted = Counted::within(self.0.cap_bytes, len)?;
+        let counted = PinnedBytes::within(self.0.cap_bytes, len)?;
         let region = HostRegion::new(&self.0.context, len)
             .inspect_err(|error| tracing::debug!(len, %error, "no pinned memory for a batch"))
             .ok()?;
@@ -109,5 +110,40 @@ impl Drop for PinnedRegion {
 
 /// How much may be pinned where nobody says: a quarter of the memory that this process may use.
 pub fn pinned_share() -> usize {
-    usize::try_from(machine::memory_bytes().unwrap_or(0) / SHARE).unwrap_or(usize::MAX)
+    usize::try_from(process_limit_bytes().unwrap_or(0) / SHARE).unwrap_or(usize::MAX)
+}
+
+/// Memory of this process in whole pages, for who hands batches on without copying them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostMemory;
+
+impl Maker for HostMemory {
+    type Region = MmapMut;
+
+    fn make(&self, len: usize) -> Option<MmapMut> {
+        let made = MmapMut::map_anon(len);
+        made.inspect_err(|error| tracing::debug!(len, %error, "no memory for a batch")).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_engine::memory::{BatchMemory, Pool};
+
+    use super::*;
+
+    #[test]
+    fn arrays_begin_with_a_page_and_can_be_written() {
+        let memory = Pool::new(HostMemory);
+        let mut block = memory.take(10_000).unwrap();
+        let bytes: &mut [u8] = (*block).as_mut();
+        assert_eq!((bytes.as_ptr() as usize % 4096, bytes.len()), (0, 10_000));
+        assert!(bytes.iter().all(|byte| *byte == 0));
+        bytes.fill(7);
+    }
+
+    #[test]
+    fn what_the_system_does_not_have_is_not_given() {
+        assert!(HostMemory.make(usize::MAX / 2).is_none());
+    }
 }

@@ -1,0 +1,38 @@
+/// A call of the driver that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{call}` answered {name} ({meaning})")]
+pub struct DriverError {
+    /// The function that was called.
+    pub call: &'static str,
+    pub code: u32,
+    /// The driver's name for the code.
+    pub name: String,
+    /// The driver's description of the code.
+    pub meaning: String,
+}
+
+/// Reason why a GPU cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GpuError {
+    #[error("there is no CUDA driver here (no `libcuda.so.1` can be loaded)")]
+    NoDriver,
+    #[error("the CUDA driver here has no function `{name}`: it is older than CUDA 11.4, or no driver at all")]
+    MissingSymbol { name: &'static str },
+    #[error("there is a CUDA driver here, but it shows no device (`CUDA_VISIBLE_DEVICES` may hide them)")]
+    NoDevice,
+    #[error("there is no CUDA device {number} here: the driver shows {count}, counted from 0")]
+    NoSuchDevice { number: u32, count: u32 },
+    #[error("the CUDA driver here cannot be used")]
+    Driver(#[from] DriverError),
+    #[error("cannot start the thread that copies to the device: {0}")]
+    Thread(String),
+}
+
+const OUT_OF_MEMORY: u32 = 2;
+
+impl DriverError {
+    /// Returns whether the device, or the system, had no memory left; the driver goes on working.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.code == OUT_OF_MEMORY
+    }
+}
