@@ -11,7 +11,7 @@ use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Memory a run is charged beside its instances and its queues, in MiB: its threads' stacks, what ops hold, its tape.
+/// Memory a run is charged beside its instances and its queues, in MiB: its threads' stacks, what ops hold, rows that are not written.
 pub(crate) const RUN_MIB: u64 = 64;
 
 /// What all runs together may use.

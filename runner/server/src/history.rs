@@ -1,19 +1,17 @@
-//! What is kept of runs, modules and benchmarks: one SQLite file in the data directory.
+//! The history of runs, modules and benchmarks: one SQLite file in the data directory.
 //!
-//! One thread writes; whoever has something to write hands it a piece of work, of which only so many wait at a time.
-//! Readers have connections of their own and never wait for the writer. The rows of a run that is alive are in its
-//! [`Tape`] until they are written, and queries merge both.
+//! One thread writes: work for it waits in a bounded channel. Readers have connections of their own and never wait for the
+//! writer. The rows of a live run are in its [`RowBuffer`] until they are written, and queries merge both.
 
 pub(crate) mod benchmarks;
+mod buffer;
 mod chunk;
-mod compress;
 mod error;
 mod layout;
 pub(crate) mod modules;
 pub(crate) mod read;
 pub(crate) mod runs;
 mod schema;
-mod tape;
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +29,7 @@ use rusqlite::{Connection, OpenFlags, Transaction};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
+pub(crate) use self::buffer::RowBuffer;
 pub use self::error::HistoryError;
 pub(crate) use self::error::undamaged;
 pub(crate) use self::layout::{Layout, LayoutStage};
@@ -39,7 +38,6 @@ pub(crate) use self::runs::{
     Entry, Known, MAX_ERRORS, MAX_LOGS, Registered, Repeat, RunFilter, now, write as write_entry,
 };
 pub(crate) use self::schema::VERSION;
-pub(crate) use self::tape::Tape;
 
 const FILE: &str = "penstock.sqlite";
 const LOCK: &str = "penstock.lock";

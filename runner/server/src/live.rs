@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 
 use crate::feed::{Event, Feed, RunLog};
-use crate::history::{Entry, History, HistoryError, MAX_ERRORS, MAX_LOGS, Registered, Tape, runs};
+use crate::history::{Entry, History, HistoryError, MAX_ERRORS, MAX_LOGS, Registered, RowBuffer, runs};
 use crate::wire::LogEntry;
 use penstock_pipeline::RunFacts;
 use penstock_stream::StreamAddress;
@@ -41,7 +41,7 @@ const SHOWN_MESSAGE: usize = 2_000;
 #[derive(Debug)]
 pub(crate) struct LiveRun {
     pub(crate) registered: Registered,
-    pub(crate) tape: Tape,
+    pub(crate) rows: RowBuffer,
     feed: Feed,
     history: History,
     totals: Arc<Totals>,
@@ -128,7 +128,7 @@ impl Observer for LiveObserver {
 impl LiveRun {
     pub(crate) fn new(registered: Registered, feed: Feed, history: History, totals: Arc<Totals>) -> Self {
         Self {
-            tape: Tape::new(&registered.layout),
+            rows: RowBuffer::new(&registered.layout),
             registered,
             feed,
             history,
@@ -212,7 +212,7 @@ impl LiveRun {
 
     /// A stretch of time is over. Called from the thread that keeps the run's time.
     fn on_sums(self: &Arc<Self>, stretch: &Sums) {
-        let row = self.tape.add(stretch);
+        let row = self.rows.add(stretch);
         let (state, is_due) = {
             let mut said = self.said();
             let more = stretch.delivered.saturating_sub(said.delivered);
@@ -325,8 +325,8 @@ impl LiveRun {
 
     /// Writes what is not written yet, on the writer's thread.
     pub(crate) fn write(&self, connection: &mut rusqlite::Connection) -> Result<(), HistoryError> {
-        let unwritten = self.tape.unwritten();
-        let lost = self.tape.lost();
+        let unwritten = self.rows.unwritten();
+        let lost = self.rows.lost();
         let entry = {
             let said = self.said();
             Entry {
@@ -352,7 +352,7 @@ impl LiveRun {
                 }
                 said.broken = None;
                 drop(said);
-                self.tape.on_written(&unwritten);
+                self.rows.on_written(&unwritten);
             }
             Err(error) => {
                 if said.broken.is_none() {
@@ -370,7 +370,7 @@ impl LiveRun {
         let Some((summary, snapshot)) = self.ended.get() else { return Ok(()) };
         let history = {
             let said = self.said();
-            said.not_whole(said.broken.clone(), self.tape.lost())
+            said.not_whole(said.broken.clone(), self.rows.lost())
         };
         crate::history::transact(connection, |transaction| {
             runs::write_end(transaction, summary, snapshot.as_ref(), history.as_deref())
@@ -386,7 +386,7 @@ impl LiveRun {
         output: Option<String>,
     ) {
         self.hear();
-        if let (Some(row), Some(snapshot)) = (self.tape.finish(), &snapshot) {
+        if let (Some(row), Some(snapshot)) = (self.rows.finish(), &snapshot) {
             let failed = snapshot.stages.iter().map(|stage| stage.task.failed_samples).sum();
             let delivered = snapshot.ledger.total.delivered;
             let occupancy = self.said().occupancy.clone();
@@ -462,7 +462,7 @@ impl LiveRun {
     /// All that is known of it.
     pub(crate) fn detail(&self, waiting: Option<String>) -> RunDetail {
         let summary = self.summary();
-        let lost = self.tape.lost();
+        let lost = self.rows.lost();
         let snapshot = self.snapshot();
         let said = self.said();
         RunDetail {

@@ -122,7 +122,7 @@ impl Runs {
         let to = query.to_s.map(|to| nanos(to, "to_s")).transpose()?;
         let (own, live) = (id.to_owned(), self.live(id));
         let read = move |connection: &rusqlite::Connection| {
-            let held = HeldRows::of(live.as_ref().map(|live| &live.tape));
+            let held = HeldRows::of(live.as_ref().map(|live| &live.rows));
             let Some(layout) = runs::layout(connection, &own)? else { return Ok(None) };
             let end = end_of(connection, &own, &held)?;
             let most = most_buckets(&layout, MAX_SERIES_RECORDS);
@@ -154,7 +154,7 @@ impl Runs {
         let every = nanos(query.every_s.unwrap_or(1.0), "every_s")?;
         let (own, live) = (id.to_owned(), self.live(id));
         let read = move |connection: &rusqlite::Connection| {
-            let held = HeldRows::of(live.as_ref().map(|live| &live.tape));
+            let held = HeldRows::of(live.as_ref().map(|live| &live.rows));
             let Some(layout) = runs::layout(connection, &own)? else { return Ok(None) };
             let end = end_of(connection, &own, &held)?;
             let wanted = Buckets::every(from, to.unwrap_or(end), every);
@@ -176,7 +176,7 @@ impl Runs {
     pub async fn times(&self, id: &str, stage: &str) -> Result<TaskTimes, RunsError> {
         let (own, name, live) = (id.to_owned(), stage.to_owned(), self.live(id));
         let read = move |connection: &rusqlite::Connection| {
-            let held = live.map_or_else(Vec::new, |live| live.tape.held_times());
+            let held = live.map_or_else(Vec::new, |live| live.rows.held_times());
             let Some(layout) = runs::layout(connection, &own)? else { return Ok(None) };
             let Some(place) = layout.stages.iter().position(|stage| stage.id == name) else {
                 return Ok(Some(None));

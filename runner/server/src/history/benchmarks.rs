@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use super::compress::{compressed, decompressed};
+use super::chunk::{compress, decompress};
 use super::error::{HistoryError, undamaged};
 use crate::wire::KeptBenchmark;
 
@@ -22,7 +22,7 @@ pub(crate) struct Packed {
 impl Packed {
     /// Takes a while for a large report.
     pub(crate) fn new(digest: [u8; 32], report: &[u8]) -> Self {
-        Self { digest, report: compressed(report) }
+        Self { digest, report: compress(report) }
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn report(connection: &Connection, id: &str) -> Result<Option<Vec<u8>
         .query_row("SELECT report FROM benchmarks WHERE id = ?1", [id], |row| row.get(0))
         .optional()?;
     let damaged = |why| HistoryError::Damaged(format!("the report of a benchmark cannot be read: {why}"));
-    packed.map(|packed| decompressed(&packed, MAX_BENCHMARK_BYTES).map_err(damaged)).transpose()
+    packed.map(|packed| decompress(&packed, MAX_BENCHMARK_BYTES).map_err(damaged)).transpose()
 }
 
 /// Removes a benchmark; false when there is none.

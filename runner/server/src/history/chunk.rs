@@ -1,214 +1,224 @@
-//! Rows as bytes: columns of differences, as short as they are small, compressed.
+//! Chunks of rows and histograms as they lie in the database: postcard, compressed, and checked when they are read.
+
+use std::mem::replace;
 
 use penstock_types::series::{QueueRow, Row, Spread, TaskRow};
 use penstock_types::stats::Histogram;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use super::compress::{compressed, decompressed};
+use super::error::HistoryError;
 
-/// The form of what follows.
-const FORM: u64 = 2;
-/// Most bytes that a chunk is when it is not compressed: 256 rows of the longest pipeline there can be.
+/// Higher levels cost more time and save next to nothing.
+const COMPRESSION: i32 = 3;
+/// Most bytes of a chunk before compression: 256 rows of the longest pipeline there can be.
 const MAX_BYTES: usize = 256 << 20;
 /// Most rows of a chunk.
 pub(crate) const MAX_ROWS: u64 = 256;
+/// First byte of histograms, and of rows as up to schema 2.
+const SCHEMA_2: u8 = 2;
+/// First byte of [`Columns`].
+const COLUMNS: u8 = 3;
+/// Numbers of a row before those of its stages.
+const HEAD: usize = 3;
 /// Most stages, with room to spare.
 const MAX_NODES: u64 = 1024;
 
-/// Why bytes are no chunk.
+/// Reason why stored bytes cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("a stored chunk cannot be read: {0}")]
-pub(crate) struct Unreadable(&'static str);
-
-/// Rows of one run and level, in order.
-pub(crate) fn pack(rows: &[Row]) -> Vec<u8> {
-    let Some(first) = rows.first() else { return Vec::new() };
-    let (stages, queues) = (first.stages.len(), first.queues.len());
-    let mut out = Writer(Vec::with_capacity(rows.len() * (stages + queues) * 8));
-    for number in [FORM, rows.len() as u64, stages as u64, queues as u64, first.spreads.len() as u64] {
-        out.number(number);
-    }
-    out.column(rows.iter().map(|row| row.slot));
-    out.column(rows.iter().map(|row| row.t0));
-    out.column(rows.iter().map(|row| row.t1));
-    for stage in 0..stages {
-        let numbers: Vec<_> = rows.iter().map(|row| row.stages[stage].numbers()).collect();
-        (0..TaskRow::WIDTH).for_each(|column| out.column(numbers.iter().map(|numbers| numbers[column])));
-    }
-    for queue in 0..queues {
-        let numbers: Vec<_> = rows.iter().map(|row| row.queues[queue].numbers()).collect();
-        (0..QueueRow::WIDTH).for_each(|column| out.column(numbers.iter().map(|numbers| numbers[column])));
-    }
-    for spread in 0..first.spreads.len() {
-        let ends = |row: &Row| row.spreads.get(spread).copied().unwrap_or(Spread::NONE).ends();
-        rows.iter().for_each(|row| out.0.extend(ends(row).0.to_le_bytes()));
-        rows.iter().for_each(|row| out.0.extend(ends(row).1.to_le_bytes()));
-    }
-    compressed(&out.0)
+pub(crate) enum Unreadable {
+    #[error("it is larger than {most} bytes")]
+    TooLarge { most: usize },
+    #[error("it does not decompress")]
+    Compression(#[source] std::io::Error),
+    #[error("it is of another form")]
+    Form,
+    #[error("{0}")]
+    Content(#[from] postcard::Error),
+    #[error("a histogram has counts outside its range")]
+    Histogram,
 }
 
-/// The rows again.
-pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<Row>, Unreadable> {
-    if packed.is_empty() {
-        return Ok(Vec::new());
-    }
-    let bytes = decompressed(packed, MAX_BYTES).map_err(Unreadable)?;
-    let mut input = Reader(&bytes);
-    let [form, count, stages, queues, spreads] = input.numbers()?;
-    let wanted = Row::spread_count(stages.min(MAX_NODES) as usize, queues.min(MAX_NODES) as usize) as u64;
-    if form != FORM || count > MAX_ROWS || stages > MAX_NODES || queues > MAX_NODES {
-        return Err(Unreadable("it is of another form"));
-    }
-    if spreads != 0 && spreads != wanted {
-        return Err(Unreadable("its spreads are not those of its stages and queues"));
-    }
-    let (count, stages, queues) = (count as usize, stages as usize, queues as usize);
-    let mut rows = vec![Row::empty(0, 0, stages, queues); count];
-    input.column(&mut rows, |row, value| row.slot = value)?;
-    input.column(&mut rows, |row, value| row.t0 = value)?;
-    input.column(&mut rows, |row, value| row.t1 = value)?;
-    let mut numbers = vec![[0; TaskRow::WIDTH]; count];
-    for stage in 0..stages {
-        for column in 0..TaskRow::WIDTH {
-            input.column(&mut numbers, |row, value| row[column] = value)?;
-        }
-        rows.iter_mut()
-            .zip(&numbers)
-            .for_each(|(row, numbers)| row.stages[stage] = TaskRow::of_numbers(*numbers));
-    }
-    let mut numbers = vec![[0; QueueRow::WIDTH]; count];
-    for queue in 0..queues {
-        for column in 0..QueueRow::WIDTH {
-            input.column(&mut numbers, |row, value| row[column] = value)?;
-        }
-        rows.iter_mut()
-            .zip(&numbers)
-            .for_each(|(row, numbers)| row.queues[queue] = QueueRow::of_numbers(*numbers));
-    }
-    for _ in 0..spreads {
-        let least = input.floats(count)?;
-        let greatest = input.floats(count)?;
-        for (row, (least, greatest)) in rows.iter_mut().zip(least.zip(greatest)) {
-            row.spreads.push(Spread::of_ends(least, greatest));
-        }
-    }
-    Ok(rows)
-}
-
-/// A histogram for each stage.
-pub(crate) fn pack_times(times: &[Histogram]) -> Vec<u8> {
-    let mut out = Writer(Vec::new());
-    out.number(FORM);
-    out.number(times.len() as u64);
-    for histogram in times {
-        out.number(histogram.longest());
-        out.number(histogram.buckets().count() as u64);
-        let mut before = 0;
-        for (bucket, count) in histogram.buckets() {
-            out.number((bucket - before) as u64);
-            out.number(count);
-            before = bucket;
-        }
-    }
-    compressed(&out.0)
-}
-
-/// The histograms again.
-pub(crate) fn unpack_times(packed: &[u8]) -> Result<Vec<Histogram>, Unreadable> {
-    let bytes = decompressed(packed, MAX_BYTES).map_err(Unreadable)?;
-    let mut input = Reader(&bytes);
-    let [form, stages] = input.numbers()?;
-    if form != FORM || stages > MAX_NODES {
-        return Err(Unreadable("it is of another form"));
-    }
-    let mut times = Vec::with_capacity(stages as usize);
-    for _ in 0..stages {
-        let [longest, count] = input.numbers()?;
-        let mut buckets = Vec::new();
-        let mut bucket = 0_u64;
-        for _ in 0..count {
-            let [further, counted] = input.numbers()?;
-            bucket = bucket.saturating_add(further);
-            buckets.push((usize::try_from(bucket).unwrap_or(usize::MAX), counted));
-        }
-        times.push(Histogram::of_buckets(buckets, longest).ok_or(Unreadable("a histogram is none"))?);
-    }
-    Ok(times)
-}
-
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn number(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-
-    /// Each value as its difference to the one before, small ones short whichever way they go.
-    fn column(&mut self, values: impl Iterator<Item = u64>) {
-        let mut before = 0_u64;
-        for value in values {
-            let difference = value.wrapping_sub(before) as i64;
-            self.number(((difference << 1) ^ (difference >> 63)) as u64);
-            before = value;
-        }
+impl From<Unreadable> for HistoryError {
+    fn from(error: Unreadable) -> Self {
+        Self::Damaged(format!("a stored chunk cannot be read: {error}"))
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+pub(super) fn compress(bytes: &[u8]) -> Vec<u8> {
+    let compress = || {
+        let mut compressor = zstd::bulk::Compressor::new(COMPRESSION)?;
+        // Without it, a bit that a disk turns over would be another number.
+        compressor.include_checksum(true)?;
+        compressor.compress(bytes)
+    };
+    compress().expect("compressing into memory does not fail")
+}
 
-impl Reader<'_> {
-    fn number(&mut self) -> Result<u64, Unreadable> {
-        let mut value = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.0.split_first().ok_or(Unreadable("it ends too early"))?;
-            self.0 = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
+/// Decompresses at most `most` bytes: a damaged length must not take all memory.
+pub(super) fn decompress(packed: &[u8], most: usize) -> Result<Vec<u8>, Unreadable> {
+    let size = zstd::zstd_safe::get_frame_content_size(packed).ok().flatten().unwrap_or(0);
+    let size =
+        usize::try_from(size).ok().filter(|size| *size <= most).ok_or(Unreadable::TooLarge { most })?;
+    zstd::bulk::decompress(packed, size).map_err(Unreadable::Compression)
+}
+
+/// Rows as they are stored. Rows one after another take 1.8 times as many bytes.
+#[derive(Serialize, Deserialize)]
+struct Columns {
+    stages: usize,
+    queues: usize,
+    /// Each number of all rows, as its difference to the row before.
+    numbers: Vec<Vec<i64>>,
+    /// The least and the greatest of each spread.
+    spreads: Vec<[Vec<f32>; 2]>,
+}
+
+impl Columns {
+    fn of(rows: &[Row]) -> Self {
+        let numbers = |row: &Row| -> Vec<u64> {
+            let stages = row.stages.iter().flat_map(TaskRow::numbers);
+            let queues = row.queues.iter().flat_map(QueueRow::numbers);
+            [row.number, row.t0, row.t1].into_iter().chain(stages).chain(queues).collect()
+        };
+        let numbers: Vec<Vec<u64>> = rows.iter().map(numbers).collect();
+        let column = |column: usize| {
+            let mut before = 0;
+            let differences =
+                numbers.iter().map(|row| row[column].wrapping_sub(replace(&mut before, row[column])));
+            differences.map(u64::cast_signed).collect()
+        };
+        let ends = |spread: usize| -> (Vec<f32>, Vec<f32>) {
+            rows.iter().map(|row| row.spreads[spread].ends()).unzip()
+        };
+        let first = rows.first();
+        Self {
+            stages: first.map_or(0, |row| row.stages.len()),
+            queues: first.map_or(0, |row| row.queues.len()),
+            numbers: (0..numbers.first().map_or(0, Vec::len)).map(column).collect(),
+            spreads: (0..first.map_or(0, |row| row.spreads.len()))
+                .map(|spread| ends(spread).into())
+                .collect(),
+        }
+    }
+
+    /// Reads columns as schemas 1 and 2 stored them: all sizes first, and the columns without their lengths.
+    fn of_schema_2(mut input: &[u8]) -> Result<Self, Unreadable> {
+        let [count, stages, queues, spreads] = next::<[u64; 4]>(&mut input)?;
+        if count > MAX_ROWS || stages.max(queues) > MAX_NODES || spreads > 16 * MAX_NODES {
+            return Err(Unreadable::Form);
+        }
+        let (stages, queues) = (stages as usize, queues as usize);
+        let mut numbers = || (0..count).map(|_| next(&mut input)).collect();
+        let numbers = (0..width(stages, queues)).map(|_| numbers()).collect::<Result<_, _>>()?;
+        let mut floats = || (0..count).map(|_| next(&mut input)).collect::<Result<_, _>>();
+        let spreads =
+            (0..spreads).map(|_| Ok([floats()?, floats()?])).collect::<Result<_, postcard::Error>>()?;
+        Ok(Self { stages, queues, numbers, spreads })
+    }
+
+    fn rows(self) -> Option<Vec<Row>> {
+        let Self { stages, queues, numbers, spreads } = self;
+        let Some(count) = numbers.first().map(Vec::len) else { return Some(Vec::new()) };
+        let is_whole = stages.max(queues) <= MAX_NODES as usize
+            && numbers.len() == width(stages, queues)
+            && numbers.iter().all(|column| column.len() == count)
+            && spreads.iter().flatten().all(|ends| ends.len() == count);
+        let mut rows = is_whole.then(|| vec![vec![0_u64; numbers.len()]; count])?;
+        for (place, column) in numbers.iter().enumerate() {
+            let mut value = 0_u64;
+            for (row, difference) in rows.iter_mut().zip(column) {
+                value = value.wrapping_add_signed(*difference);
+                row[place] = value;
             }
         }
-        Err(Unreadable("a number is too long"))
+        let row = |(place, numbers): (usize, Vec<u64>)| {
+            let (of_stages, of_queues) = numbers[HEAD..].split_at(stages * TaskRow::WIDTH);
+            Row {
+                number: numbers[0],
+                t0: numbers[1],
+                t1: numbers[2],
+                stages: of_stages.as_chunks().0.iter().map(|numbers| TaskRow::of_numbers(*numbers)).collect(),
+                queues: of_queues
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|numbers| QueueRow::of_numbers(*numbers))
+                    .collect(),
+                spreads: spreads
+                    .iter()
+                    .map(|[least, greatest]| Spread::of_ends(least[place], greatest[place]))
+                    .collect(),
+            }
+        };
+        Some(rows.into_iter().enumerate().map(row).collect())
     }
+}
 
-    fn numbers<const N: usize>(&mut self) -> Result<[u64; N], Unreadable> {
-        let mut numbers = [0; N];
-        for number in &mut numbers {
-            *number = self.number()?;
-        }
-        Ok(numbers)
-    }
+/// Packs rows of one run and level, in order.
+pub(crate) fn pack(rows: &[Row]) -> Vec<u8> {
+    compress(&postcard::to_allocvec(&(COLUMNS, Columns::of(rows))).expect("rows are plain data"))
+}
 
-    fn column<R>(&mut self, rows: &mut [R], set: impl Fn(&mut R, u64)) -> Result<(), Unreadable> {
-        let mut before = 0_u64;
-        for row in rows {
-            let number = self.number()?;
-            let difference = (number >> 1) ^ (number & 1).wrapping_neg();
-            before = before.wrapping_add(difference);
-            set(row, before);
-        }
-        Ok(())
-    }
+pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<Row>, Unreadable> {
+    let bytes = decompress(packed, MAX_BYTES)?;
+    let columns = match bytes.split_first() {
+        Some((&COLUMNS, columns)) => postcard::from_bytes(columns)?,
+        Some((&SCHEMA_2, columns)) => Columns::of_schema_2(columns)?,
+        _ => return Err(Unreadable::Form),
+    };
+    columns.rows().ok_or(Unreadable::Form)
+}
 
-    fn floats(&mut self, count: usize) -> Result<impl Iterator<Item = f32> + use<>, Unreadable> {
-        let (bytes, rest) = self.0.split_at_checked(count * 4).ok_or(Unreadable("it ends too early"))?;
-        self.0 = rest;
-        let floats: Vec<f32> = bytes
-            .chunks_exact(4)
-            .map(|bytes| f32::from_le_bytes(bytes.try_into().expect("chunks of four bytes")))
-            .collect();
-        Ok(floats.into_iter())
+/// Columns of rows with so many stages and queues.
+fn width(stages: usize, queues: usize) -> usize {
+    HEAD + stages * TaskRow::WIDTH + queues * QueueRow::WIDTH
+}
+
+fn next<T: DeserializeOwned>(input: &mut &[u8]) -> Result<T, postcard::Error> {
+    let (value, rest) = postcard::take_from_bytes(input)?;
+    *input = rest;
+    Ok(value)
+}
+
+/// A histogram as it is stored: its longest duration, and its counts, each with its distance to the bucket before.
+type StoredHistogram = (u64, Vec<(usize, u64)>);
+
+/// Packs a histogram for each stage.
+pub(crate) fn pack_times(times: &[Histogram]) -> Vec<u8> {
+    let stored = |histogram: &Histogram| -> StoredHistogram {
+        let mut before = 0;
+        let counts =
+            histogram.buckets().map(|(bucket, count)| (bucket - replace(&mut before, bucket), count));
+        (histogram.longest(), counts.collect())
+    };
+    let stored: Vec<StoredHistogram> = times.iter().map(stored).collect();
+    compress(&postcard::to_allocvec(&(SCHEMA_2, stored)).expect("counts are plain data"))
+}
+
+pub(crate) fn unpack_times(packed: &[u8]) -> Result<Vec<Histogram>, Unreadable> {
+    let bytes = decompress(packed, MAX_BYTES)?;
+    let (form, stored): (u8, Vec<StoredHistogram>) = postcard::from_bytes(&bytes)?;
+    if form != SCHEMA_2 {
+        return Err(Unreadable::Form);
     }
+    let histogram = |(longest, counts): StoredHistogram| {
+        let mut bucket = 0_usize;
+        let counts = counts.into_iter().map(|(further, count)| {
+            bucket = bucket.saturating_add(further);
+            (bucket, count)
+        });
+        Histogram::of_buckets(counts.collect::<Vec<_>>(), longest).ok_or(Unreadable::Histogram)
+    };
+    stored.into_iter().map(histogram).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(slot: u64, value: u64) -> Row {
-        let mut row = Row::empty(slot, slot * 7, 2, 3);
+    fn row(number: u64, value: u64) -> Row {
+        let mut row = Row::empty(number, number * 7, 2, 3);
         row.t1 = row.t0 + 6;
         row.stages[1] =
             TaskRow::of_numbers(std::array::from_fn(|column| value.wrapping_mul(column as u64 + 1)));
@@ -219,13 +229,13 @@ mod tests {
     #[test]
     fn rows_come_back_bit_by_bit_whatever_their_numbers_are() {
         let values = [0, 1, u64::MAX, 250_000_123, 1 << 63, u64::MAX - 1, 42];
-        let rows: Vec<Row> = values.iter().zip(0..).map(|(value, slot)| row(slot, *value)).collect();
+        let rows: Vec<Row> = values.iter().zip(0..).map(|(value, number)| row(number, *value)).collect();
         assert_eq!(unpack(&pack(&rows)).unwrap(), rows);
         let mut wide: Vec<Row> = rows.into_iter().map(|row| row.widened(3)).collect();
         wide[1].spreads[0] = Spread::of(Some(0.1));
         let again = unpack(&pack(&wide)).unwrap();
         for (again, wide) in again.iter().zip(&wide) {
-            assert_eq!((&again.stages, &again.queues, again.slot), (&wide.stages, &wide.queues, 3));
+            assert_eq!((&again.stages, &again.queues, again.number), (&wide.stages, &wide.queues, 3));
             let ends = |row: &Row| {
                 row.spreads.iter().map(|spread| (spread.least(), spread.greatest())).collect::<Vec<_>>()
             };

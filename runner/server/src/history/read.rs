@@ -7,11 +7,11 @@ use penstock_wasm::LogLevel;
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
+use super::buffer::{Held, RowBuffer};
 use super::chunk::{MAX_ROWS, unpack, unpack_times};
 use super::error::{HistoryError, undamaged};
 use super::layout::Layout;
 use super::runs::like;
-use super::tape::{Held, Tape};
 use crate::wire::LogEntry;
 
 /// Which failed samples are asked for.
@@ -42,13 +42,13 @@ pub(crate) struct LogFilter {
 pub(crate) struct HeldRows([Held; 3]);
 
 impl HeldRows {
-    pub(crate) fn of(tape: Option<&Tape>) -> Self {
-        Self(Level::ALL.map(|level| tape.map_or_else(Held::default, |tape| tape.held(level))))
+    pub(crate) fn of(buffer: Option<&RowBuffer>) -> Self {
+        Self(Level::ALL.map(|level| buffer.map_or_else(Held::default, |buffer| buffer.held(level))))
     }
 
     /// Where the place of the last of them ends, in nanoseconds.
     pub(crate) fn end(&self) -> Option<u64> {
-        self.0[0].rows.last().map(|row| (row.slot + 1) * Level::Finest.width())
+        self.0[0].rows.last().map(|row| (row.number + 1) * Level::Finest.width())
     }
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn times(
         if held.iter().any(|(held, _)| *held == number) {
             continue;
         }
-        let times = unpack_times(&data).map_err(|error| HistoryError::Damaged(error.to_string()))?;
+        let times = unpack_times(&data)?;
         times.get(stage).into_iter().for_each(|times| all.merge(times));
     }
     held.iter().filter_map(|(_, times)| times.get(stage)).for_each(|times| all.merge(times));
@@ -151,11 +151,11 @@ pub(crate) fn end(connection: &Connection, run: &str) -> Result<u64, HistoryErro
             .query_row(params![run, level.number()], |row| row.get(0))
             .optional()?;
         let Some(last) = last else { continue };
-        let rows = unpack(&last).map_err(|error| HistoryError::Damaged(error.to_string()))?;
+        let rows = unpack(&last)?;
         // Readings come a little after their moments; where only coarse rows are left, that cannot be told apart.
         let end = |row: &Row| {
             if level == Level::Finest {
-                row.slot.saturating_add(1).saturating_mul(level.width())
+                row.number.saturating_add(1).saturating_mul(level.width())
             } else {
                 row.t1
             }
@@ -206,7 +206,7 @@ fn gather(
     let mut covered = 0;
     for level in Level::ALL.into_iter().rev().filter(|level| *level <= buckets.level) {
         let mut add = |row: &Row| {
-            let begin = row.slot.saturating_mul(level.width());
+            let begin = row.number.saturating_mul(level.width());
             if begin >= covered {
                 thinned.add(level, row);
             }
@@ -225,8 +225,7 @@ fn gather(
             if held.chunks.contains(&(number as u64)) {
                 continue;
             }
-            let rows = unpack(chunk.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)
-                .map_err(|error| HistoryError::Damaged(error.to_string()))?;
+            let rows = unpack(chunk.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
             rows.iter().for_each(|row| end = end.max(add(row)));
         }
         held.rows.iter().for_each(|row| end = end.max(add(row)));

@@ -9,10 +9,10 @@ use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, params, params_from_iter};
 use serde_json::Value;
 
+use super::buffer::Unwritten;
 use super::error::{HistoryError, undamaged};
 use super::layout::Layout;
 use super::schema;
-use super::tape::Unwritten;
 use crate::wire::{LogEntry, RunColumn, RunSort};
 
 /// Errors of one run that are kept: the first ones.
@@ -191,10 +191,10 @@ pub(crate) fn write(
 ) -> Result<(), HistoryError> {
     let at = unix_now();
     let mut chunk = transaction.prepare_cached(
-        "INSERT OR REPLACE INTO chunks (run, level, number, last_slot, written_at, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT OR REPLACE INTO chunks (run, level, number, last_row, written_at, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?;
     for written in &unwritten.chunks {
-        let (level, number, last) = (written.level.number(), written.number as i64, written.last_slot as i64);
+        let (level, number, last) = (written.level.number(), written.number as i64, written.last_row as i64);
         chunk.execute(params![run, level, number, last, at, written.data])?;
     }
     let mut times =
@@ -478,7 +478,7 @@ pub(crate) fn count_by_state(connection: &Connection) -> Result<BTreeMap<RunStat
 pub(crate) fn sweep(transaction: &Transaction<'_>) -> Result<usize, HistoryError> {
     Ok(transaction.execute(
         "DELETE FROM chunks WHERE level = 0 AND written_at < ?1 AND EXISTS (SELECT 1 FROM chunks AS wider \
-         WHERE wider.run = chunks.run AND wider.level = 1 AND wider.last_slot * 16 + 15 >= chunks.last_slot)",
+         WHERE wider.run = chunks.run AND wider.level = 1 AND wider.last_row * 16 + 15 >= chunks.last_row)",
         [unix_now() - FINEST_SECONDS],
     )?)
 }
@@ -527,4 +527,4 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> 
     Ok(parts())
 }
 
-const _: () = assert!(schema::VERSION == 2, "look through the queries here when the schema changes");
+const _: () = assert!(schema::VERSION == 3, "look through the queries here when the schema changes");

@@ -1,12 +1,12 @@
-//! The tables, and how older files become newer ones.
+//! The tables of the history, and migrations of older files.
 
 use rusqlite::Connection;
 
 /// Marks the file as one of ours: `PSTK`.
 const APPLICATION: i32 = 0x5053_544b;
 
-/// What makes each version of the schema of the one before. Never change one that was released.
-const MIGRATIONS: [&str; 2] = [RUNS_AND_MODULES, BENCHMARKS];
+/// Statements that make each version of the schema of the one before. Never change one that was released.
+const MIGRATIONS: [&str; 3] = [RUNS_AND_MODULES, BENCHMARKS, POSTCARD];
 
 const RUNS_AND_MODULES: &str = "
     CREATE TABLE runs (
@@ -112,10 +112,14 @@ const BENCHMARKS: &str = "
     ) STRICT;
 ";
 
+/// From here on chunks are written by postcard. Older ones stay as they are: the first byte of each says which it is, so that there
+/// is nothing to convert, however large the file is and whenever the process is killed.
+const POSTCARD: &str = "ALTER TABLE chunks RENAME COLUMN last_slot TO last_row;";
+
 /// The version of the schema that this program reads and writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// What a file was found to be.
+/// State of a file after [`migrate`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Ours, and now of our version.
@@ -126,7 +130,7 @@ pub(crate) enum Found {
     Foreign,
 }
 
-/// Makes the file what this program works with.
+/// Brings the file to this program's schema, unless it is another program's.
 pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<Found> {
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (application, version) = (number("application_id")?, number("user_version")?);

@@ -11,12 +11,12 @@ use penstock_types::stats::{Histogram, QueueSums, TaskSums, Tick};
 use rusqlite::Connection;
 use serde_json::json;
 
+use super::buffer::Unwritten;
 use super::chunk::unpack;
 use super::layout::LayoutQueue;
 use super::read::{buckets, columns, thinned, times, windows};
 use super::runs::{Entry, Registered, insert, sweep, write};
-use super::tape::Unwritten;
-use super::{HeldRows, History, HistoryError, Layout, LayoutStage, READERS, Tape, schema, transact};
+use super::{HeldRows, History, HistoryError, Layout, LayoutStage, READERS, RowBuffer, schema, transact};
 
 const STAGES: usize = 9;
 const QUARTER: u64 = 250_000_000;
@@ -36,7 +36,7 @@ fn layout() -> Layout {
 }
 
 /// A quarter of a second of a run whose figures are never the same.
-fn stretch(quarter: u64) -> Sums {
+fn pulse(quarter: u64) -> Sums {
     let mut noise = quarter;
     let mut some = |most: u64| {
         // Knuth's MMIX generator; its high bits are the good ones.
@@ -95,23 +95,23 @@ fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
         cloned_from: None,
     };
     transact(&mut connection, |transaction| insert(transaction, &run, None)).unwrap();
-    let tape = Tape::new(&layout());
+    let buffer = RowBuffer::new(&layout());
     let quarters = hours * HOUR / QUARTER;
     for quarter in 0..quarters {
-        tape.add(&stretch(quarter));
+        buffer.add(&pulse(quarter));
         let is_last = quarter + 1 == quarters;
         if is_last {
-            tape.finish();
+            buffer.finish();
         }
         // As often as a chunk of the finest rows is full; a run writes more often, and the same.
         if is_last || quarter % 256 == 255 {
-            let unwritten = tape.unwritten();
+            let unwritten = buffer.unwritten();
             let entry = Entry::default();
             transact(&mut connection, |transaction| write(transaction, "run", &entry, &unwritten)).unwrap();
-            tape.on_written(&unwritten);
+            buffer.on_written(&unwritten);
         }
     }
-    assert_eq!(tape.lost(), 0);
+    assert_eq!(buffer.lost(), 0);
     (folder, connection)
 }
 
@@ -219,57 +219,57 @@ async fn a_disk_that_hangs_holds_up_no_end() {
 }
 
 #[test]
-fn a_tape_that_nobody_writes_keeps_so_much_and_says_what_it_lost() {
-    let tape = Tape::new(&layout());
+fn a_buffer_that_is_not_written_keeps_so_much_and_says_what_it_lost() {
+    let buffer = RowBuffer::new(&layout());
     // Chunks have 256 rows of a quarter of a second; 16 of them wait.
     (0..18 * 256).for_each(|quarter| {
-        tape.add(&stretch(quarter));
+        buffer.add(&pulse(quarter));
     });
-    assert_eq!(tape.lost(), 2);
-    let held = tape.held(Level::Finest);
-    assert_eq!((held.rows.len(), held.rows[0].slot), (16 * 256, 2 * 256));
+    assert_eq!(buffer.lost(), 2);
+    let held = buffer.held(Level::Finest);
+    assert_eq!((held.rows.len(), held.rows[0].number), (16 * 256, 2 * 256));
 }
 
 #[test]
 fn what_came_while_a_write_was_under_way_or_failed_is_written_with_the_next() {
-    let tape = Tape::new(&layout());
+    let buffer = RowBuffer::new(&layout());
     let finest = |unwritten: &Unwritten| {
         let chunks = unwritten.chunks.iter().filter(|chunk| chunk.level == Level::Finest);
         chunks.map(|chunk| unpack(&chunk.data).unwrap().len()).sum::<usize>()
     };
-    let add = |quarters: std::ops::Range<u64>| quarters.for_each(|quarter| drop(tape.add(&stretch(quarter))));
+    let add = |quarters: std::ops::Range<u64>| quarters.for_each(|quarter| drop(buffer.add(&pulse(quarter))));
     add(0..10);
-    let failed = tape.unwritten();
+    let failed = buffer.unwritten();
     assert_eq!(finest(&failed), 10);
     add(10..14);
-    let under_way = tape.unwritten();
+    let under_way = buffer.unwritten();
     assert_eq!(finest(&under_way), 14);
     add(14..15);
-    tape.on_written(&under_way);
+    buffer.on_written(&under_way);
     // The chunk is written as a whole.
-    assert_eq!(finest(&tape.unwritten()), 15);
-    tape.on_written(&tape.unwritten());
-    assert_eq!(finest(&tape.unwritten()), 0);
+    assert_eq!(finest(&buffer.unwritten()), 15);
+    buffer.on_written(&buffer.unwritten());
+    assert_eq!(finest(&buffer.unwritten()), 0);
 }
 
 #[test]
 fn rows_that_are_held_and_rows_that_are_stored_are_told_once() {
     let (_folder, mut connection) = recorded(0);
-    let tape = Tape::new(&layout());
+    let buffer = RowBuffer::new(&layout());
     let mut tasks = 0;
     for quarter in 0..700 {
-        let stretch = stretch(quarter);
-        tasks += stretch.stages[0].tasks;
-        tape.add(&stretch);
+        let pulse = pulse(quarter);
+        tasks += pulse.stages[0].tasks;
+        buffer.add(&pulse);
         // In the middle of a chunk, so that a part of it is stored and all of it held.
         if quarter == 600 {
-            let unwritten = tape.unwritten();
+            let unwritten = buffer.unwritten();
             transact(&mut connection, |transaction| write(transaction, "run", &Entry::default(), &unwritten))
                 .unwrap();
-            tape.on_written(&unwritten);
+            buffer.on_written(&unwritten);
         }
     }
-    let held = HeldRows::of(Some(&tape));
+    let held = HeldRows::of(Some(&buffer));
     assert!(held.end() == Some(700 * QUARTER));
     for width in [QUARTER, 4 * QUARTER, 16 * QUARTER, 256 * QUARTER] {
         let buckets = penstock_types::series::Buckets::every(0, 700 * QUARTER, width);

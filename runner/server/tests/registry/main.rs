@@ -8,6 +8,7 @@ mod kept;
 mod killed;
 mod letters;
 mod live;
+mod migrated;
 mod modules;
 mod support;
 mod trouble;

@@ -1,11 +1,11 @@
 use super::metric::Metric;
 use crate::stats::{Histogram, QueueFigures, QueueSums, SlotShares, TaskFigures, TaskSums, share};
 
-/// What a run did in one stretch of time, as exact sums.
+/// Exact sums of a run over one row of a level.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
-    /// Which stretch of its level's width it belongs to, from 0 at the run's start.
-    pub slot: u64,
+    /// Its place among the rows of its level, from 0 at the run's start.
+    pub number: u64,
     /// When it began, in nanoseconds since the run's start.
     pub t0: u64,
     /// When it ended.
@@ -138,7 +138,7 @@ impl TaskRow {
         }
     }
 
-    /// Adds what another stretch of the same stage added up.
+    /// Adds the sums of another interval of the same stage added up.
     pub fn merge(&mut self, other: &Self) {
         let (mine, theirs) = (self.numbers(), other.numbers());
         *self = Self::of_numbers(std::array::from_fn(|number| mine[number].saturating_add(theirs[number])));
@@ -202,7 +202,7 @@ impl QueueRow {
         Self { elapsed, puts, gets, put_wait, get_wait, empty }
     }
 
-    /// Adds what another stretch of the same queue added up.
+    /// Adds the sums of another interval of the same queue added up.
     pub fn merge(&mut self, other: &Self) {
         let (mine, theirs) = (self.numbers(), other.numbers());
         *self = Self::of_numbers(std::array::from_fn(|number| mine[number].saturating_add(theirs[number])));
@@ -281,9 +281,9 @@ impl Spread {
 
 impl Row {
     /// An empty row of a run with so many stages and queues.
-    pub fn empty(slot: u64, t0: u64, stages: usize, queues: usize) -> Self {
+    pub fn empty(number: u64, t0: u64, stages: usize, queues: usize) -> Self {
         Self {
-            slot,
+            number,
             t0,
             t1: t0,
             stages: vec![TaskRow::default(); stages],
@@ -292,7 +292,7 @@ impl Row {
         }
     }
 
-    /// Adds the sums of the stretch that follows.
+    /// Adds the sums of the interval that follows.
     pub fn add(&mut self, t1: u64, stages: &[TaskSums], queues: &[QueueSums]) {
         self.t1 = t1;
         for (row, sums) in self.stages.iter_mut().zip(stages) {
@@ -329,9 +329,9 @@ impl Row {
 
     /// The same as a row of a coarser level, which keeps its spreads.
     #[must_use]
-    pub fn widened(mut self, slot: u64) -> Self {
+    pub fn widened(mut self, number: u64) -> Self {
         self.spreads = self.all_spreads();
-        self.slot = slot;
+        self.number = number;
         self
     }
 

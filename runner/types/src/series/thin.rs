@@ -97,8 +97,8 @@ impl Buckets {
     }
 
     /// Which one a row of `level` falls into; `None` for one outside.
-    pub fn of(&self, level: Level, slot: u64) -> Option<usize> {
-        let begin = slot.checked_mul(level.width())?.checked_sub(self.from)?;
+    pub fn of(&self, level: Level, number: u64) -> Option<usize> {
+        let begin = number.checked_mul(level.width())?.checked_sub(self.from)?;
         usize::try_from(begin / self.width).ok().filter(|bucket| *bucket < self.count)
     }
 
@@ -116,7 +116,7 @@ impl Thinned {
 
     /// Takes a row of `level` in; one outside all buckets is left out.
     pub fn add(&mut self, level: Level, row: &Row) {
-        let Some(bucket) = self.buckets.of(level, row.slot) else { return };
+        let Some(bucket) = self.buckets.of(level, row.number) else { return };
         match &mut self.rows[bucket] {
             Some(gathered) => gathered.merge(row),
             empty => *empty = Some(row.clone()),
@@ -230,10 +230,10 @@ mod tests {
             let width = Level::Finest.width();
             rows.into_iter()
                 .zip(0..)
-                .map(|((stage, queue), slot)| Row {
-                    slot,
-                    t0: slot * width,
-                    t1: (slot + 1) * width,
+                .map(|((stage, queue), number)| Row {
+                    number,
+                    t0: number * width,
+                    t1: (number + 1) * width,
                     stages: vec![stage],
                     queues: vec![queue],
                     spreads: Vec::new(),

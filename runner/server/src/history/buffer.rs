@@ -2,37 +2,34 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use penstock_engine::ports::Sums;
-use penstock_types::series::{Level, Row};
+use penstock_types::series::{Level, Row, Spread};
 use penstock_types::stats::Histogram;
 
 use super::chunk::{MAX_ROWS, pack, pack_times};
 use super::layout::Layout;
 
-/// Length of time for which task times are counted together: a chunk of the middle level, in nanoseconds.
+/// Time for which task times are counted together: a chunk of the middle level, in nanoseconds.
 const TIMES_NANOS: u64 = Level::Middle.width() * MAX_ROWS;
-/// Chunks that wait to be written at most; what comes on top is lost, and said to be.
+/// Most chunks of a level that wait to be written; the oldest one beyond is lost, and counted.
 const MAX_WAITING: usize = 16;
 
-/// The rows of one run that are not written yet: those of the open chunk of each level, and of chunks that wait.
+/// Rows of one run that are not written yet: those of the open chunk of each level, and of chunks that wait.
 #[derive(Debug)]
-pub(crate) struct Tape {
-    state: Mutex<Reel>,
-}
+pub(crate) struct RowBuffer(Mutex<Buffered>);
 
 #[derive(Debug)]
-struct Reel {
+struct Buffered {
     stages: usize,
     queues: usize,
     /// By level.
-    levels: [Ladder; 3],
+    levels: [LevelRows; 3],
     times: VecDeque<Times>,
-    /// Chunks that were given up.
     lost: u64,
 }
 
 #[derive(Debug, Default)]
-struct Ladder {
-    /// The row that goes on.
+struct LevelRows {
+    /// The row that is not complete.
     open: Option<Row>,
     /// Closed rows by chunk, oldest first; the last one may grow.
     chunks: VecDeque<Chunk>,
@@ -53,10 +50,11 @@ struct Times {
     is_written: bool,
 }
 
-/// What is to be written: chunks as bytes.
+/// Packed chunks to write.
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
     pub(crate) chunks: Vec<UnwrittenChunk>,
+    /// Number, packed histograms, and the durations that they count.
     pub(crate) times: Vec<(u64, Vec<u8>, u64)>,
 }
 
@@ -64,65 +62,64 @@ pub(crate) struct Unwritten {
 pub(crate) struct UnwrittenChunk {
     pub(crate) level: Level,
     pub(crate) number: u64,
-    pub(crate) last_slot: u64,
+    pub(crate) last_row: u64,
     pub(crate) data: Vec<u8>,
     rows: usize,
 }
 
-/// Rows of a tape, and the chunks they stand for, which are not to be read elsewhere.
+/// Buffered rows of a level, and the numbers of their chunks, of which stored versions are out of date.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) rows: Vec<Row>,
     pub(crate) chunks: Vec<u64>,
 }
 
-impl Tape {
-    /// An empty tape of a run with this layout.
+impl RowBuffer {
     pub(crate) fn new(layout: &Layout) -> Self {
-        let reel = Reel {
+        Self(Mutex::new(Buffered {
             stages: layout.stages.len(),
             queues: layout.queues.len(),
             levels: Default::default(),
             times: VecDeque::new(),
             lost: 0,
-        };
-        Self { state: Mutex::new(reel) }
+        }))
     }
 
-    /// Takes in what the run added up. Gives the finest row that this completes, if it does.
-    pub(crate) fn add(&self, stretch: &Sums) -> Option<Row> {
-        self.lock().add(stretch)
+    /// Adds the sums of a pulse. Returns the finest row that they complete, if any.
+    pub(crate) fn add(&self, pulse: &Sums) -> Option<Row> {
+        self.lock().add(pulse)
     }
 
-    /// Completes all rows: nothing comes after. Gives the last finest one, if it was not complete.
+    /// Completes all rows at the end of the run. Returns the last finest one, if it was open.
     pub(crate) fn finish(&self) -> Option<Row> {
-        let mut reel = self.lock();
-        let last = reel.levels[0].open.clone();
+        let mut buffered = self.lock();
+        let last = buffered.levels[0].open.clone();
         for level in Level::ALL {
-            reel.close(level);
+            buffered.close(level);
         }
         last
     }
 
-    /// What was not written yet.
+    /// Packs all chunks that have rows which are not written.
     pub(crate) fn unwritten(&self) -> Unwritten {
         let (chunks, times) = {
-            let reel = self.lock();
+            let buffered = self.lock();
             let chunks: Vec<(Level, Chunk)> = Level::ALL
                 .into_iter()
-                .zip(&reel.levels)
-                .flat_map(|(level, ladder)| ladder.chunks.iter().map(move |chunk| (level, chunk)))
+                .zip(&buffered.levels)
+                .flat_map(|(level, rows)| rows.chunks.iter().map(move |chunk| (level, chunk)))
                 .filter(|(_, chunk)| chunk.written < chunk.rows.len())
                 .map(|(level, chunk)| (level, chunk.clone()))
                 .collect();
-            let times: Vec<Times> = reel.times.iter().filter(|times| !times.is_written).cloned().collect();
+            let times: Vec<Times> =
+                buffered.times.iter().filter(|times| !times.is_written).cloned().collect();
             (chunks, times)
         };
         // Without the lock: a run goes on meanwhile.
         let chunk = |(level, chunk): (Level, Chunk)| UnwrittenChunk {
             level,
             number: chunk.number,
-            last_slot: chunk.rows.last().map_or(0, |row| row.slot),
+            last_row: chunk.rows.last().map_or(0, |row| row.number),
             data: pack(&chunk.rows),
             rows: chunk.rows.len(),
         };
@@ -133,28 +130,26 @@ impl Tape {
         Unwritten { chunks: chunks.into_iter().map(chunk).collect(), times: times.collect() }
     }
 
-    /// This was written.
+    /// Notes a successful write, and drops chunks that are complete and written.
     pub(crate) fn on_written(&self, unwritten: &Unwritten) {
-        let mut reel = self.lock();
+        let mut buffered = self.lock();
         for written in &unwritten.chunks {
-            let ladder = &mut reel.levels[usize::from(written.level.number())];
-            if let Some(chunk) = ladder.chunks.iter_mut().find(|chunk| chunk.number == written.number) {
+            let chunks = &mut buffered.levels[usize::from(written.level.number())].chunks;
+            if let Some(chunk) = chunks.iter_mut().find(|chunk| chunk.number == written.number) {
                 chunk.written = written.rows;
             }
-            while ladder.chunks.len() > 1
-                && ladder.chunks.front().is_some_and(|chunk| chunk.written == chunk.rows.len())
-            {
-                ladder.chunks.pop_front();
+            while chunks.len() > 1 && chunks.front().is_some_and(|chunk| chunk.written == chunk.rows.len()) {
+                chunks.pop_front();
             }
         }
         for (number, _, counted) in &unwritten.times {
-            if let Some(times) = reel.times.iter_mut().find(|times| times.number == *number) {
+            if let Some(times) = buffered.times.iter_mut().find(|times| times.number == *number) {
                 let now: u64 = times.histograms.iter().map(Histogram::count).sum();
                 times.is_written = now == *counted;
             }
         }
-        while reel.times.len() > 1 && reel.times.front().is_some_and(|times| times.is_written) {
-            reel.times.pop_front();
+        while buffered.times.len() > 1 && buffered.times.front().is_some_and(|times| times.is_written) {
+            buffered.times.pop_front();
         }
     }
 
@@ -163,64 +158,53 @@ impl Tape {
         self.lock().lost
     }
 
-    /// All rows of a level that are held, the open one included.
+    /// Copies all rows of a level, the open one included.
     pub(crate) fn held(&self, level: Level) -> Held {
-        let reel = self.lock();
-        let ladder = &reel.levels[usize::from(level.number())];
-        let rows = ladder.chunks.iter().flat_map(|chunk| &chunk.rows).chain(&ladder.open);
+        let buffered = self.lock();
+        let LevelRows { open, chunks } = &buffered.levels[usize::from(level.number())];
         Held {
-            rows: rows.cloned().collect(),
-            chunks: ladder.chunks.iter().map(|chunk| chunk.number).collect(),
+            rows: chunks.iter().flat_map(|chunk| &chunk.rows).chain(open).cloned().collect(),
+            chunks: chunks.iter().map(|chunk| chunk.number).collect(),
         }
     }
 
-    /// The histograms that are held, by number.
+    /// Copies the histograms, with their numbers.
     pub(crate) fn held_times(&self) -> Vec<(u64, Vec<Histogram>)> {
         self.lock().times.iter().map(|times| (times.number, times.histograms.clone())).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Reel> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Buffered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Reel {
-    fn add(&mut self, stretch: &Sums) -> Option<Row> {
-        let (t0, t1) = (stretch.t0.nanos(), stretch.t1.nanos());
-        self.count_times(t1, stretch);
-        let width = Level::Finest.width();
+impl Buffered {
+    fn add(&mut self, pulse: &Sums) -> Option<Row> {
+        let (t0, t1) = (pulse.t0.nanos(), pulse.t1.nanos());
+        self.count_times(t1, pulse);
         // By its middle: readings come a little after their moments.
-        let slot = (t0 + t1) / 2 / width;
-        let mut complete = None;
-        if self.levels[0].open.as_ref().is_some_and(|open| open.slot != slot) {
-            complete = self.close(Level::Finest);
-        }
-        let (stages, queues) = (self.stages, self.queues);
-        let open = self.levels[0].open.get_or_insert_with(|| Row::empty(slot, t0, stages, queues));
-        open.add(t1, &stretch.stages, &stretch.queues);
-        let row = open.clone();
-        self.widen(Level::Middle, stretch, slot / 16, t0);
-        self.widen(Level::Coarsest, stretch, slot / 256, t0);
-        if t1 >= (slot + 1) * width {
-            self.close(Level::Finest);
-            return Some(row);
-        }
-        complete
+        let number = (t0 + t1) / 2 / Level::Finest.width();
+        let completed = self.add_at(Level::Finest, number, pulse);
+        self.add_at(Level::Middle, number / 16, pulse);
+        self.add_at(Level::Coarsest, number / 256, pulse);
+        let is_complete = t1 >= (number + 1) * Level::Finest.width();
+        if is_complete { self.close(Level::Finest) } else { completed }
     }
 
-    /// Adds the stretch to the open row of a coarser level. Its spreads come when the finest row is complete.
-    fn widen(&mut self, level: Level, stretch: &Sums, slot: u64, t0: u64) {
+    /// Adds the pulse to the open row of a level. Returns the row before, if the pulse lies behind it. The spreads of coarser
+    /// rows follow when the finest row is complete.
+    fn add_at(&mut self, level: Level, number: u64, pulse: &Sums) -> Option<Row> {
         let place = usize::from(level.number());
-        if self.levels[place].open.as_ref().is_some_and(|open| open.slot != slot) {
-            self.close(level);
-        }
+        let is_new = self.levels[place].open.as_ref().is_some_and(|open| open.number != number);
+        let completed = if is_new { self.close(level) } else { None };
         let (stages, queues) = (self.stages, self.queues);
         let open = self.levels[place].open.get_or_insert_with(|| {
-            let mut row = Row::empty(slot, t0, stages, queues);
-            row.spreads = vec![penstock_types::series::Spread::NONE; Row::spread_count(stages, queues)];
-            row
+            let spreads = if level == Level::Finest { 0 } else { Row::spread_count(stages, queues) };
+            let row = Row::empty(number, pulse.t0.nanos(), stages, queues);
+            Row { spreads: vec![Spread::NONE; spreads], ..row }
         });
-        open.add(stretch.t1.nanos(), &stretch.stages, &stretch.queues);
+        open.add(pulse.t1.nanos(), &pulse.stages, &pulse.queues);
+        completed
     }
 
     /// Completes the open row of a level.
@@ -234,7 +218,7 @@ impl Reel {
                 }
             }
         }
-        let number = row.slot / MAX_ROWS;
+        let number = row.number / MAX_ROWS;
         let chunks = &mut self.levels[place].chunks;
         match chunks.back_mut().filter(|chunk| chunk.number == number) {
             Some(chunk) => chunk.rows.push(row.clone()),
@@ -252,7 +236,7 @@ impl Reel {
         Some(row)
     }
 
-    fn count_times(&mut self, at: u64, stretch: &Sums) {
+    fn count_times(&mut self, at: u64, pulse: &Sums) {
         let number = at / TIMES_NANOS;
         if self.times.back().is_none_or(|times| times.number != number) {
             let histograms = vec![Histogram::default(); self.stages];
@@ -263,7 +247,7 @@ impl Reel {
             }
         }
         let Some(times) = self.times.back_mut() else { return };
-        for (histogram, sums) in times.histograms.iter_mut().zip(&stretch.stages) {
+        for (histogram, sums) in times.histograms.iter_mut().zip(&pulse.stages) {
             if sums.op_times.count() > 0 {
                 histogram.merge(&sums.op_times);
                 times.is_written = false;
