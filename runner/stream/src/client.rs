@@ -30,10 +30,10 @@ use crate::protocol::{
 /// this one has died.
 #[derive(Debug)]
 pub struct Client {
-    line: Arc<Line>,
+    connection: Arc<Connection>,
     clock: MonotonicClock,
     welcome: Welcome,
-    coming: Mutex<Coming>,
+    receiving: Mutex<Receiving>,
     /// Numbers of batches that it was given and has not acknowledged.
     out: Mutex<BTreeSet<u64>>,
 }
@@ -105,42 +105,40 @@ pub enum StreamError {
     Left(String),
 }
 
-/// How long a server may take to let somebody in, and to listen.
+/// Time for the server to answer a connection, and to take a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The connection. It stays open as long as an array of it is there.
+/// The connection. It stays open while an array that came over it exists.
 #[derive(Debug)]
-struct Line {
+struct Connection {
     socket: UnixStream,
-    /// The frame that was not sent to its end, and those behind it.
+    /// The frame that is partly sent, and those behind it.
     unsent: Mutex<VecDeque<Outgoing>>,
-    /// The process that it is of: what a forked child drops is still its parent's.
+    /// Id of the process that connected: a forked child must not release what its parent reads.
     process: u32,
 }
 
-/// What has come and what it came to.
 #[derive(Debug)]
-struct Coming {
+struct Receiving {
     incoming: Incoming,
-    /// How it ended, after which there is nothing to wait for.
-    last: Option<Last>,
+    /// Set once the stream has ended for this consumer.
+    last: Option<ClientEnd>,
 }
 
-/// How a stream ended for a consumer.
 #[derive(Clone, Debug)]
-enum Last {
+enum ClientEnd {
     End(End),
     Refused(Refused),
     Closed,
     Failed(String),
 }
 
-/// A region that is read; the server is told when it is not any more.
+/// A region that is read, and released on drop.
 struct Borrowed {
-    /// Gone before the server is told.
+    /// Unmapped before the region is released.
     mapping: Option<MmapMut>,
     id: u64,
-    line: Arc<Line>,
+    connection: Arc<Connection>,
 }
 
 impl Client {
@@ -152,19 +150,20 @@ impl Client {
         if !is_ours(&stream) {
             return Err(StreamError::Stranger(socket.to_owned()));
         }
-        let line = Arc::new(Line { socket: stream, unsent: Mutex::default(), process: std::process::id() });
+        let connection =
+            Arc::new(Connection { socket: stream, unsent: Mutex::default(), process: std::process::id() });
         let clock = MonotonicClock::start();
         let hello = FromConsumer::Hello { protocol: PROTOCOL, secret: secret.to_owned() };
-        line.say_in_time(&clock, &hello)?;
+        connection.send(&clock, &hello)?;
         let mut incoming = Incoming::new(MAX_BODY_BYTES);
         let until = clock.now().after(PATIENCE);
-        let heard = loop {
-            match line.hear(&clock, &mut incoming, until)? {
+        let received = loop {
+            match connection.receive(&clock, &mut incoming, until)? {
                 None if clock.now() < until => {}
-                heard => break heard,
+                received => break received,
             }
         };
-        let welcome = match heard {
+        let welcome = match received {
             Some((ToConsumer::Welcome(welcome), _)) => welcome,
             Some((ToConsumer::Refused(refused), _)) => return Err(StreamError::Refused(refused)),
             Some((ToConsumer::End(_) | ToConsumer::Batch(_), _)) => {
@@ -172,8 +171,8 @@ impl Client {
             }
             None => return Err(StreamError::Late(PATIENCE)),
         };
-        let coming = Mutex::new(Coming { incoming, last: None });
-        Ok(Self { line, clock, welcome, coming, out: Mutex::default() })
+        let receiving = Mutex::new(Receiving { incoming, last: None });
+        Ok(Self { connection, clock, welcome, receiving, out: Mutex::default() })
     }
 
     /// Id of the run.
@@ -194,38 +193,39 @@ impl Client {
     /// The next batch, which is waited for no longer than `most`, and not beyond a signal. One thread at a time; others wait for
     /// it. An error is the end: what was not acknowledged goes to the next consumer, and each further call fails.
     pub fn next(&self, most: Duration) -> Result<Received, StreamError> {
-        let mut coming = locked(&self.coming);
-        match coming.last.clone() {
+        let mut receiving = locked(&self.receiving);
+        match receiving.last.clone() {
             None => {}
-            Some(Last::End(end)) => return Ok(Received::End(end)),
-            Some(Last::Refused(refused)) => return Err(StreamError::Refused(refused)),
-            Some(Last::Closed) => return Err(StreamError::Closed),
-            Some(Last::Failed(why)) => return Err(StreamError::Left(why)),
+            Some(ClientEnd::End(end)) => return Ok(Received::End(end)),
+            Some(ClientEnd::Refused(refused)) => return Err(StreamError::Refused(refused)),
+            Some(ClientEnd::Closed) => return Err(StreamError::Closed),
+            Some(ClientEnd::Failed(why)) => return Err(StreamError::Left(why)),
         }
-        let received = self.receive(&mut coming, most);
-        coming.last = match &received {
+        let received = self.receive(&mut receiving, most);
+        receiving.last = match &received {
             Ok(Received::Batch(_) | Received::Nothing) => None,
-            Ok(Received::End(end)) => Some(Last::End(end.clone())),
-            Err(StreamError::Refused(refused)) => Some(Last::Refused(refused.clone())),
-            Err(StreamError::Closed) => Some(Last::Closed),
+            Ok(Received::End(end)) => Some(ClientEnd::End(end.clone())),
+            Err(StreamError::Refused(refused)) => Some(ClientEnd::Refused(refused.clone())),
+            Err(StreamError::Closed) => Some(ClientEnd::Closed),
             Err(error) => {
-                self.line.leave();
-                Some(Last::Failed(with_causes(error)))
+                self.connection.leave();
+                Some(ClientEnd::Failed(with_causes(error)))
             }
         };
         received
     }
 
-    fn receive(&self, coming: &mut Coming, most: Duration) -> Result<Received, StreamError> {
+    fn receive(&self, receiving: &mut Receiving, most: Duration) -> Result<Received, StreamError> {
         // Where that is in vain, what comes in tells why.
-        self.line.flush().ok();
+        self.connection.flush().ok();
         let until = self.clock.now().after(most);
-        let Some((message, body)) = self.line.hear(&self.clock, &mut coming.incoming, until)? else {
+        let Some((message, body)) = self.connection.receive(&self.clock, &mut receiving.incoming, until)?
+        else {
             return Ok(Received::Nothing);
         };
         match message {
             ToConsumer::Batch(head) => {
-                let contents = self.contents(&head, &body, &mut coming.incoming)?;
+                let contents = self.contents(&head, &body, &mut receiving.incoming)?;
                 locked(&self.out).insert(head.seq);
                 Ok(Received::Batch(Batch { seq: head.seq, redelivered: head.redelivered, contents }))
             }
@@ -240,7 +240,7 @@ impl Client {
         if !locked(&self.out).remove(&seq) {
             return Err(StreamError::NotGiven(seq));
         }
-        self.line.say_in_time(&self.clock, &FromConsumer::Ack { seq })
+        self.connection.send(&self.clock, &FromConsumer::Ack { seq })
     }
 
     fn contents(
@@ -262,7 +262,11 @@ impl Client {
         for (file, region) in files.iter().zip(&contents.regions) {
             let bytes = usize::try_from(region.bytes).map_err(|_| garbled("a region is too large"))?;
             let mapping = Some(mapping::borrow(file, bytes).map_err(StreamError::Memory)?);
-            regions.push(Bytes::from_owner(Borrowed { mapping, id: region.id, line: self.line.clone() }));
+            regions.push(Bytes::from_owner(Borrowed {
+                mapping,
+                id: region.id,
+                connection: self.connection.clone(),
+            }));
         }
         let data = Data { sent, regions };
         let samples = contents.keys.len();
@@ -285,7 +289,7 @@ impl Client {
     }
 }
 
-/// What the data of a batch lies in.
+/// Memory of a batch's data.
 struct Data<'a> {
     sent: &'a [u8],
     regions: Vec<Bytes>,
@@ -342,12 +346,12 @@ impl Data<'_> {
     }
 }
 
-impl Line {
+impl Connection {
     fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// Sends what has not been sent yet, as far as the server takes it now. Says whether all of it is gone.
+    /// Sends as much as the server takes now. Returns true when all of it is sent.
     fn flush(&self) -> Result<bool, StreamError> {
         let mut unsent = locked(&self.unsent);
         while let Some(frame) = unsent.front_mut() {
@@ -363,8 +367,8 @@ impl Line {
         Ok(true)
     }
 
-    /// Says something, and waits until it is sent.
-    fn say_in_time(&self, clock: &MonotonicClock, message: &FromConsumer) -> Result<(), StreamError> {
+    /// Sends a message, and waits until it is sent.
+    fn send(&self, clock: &MonotonicClock, message: &FromConsumer) -> Result<(), StreamError> {
         locked(&self.unsent).push_back(Outgoing::new(message));
         let until = clock.now().after(PATIENCE);
         while !self.flush()? {
@@ -375,14 +379,14 @@ impl Line {
         Ok(())
     }
 
-    /// Takes nothing more, and says nothing more. The server hears it at once; arrays that are here stay as they are.
+    /// Shuts down the sending side, by which the server knows that this consumer has left. Arrays that came stay as they are.
     fn leave(&self) {
-        // The server may be gone.
+        // Fails when the server has closed the connection.
         self.socket.shutdown(Shutdown::Write).ok();
     }
 
-    /// The next message, if one comes in time, and before a signal.
-    fn hear(
+    /// Returns the next message, if one comes in time and before a signal.
+    fn receive(
         &self,
         clock: &MonotonicClock,
         incoming: &mut Incoming,
@@ -401,7 +405,7 @@ impl Line {
         }
     }
 
-    /// Waits until the socket is ready; says whether it is, and not that the time is up or that a signal came.
+    /// Waits until the socket is ready. Returns false when the time is up or a signal came.
     fn wait(&self, ready: PollFlags, until: Tick, now: Tick) -> Result<bool, StreamError> {
         let left = Duration::from_nanos(until - now);
         let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
@@ -432,13 +436,12 @@ impl From<Garbled> for StreamError {
     }
 }
 
-/// It leaves, and the server knows it at once; its line goes with the last array.
 impl Drop for Client {
     fn drop(&mut self) {
-        if !self.line.is_ours() {
+        if !self.connection.is_ours() {
             return;
         }
-        self.line.leave();
+        self.connection.leave();
     }
 }
 
@@ -451,12 +454,12 @@ impl AsRef<[u8]> for Borrowed {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         drop(self.mapping.take());
-        if !self.line.is_ours() {
+        if !self.connection.is_ours() {
             return;
         }
-        locked(&self.line.unsent).push_back(Outgoing::new(&FromConsumer::Release { region: self.id }));
-        // With the server gone nobody has to know; what does not fit now goes with what is said next.
-        self.line.flush().ok();
+        locked(&self.connection.unsent).push_back(Outgoing::new(&FromConsumer::Release { region: self.id }));
+        // Whatever does not fit now is sent with the next message.
+        self.connection.flush().ok();
     }
 }
 

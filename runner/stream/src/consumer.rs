@@ -16,43 +16,42 @@ use rustix::io::Errno;
 use crate::OpenStreamError;
 use crate::door::Door;
 use crate::outbox::{Kept, Outbox};
-use crate::parcel::Parcel;
+use crate::parcel::{Parcel, ParcelError};
 use crate::protocol::End;
-use crate::region::{SharedMemory, WhileItGoesOn};
+use crate::region::{RevocableMemory, SharedMemory};
 
-/// Puts batches where the door finds them, and waits with those who take them. See [`crate`].
+/// Puts batches into the outbox of a stream and waits until they are acknowledged. See [`crate`].
 #[derive(Debug)]
 pub struct StreamConsumer {
     run: String,
     memory: Pool<SharedMemory>,
     /// The same, for the stages.
-    lent: Arc<WhileItGoesOn>,
-    shared: Arc<Shared>,
-    /// Longest time that a batch waits while nobody is there.
+    lent: Arc<RevocableMemory>,
+    shared: Arc<StreamState>,
+    /// Longest time that a batch waits without a consumer.
     wait: Duration,
-    /// Gone when it was joined.
+    /// `None` once it is joined.
     door: Option<JoinHandle<()>>,
     /// Samples of batches that could not be put.
     lost: u64,
     has_failed: bool,
 }
 
-/// What the run and its door share.
+/// State that the run and the thread of its door share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct StreamState {
     outbox: Mutex<Outbox>,
-    /// Told when a batch is acknowledged, and when a consumer comes or goes.
+    /// Notified when a batch is acknowledged, and when a consumer connects or leaves.
     changed: Condvar,
-    /// Wakes the door.
-    bell: OwnedFd,
+    /// Becomes readable when the outbox changes.
+    wake: OwnedFd,
     clock: MonotonicClock,
 }
 
-/// How often a wait looks whether the run is stopping.
+/// Interval at which a wait checks whether the run is stopping.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl StreamConsumer {
-    /// Starts the thread that keeps the door.
     pub(crate) fn new(
         door: Door,
         run: &str,
@@ -60,23 +59,23 @@ impl StreamConsumer {
         wait: Duration,
     ) -> Result<Self, OpenStreamError> {
         let shared = door.shared();
-        let door = Builder::new().name("stream".to_owned()).spawn(|| door.keep());
+        let door = Builder::new().name("stream".to_owned()).spawn(|| door.run());
         let door = Some(door.map_err(OpenStreamError::Door)?);
-        let lent = Arc::new(WhileItGoesOn::new(memory.clone()));
+        let lent = Arc::new(RevocableMemory::new(memory.clone()));
         Ok(Self { run: run.to_owned(), memory, lent, shared, wait, door, lost: 0, has_failed: false })
     }
 
-    /// What arrays that are to be handed out as they are lie in.
+    /// Memory for arrays that are handed out without a copy.
     pub(crate) fn memory(&self) -> Arc<dyn BatchMemory> {
         self.lent.clone()
     }
 
-    /// Waits until the outbox is as wanted, or the run stops.
+    /// Waits until the outbox satisfies a condition, or the run stops.
     fn wait_until(&self, stop: &StopFlag, is_so: impl Fn(&Outbox) -> bool) -> Result<(), Fault> {
         let mut outbox = self.shared.outbox();
         while !is_so(&outbox) && !stop.is_set() {
             if outbox.alone_for(self.shared.now()) >= self.wait {
-                return Err(self.nobody_came(outbox.len()));
+                return Err(self.no_consumer(outbox.len()));
             }
             if self.door.as_ref().is_none_or(JoinHandle::is_finished) {
                 let told = "the thread that hands out batches has ended; this is a defect of Penstock";
@@ -88,7 +87,7 @@ impl StreamConsumer {
         Ok(())
     }
 
-    fn nobody_came(&self, waiting: usize) -> Fault {
+    fn no_consumer(&self, waiting: usize) -> Fault {
         let batches =
             if waiting == 1 { "1 batch waits".to_owned() } else { format!("{waiting} batches wait") };
         let message = format!(
@@ -100,7 +99,7 @@ impl StreamConsumer {
         Fault::new(FailureClass::Data, message)
     }
 
-    /// Has the door tell the consumer how it ended, and joins it. Takes about a second at most.
+    /// Sends the end to the consumer and joins the door's thread. Takes about a second at most.
     fn close(&mut self, end: End) -> Result<(), Fault> {
         let Some(door) = self.door.take() else { return Ok(()) };
         self.lent.end();
@@ -117,7 +116,7 @@ impl Consumer for StreamConsumer {
         let samples = item.samples();
         let parcel = match item {
             Item::Collated(batch) => Parcel::of(batch, &self.memory),
-            Item::Sample(_) | Item::Batch(_) => Err("it is not collated; add a `collate`".to_owned()),
+            Item::Sample(_) | Item::Batch(_) => Err(ParcelError::NotCollated),
         };
         let put = match parcel {
             Ok(parcel) => {
@@ -148,7 +147,7 @@ impl Consumer for StreamConsumer {
     }
 }
 
-/// A run that did not come to its end has no more batches either.
+/// Ends the stream of a run that did not finish.
 impl Drop for StreamConsumer {
     fn drop(&mut self) {
         if let Err(fault) = self.close(End { whole: false, error: None }) {
@@ -157,12 +156,12 @@ impl Drop for StreamConsumer {
     }
 }
 
-impl Shared {
+impl StreamState {
     pub(crate) fn new(ahead: usize, most_kept: Kept) -> io::Result<Self> {
         Ok(Self {
             outbox: Mutex::new(Outbox::new(ahead, most_kept)),
             changed: Condvar::new(),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             clock: MonotonicClock::start(),
         })
     }
@@ -171,37 +170,34 @@ impl Shared {
         self.clock.now()
     }
 
-    /// The batches, for a moment.
     pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The run changes something that the door has to know.
+    /// Changes the outbox and wakes the door.
     fn change(&self, change: impl FnOnce(&mut Outbox)) {
         change(&mut self.outbox());
-        // Full or interrupted, it has been rung: a bell of this kind is full after 2^64 times only.
-        if let Err(error) = rustix::io::retry_on_intr(|| rustix::io::write(&self.bell, &1_u64.to_ne_bytes()))
+        if let Err(error) = rustix::io::retry_on_intr(|| rustix::io::write(&self.wake, &1_u64.to_ne_bytes()))
         {
             tracing::warn!(%error, "the door of a stream cannot be woken; it looks by itself every second");
         }
     }
 
-    /// The door has changed something that the run may wait for.
+    /// Wakes the run, which may wait for a change that the door has made.
     pub(crate) fn on_change(&self) {
         self.changed.notify_all();
     }
 
-    pub(crate) fn bell(&self) -> &OwnedFd {
-        &self.bell
+    pub(crate) fn wake(&self) -> &OwnedFd {
+        &self.wake
     }
 
-    /// The door is awake.
-    pub(crate) fn hear(&self) {
+    /// Resets the wake-up.
+    pub(crate) fn clear_wake(&self) {
         let mut count = [0; 8];
-        match rustix::io::read(&self.bell, &mut count) {
-            // Nobody has rung.
+        match rustix::io::read(&self.wake, &mut count) {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => tracing::warn!(%error, "the bell of a stream cannot be read"),
+            Err(error) => tracing::warn!(%error, "the wake-up of a stream cannot be reset"),
         }
     }
 }

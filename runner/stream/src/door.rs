@@ -1,5 +1,10 @@
-//! The thread that keeps the door of a run: who may come in, what they are handed, what they say. It waits for sockets only, and for
-//! none of them longer than a second.
+//! The thread that serves a run's socket: it authenticates connections, sends batches to the one consumer, and receives
+//! acknowledgements. It waits for sockets only, a second at a time.
+//!
+//! It is a loop around `poll(2)` and not tasks on tokio, for three reasons. Files travel with `sendmsg` and `recvmsg`, which tokio's
+//! `UnixStream` knows only as `try_io` around the same calls, so that framing stays as it is. The order within a turn is part of the
+//! protocol: all that the consumer has said is applied before its place is given to a connection that waits, which tasks would have
+//! to agree on. And the thread is joined by the consumer of a run, a blocking port without a runtime.
 
 use std::io;
 use std::net::Shutdown;
@@ -15,48 +20,46 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
 use crate::Secret;
-use crate::consumer::Shared;
+use crate::consumer::StreamState;
 use crate::frame::{Garbled, Incoming, Outgoing, Read};
 use crate::outbox::{KeepsTooMuch, Kept, NotGiven, Reading};
-use crate::place::Place;
+use crate::place::SocketPath;
 use crate::protocol::{FromConsumer, PROTOCOL, Refusal, Refused, ToConsumer, Welcome};
 
-/// How long somebody may take to say who they are.
+/// Time within which a connection has to authenticate.
 const ARRIVAL: Duration = Duration::from_secs(1);
-/// Those that have not said it yet, at most; who comes then takes the place of the first of them.
+/// Most connections that have not authenticated; the oldest makes room for a new one.
 const MAX_ARRIVING: usize = 8;
-/// Those that have left and still read arrays, at most.
+/// Most consumers that have left and still read arrays.
 const MAX_LEAVING: usize = 16;
 /// Regions that a consumer may keep of batches that it has acknowledged: each is an open file of this process.
 const MAX_KEPT: usize = 1024;
-/// How long a consumer may take to hear that the stream ends.
+/// Time to send the end of the stream to the consumer.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How long nobody is let in after that did not work.
+/// Pause after a failed `accept`.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Longest sleep.
 const SLEEP: Duration = Duration::from_secs(1);
-/// Reads of one socket before the others have their turn.
+/// Most reads of one socket in a turn.
 const READS: usize = 64;
 
-/// What keeps the door, before and while it does.
+/// The socket of a run, and its connections.
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: UnixListener,
-    shared: Arc<Shared>,
+    shared: Arc<StreamState>,
     secret: Secret,
     welcome: Welcome,
     arriving: Vec<Arriving>,
     present: Option<Present>,
     leaving: Vec<Leaving>,
-    /// Before this moment nobody is let in.
+    /// No connection is accepted before this moment.
     opens_at: Tick,
-    /// When the stream was seen to end.
     ended_at: Option<Tick>,
-    /// Last, so that the socket is not there any more when the stream has ended.
-    _place: Place,
+    /// Removes the socket.
+    _place: SocketPath,
 }
 
-/// Somebody who has not said who they are.
+/// A connection that has not authenticated.
 #[derive(Debug)]
 struct Arriving {
     socket: UnixStream,
@@ -64,28 +67,26 @@ struct Arriving {
     until: Tick,
 }
 
-/// The consumer.
+/// The connected consumer.
 #[derive(Debug)]
 struct Present {
     socket: UnixStream,
     incoming: Incoming,
     outgoing: Option<Outgoing>,
-    /// Whether the last frame is under way, or gone.
-    is_told_the_end: bool,
+    /// Set once the last frame is being sent.
+    is_end_sent: bool,
 }
 
-/// One that says nothing more and still reads.
+/// A consumer that has left and still reads arrays.
 #[derive(Debug)]
 struct Leaving {
     socket: UnixStream,
-    /// Given back when this is dropped.
     _reading: Reading,
 }
 
-/// Why a connection is not kept.
+/// Reason to close a connection.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
-    /// It shut its side down, or is gone.
     #[error("the consumer has left")]
     Left,
     #[error("the connection is broken: {0}")]
@@ -109,7 +110,7 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// What the sockets are ready for.
+/// Readiness of all sockets after a wait.
 struct Ready {
     listener: PollFlags,
     present: PollFlags,
@@ -119,14 +120,14 @@ struct Ready {
 
 impl Door {
     pub(crate) fn new(
-        place: Place,
+        place: SocketPath,
         listener: UnixListener,
         secret: Secret,
         welcome: Welcome,
     ) -> io::Result<Self> {
         Ok(Self {
             listener,
-            shared: Arc::new(Shared::new(welcome.ahead, most_kept())?),
+            shared: Arc::new(StreamState::new(welcome.ahead, most_kept())?),
             secret,
             welcome,
             arriving: Vec::new(),
@@ -138,35 +139,37 @@ impl Door {
         })
     }
 
-    pub(crate) fn shared(&self) -> Arc<Shared> {
+    pub(crate) fn shared(&self) -> Arc<StreamState> {
         self.shared.clone()
     }
 
-    /// Keeps the door until the stream has ended and the consumer knows.
-    pub(crate) fn keep(mut self) {
+    /// Serves the socket until the stream has ended and the consumer has been told.
+    pub(crate) fn run(mut self) {
         while !self.is_over() {
             let ready = match self.wait() {
                 Ok(ready) => ready,
                 Err(error) => {
-                    // The run sees that nobody keeps the door, and fails.
+                    // The run sees that this thread has ended, and fails.
                     tracing::error!(run = self.welcome.run, %error, "the sockets of a stream cannot be watched");
                     return;
                 }
             };
-            // The consumer first, to its end if it has one: the next one may be among those that arrive.
-            self.hear_present(ready.present);
-            self.leaving = still(std::mem::take(&mut self.leaving), &ready.leaving);
-            self.hear_arriving(&ready.arriving);
+            // The consumer first: when it has left, the next one may be among those that arrive.
+            self.receive_from_present(ready.present);
+            // As many as there were before the wait.
+            let mut are_gone = ready.leaving.iter().map(|ready| !ready.is_empty());
+            self.leaving.retain(|_| !are_gone.next().unwrap_or(false));
+            self.receive_from_arriving(&ready.arriving);
             if !ready.listener.is_empty() {
-                self.let_in();
+                self.accept();
             }
-            self.talk();
+            self.send_to_present();
         }
-        // What it has acknowledged by now counts.
-        self.hear_present(PollFlags::IN);
+        // Acknowledgements that have come by now count.
+        self.receive_from_present(PollFlags::IN);
     }
 
-    /// Whether there is nothing more to do, or nothing that would do any good.
+    /// Returns true when the end was sent, or cannot be sent in time.
     fn is_over(&mut self) -> bool {
         if self.shared.outbox().end().is_none() {
             return false;
@@ -174,7 +177,7 @@ impl Door {
         let now = self.shared.now();
         let until = self.ended_at.get_or_insert(now).after(FAREWELL);
         let is_told =
-            self.present.as_ref().is_none_or(|present| present.is_told_the_end && present.outgoing.is_none());
+            self.present.as_ref().is_none_or(|present| present.is_end_sent && present.outgoing.is_none());
         is_told || now >= until
     }
 
@@ -186,12 +189,12 @@ impl Door {
             None => PollFlags::IN,
         };
         let mut polled = vec![
-            PollFd::new(self.shared.bell(), PollFlags::IN),
+            PollFd::new(self.shared.wake(), PollFlags::IN),
             PollFd::new(&self.listener, if is_open { PollFlags::IN } else { PollFlags::empty() }),
         ];
         polled.extend(self.present.iter().map(|found| PollFd::new(&found.socket, present(found))));
         polled.extend(self.arriving.iter().map(|found| PollFd::new(&found.socket, PollFlags::IN)));
-        // They cannot say anything; that they are gone is told unasked.
+        // `poll` reports a closed socket without being asked.
         polled.extend(self.leaving.iter().map(|found| PollFd::new(&found.socket, PollFlags::empty())));
         let sleep = self.sleep(now);
         let timeout = Timespec { tv_sec: sleep.as_secs() as i64, tv_nsec: sleep.subsec_nanos().into() };
@@ -199,7 +202,7 @@ impl Door {
         let mut found = polled.iter().map(PollFd::revents);
         let mut next = || found.next().unwrap_or_else(PollFlags::empty);
         if !next().is_empty() {
-            self.shared.hear();
+            self.shared.clear_wake();
         }
         Ok(Ready {
             listener: next(),
@@ -209,7 +212,7 @@ impl Door {
         })
     }
 
-    /// Until something has to be done without anybody's doing.
+    /// Time until the next deadline.
     fn sleep(&self, now: Tick) -> Duration {
         let arrivals = self.arriving.iter().map(|arriving| arriving.until);
         let opening = (now < self.opens_at).then_some(self.opens_at);
@@ -217,7 +220,7 @@ impl Door {
         first.map_or(SLEEP, |first| Duration::from_nanos(first - now).min(SLEEP))
     }
 
-    fn let_in(&mut self) {
+    fn accept(&mut self) {
         match self.listener.accept() {
             Ok((socket, _)) => {
                 let until = self.shared.now().after(ARRIVAL);
@@ -243,24 +246,23 @@ impl Door {
         }
     }
 
-    fn hear_arriving(&mut self, ready: &[PollFlags]) {
+    fn receive_from_arriving(&mut self, ready: &[PollFlags]) {
         let now = self.shared.now();
         let arriving = std::mem::take(&mut self.arriving);
         for (mut arriving, ready) in arriving.into_iter().zip(ready) {
-            let heard = if ready.is_empty() { Ok(None) } else { arriving.hear() };
+            let heard = if ready.is_empty() { Ok(None) } else { arriving.receive_hello() };
             match heard {
-                Ok(Some((protocol, secret))) => self.receive(arriving, protocol, &secret),
+                Ok(Some((protocol, secret))) => self.admit(arriving, protocol, &secret),
                 Ok(None) if now < arriving.until => self.arriving.push(arriving),
                 Ok(None) => refuse(&arriving.socket, Refusal::Garbled, "it did not say in time who it is"),
-                // Gone again.
                 Err(Broken::Left | Broken::Socket(_)) => {}
                 Err(broken) => refuse(&arriving.socket, Refusal::Garbled, &broken.to_string()),
             }
         }
     }
 
-    /// Somebody has said who they are.
-    fn receive(&mut self, arriving: Arriving, protocol: u32, secret: &str) {
+    /// Makes a connection the consumer, or refuses it.
+    fn admit(&mut self, arriving: Arriving, protocol: u32, secret: &str) {
         let Arriving { socket, incoming, .. } = arriving;
         if !self.secret.is(secret) {
             return refuse(&socket, Refusal::Stranger, "that is not the secret of this run");
@@ -284,39 +286,38 @@ impl Door {
         self.shared.outbox().on_consumer();
         self.shared.on_change();
         let outgoing = Some(Outgoing::new(&ToConsumer::Welcome(self.welcome.clone())));
-        self.present = Some(Present { socket, incoming, outgoing, is_told_the_end: false });
-        // What it says next may be there already.
-        self.hear_present(PollFlags::IN);
+        self.present = Some(Present { socket, incoming, outgoing, is_end_sent: false });
+        // More may have come with the hello.
+        self.receive_from_present(PollFlags::IN);
     }
 
-    fn hear_present(&mut self, ready: PollFlags) {
+    fn receive_from_present(&mut self, ready: PollFlags) {
         let Some(present) = self.present.as_mut().filter(|_| !ready.is_empty()) else { return };
-        if let Err(broken) = present.hear(&self.shared) {
-            self.part(&broken);
+        if let Err(broken) = present.receive(&self.shared) {
+            self.dismiss(&broken);
         }
         self.shared.on_change();
     }
 
-    /// Hands out what can be, and what is on its way.
-    fn talk(&mut self) {
+    fn send_to_present(&mut self) {
         let Some(present) = &mut self.present else { return };
-        if let Err(error) = present.talk(&self.shared) {
-            // It may have said something before it went; from now on it cannot.
+        if let Err(error) = present.send(&self.shared) {
+            // It may have acknowledged batches before it left; nothing more comes in from now on.
             present.socket.shutdown(Shutdown::Read).ok();
             let broken = loop {
-                match present.hear(&self.shared) {
+                match present.receive(&self.shared) {
                     Ok(true) => {}
                     Err(Broken::Left) | Ok(false) => break error,
                     Err(broken) => break broken,
                 }
             };
-            self.part(&broken);
+            self.dismiss(&broken);
             self.shared.on_change();
         }
     }
 
-    /// The consumer takes nothing more.
-    fn part(&mut self, broken: &Broken) {
+    /// Ends the consumer's connection; its batches go to the next one.
+    fn dismiss(&mut self, broken: &Broken) {
         let Some(present) = self.present.take() else { return };
         let now = self.shared.now();
         let reading = self.shared.outbox().on_leave(now);
@@ -333,7 +334,6 @@ impl Door {
                 refuse(&present.socket, reason, &broken.to_string());
             }
         }
-        // However it went: it may be there, and read what it was shown.
         if !reading.is_empty() {
             silence(&present.socket);
             self.leaving.push(Leaving { socket: present.socket, _reading: reading });
@@ -342,8 +342,8 @@ impl Door {
 }
 
 impl Arriving {
-    /// Version and secret, once they are there.
-    fn hear(&mut self) -> Result<Option<(u32, String)>, Broken> {
+    /// Returns version and secret, once they have come.
+    fn receive_hello(&mut self) -> Result<Option<(u32, String)>, Broken> {
         if self.incoming.read(&self.socket)? == Read::End {
             return Err(Broken::Left);
         }
@@ -357,13 +357,13 @@ impl Arriving {
 }
 
 impl Present {
-    /// Takes down what it has said, and says whether there may be more.
-    fn hear(&mut self, shared: &Shared) -> Result<bool, Broken> {
-        // What came with its first words is there without a read.
-        self.take_down(shared)?;
+    /// Applies all messages that have come. Returns whether there may be more.
+    fn receive(&mut self, shared: &StreamState) -> Result<bool, Broken> {
+        // Messages that came with the hello are there without a read.
+        self.apply(shared)?;
         for _ in 0..READS {
             match self.incoming.read(&self.socket)? {
-                Read::Something => self.take_down(shared)?,
+                Read::Something => self.apply(shared)?,
                 Read::Nothing => return Ok(false),
                 Read::End => return Err(Broken::Left),
             }
@@ -371,8 +371,7 @@ impl Present {
         Ok(true)
     }
 
-    /// Takes down what came in.
-    fn take_down(&mut self, shared: &Shared) -> Result<(), Broken> {
+    fn apply(&mut self, shared: &StreamState) -> Result<(), Broken> {
         while let Some((message, _)) = self.incoming.take()? {
             let mut outbox = shared.outbox();
             match message {
@@ -384,8 +383,8 @@ impl Present {
         Ok(())
     }
 
-    /// Sends as much as it takes.
-    fn talk(&mut self, shared: &Shared) -> Result<(), Broken> {
+    /// Sends as much as the socket takes.
+    fn send(&mut self, shared: &StreamState) -> Result<(), Broken> {
         loop {
             if self.outgoing.is_none() {
                 self.outgoing = self.next(shared)?;
@@ -398,7 +397,7 @@ impl Present {
         }
     }
 
-    fn next(&mut self, shared: &Shared) -> Result<Option<Outgoing>, KeepsTooMuch> {
+    fn next(&mut self, shared: &StreamState) -> Result<Option<Outgoing>, KeepsTooMuch> {
         let mut outbox = shared.outbox();
         if let Some(delivery) = outbox.give()? {
             let parcel = &delivery.parcel;
@@ -406,26 +405,19 @@ impl Present {
             let regions = parcel.regions.iter().map(|shown| shown.region.clone()).collect();
             return Ok(Some(Outgoing::with_body(&head, parcel.body.clone(), regions)));
         }
-        let end = outbox.end().filter(|_| !self.is_told_the_end).cloned();
-        self.is_told_the_end |= end.is_some();
+        let end = outbox.end().filter(|_| !self.is_end_sent).cloned();
+        self.is_end_sent |= end.is_some();
         Ok(end.map(|end| Outgoing::new(&ToConsumer::End(end))))
     }
 }
 
-/// Those that still read.
-fn still(leaving: Vec<Leaving>, ready: &[PollFlags]) -> Vec<Leaving> {
-    // As many as there were before the wait; what has come since was not asked.
-    let are_gone = ready.iter().map(|ready| !ready.is_empty()).chain(std::iter::repeat(false));
-    leaving.into_iter().zip(are_gone).filter(|(_, is_gone)| !is_gone).map(|(leaving, _)| leaving).collect()
-}
-
-/// Up to a quarter of the memory that this process may use.
+/// Regions that a consumer may keep: up to a quarter of the memory that this process may use.
 fn most_kept() -> Kept {
     Kept { regions: MAX_KEPT, bytes: process_limit_bytes().unwrap_or(4 << 30) / 4 }
 }
 
-/// Nothing more comes in, and what did is thrown away: a file that nobody takes could be the other end of this socket, which would
-/// keep it open for ever.
+/// Discards what has come in, and receives nothing more: a file that is left there could be the other end of this socket, which
+/// would keep it open for ever.
 fn silence(socket: &UnixStream) {
     socket.shutdown(Shutdown::Read).ok();
     let mut unheard = Incoming::new(0);
@@ -434,17 +426,16 @@ fn silence(socket: &UnixStream) {
     }
 }
 
-/// Whether a process of the same user is on the other side.
+/// Returns true for a peer process of the same user.
 pub(crate) fn is_ours(socket: &UnixStream) -> bool {
     socket_peercred(socket).is_ok_and(|peer| peer.uid == geteuid())
 }
 
-/// Tells somebody why they are not served, if they listen.
 fn refuse(socket: impl AsFd, reason: Refusal, why: &str) {
     let message = ToConsumer::Refused(Refused { reason, why: why.to_owned() });
     let socket: BorrowedFd<'_> = socket.as_fd();
     if let Err(error) = Outgoing::new(&message).send(socket) {
-        tracing::debug!(%error, "somebody who was refused does not know why");
+        tracing::debug!(%error, "a refusal could not be sent");
     }
 }
 
@@ -470,18 +461,18 @@ mod tests {
     #[test]
     fn what_the_last_read_of_a_turn_brings_is_heard_in_it() {
         let (here, there) = UnixStream::pair().unwrap();
-        let shared = Shared::new(4, most_kept()).unwrap();
+        let shared = StreamState::new(4, most_kept()).unwrap();
         shared.outbox().put(plain(1), Tick::ZERO);
         shared.outbox().on_consumer();
         shared.outbox().give().unwrap().unwrap();
         let mut present =
-            Present { socket: there, incoming: Incoming::new(0), outgoing: None, is_told_the_end: false };
+            Present { socket: there, incoming: Incoming::new(0), outgoing: None, is_end_sent: false };
         let head = format!("{:<1$}", r#"{"ack":{"seq":0}}"#, READS - 8);
         let lengths = [u32::try_from(head.len()).unwrap(), 0].map(u32::to_le_bytes).concat();
         let frame = [lengths.as_slice(), head.as_bytes()].concat();
         assert_eq!(frame.len(), READS);
         frame.iter().for_each(|byte| send_alone(&here, &[*byte]));
-        assert!(present.hear(&shared).unwrap(), "as many reads as it has in a turn");
+        assert!(present.receive(&shared).unwrap(), "as many reads as it has in a turn");
         assert!(shared.outbox().is_empty(), "it is acknowledged");
     }
 

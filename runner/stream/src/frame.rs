@@ -20,20 +20,19 @@ use crate::region::Region;
 /// Bytes before a head: its length, and the body's.
 const LENGTHS: usize = 8;
 
-/// Bytes that are read at a time.
 const READ_BYTES: usize = 16 << 10;
 
-/// A frame on its way out.
+/// A frame to send.
 pub(crate) struct Outgoing {
     /// Lengths and head.
     head: Vec<u8>,
     body: Bytes,
-    /// Go with the first byte.
+    /// Sent with the first byte.
     regions: Vec<Arc<Region>>,
     sent: usize,
 }
 
-/// What came in and was not taken yet.
+/// Received bytes and files that were not taken yet.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     bytes: Vec<u8>,
@@ -42,17 +41,15 @@ pub(crate) struct Incoming {
     most: usize,
 }
 
-/// What one read gave.
+/// Result of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     Something,
-    /// There is nothing now.
     Nothing,
-    /// Nothing follows.
     End,
 }
 
-/// Something came in that is no frame.
+/// Reason why received bytes are no frame.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Garbled {
     #[error(
@@ -65,7 +62,7 @@ pub(crate) enum Garbled {
     Files { wanted: usize, found: usize },
 }
 
-/// Without what it says, which may be a secret.
+/// Omits the contents, which may be a secret.
 impl fmt::Debug for Outgoing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outgoing").field("sent", &self.sent).finish_non_exhaustive()
@@ -84,12 +81,11 @@ impl Outgoing {
         Self { head, body, regions, sent: 0 }
     }
 
-    /// Whether a part of it is gone.
     pub(crate) fn is_begun(&self) -> bool {
         self.sent > 0
     }
 
-    /// Sends as much as the other side takes now. Says whether all of it is gone.
+    /// Sends as much as the socket takes now. Returns true when all of it is sent.
     pub(crate) fn send(&mut self, socket: impl AsFd) -> io::Result<bool> {
         let all = self.head.len() + self.body.len();
         let files: Vec<BorrowedFd<'_>> = self.regions.iter().map(|region| region.as_fd()).collect();
@@ -114,12 +110,12 @@ impl Outgoing {
 }
 
 impl Incoming {
-    /// Takes bodies of up to `most` bytes.
+    /// Accepts bodies of up to `most` bytes.
     pub(crate) fn new(most: usize) -> Self {
         Self { bytes: Vec::new(), files: VecDeque::new(), most }
     }
 
-    /// Reads what is there, once, without waiting.
+    /// Reads once, without waiting.
     pub(crate) fn read(&mut self, socket: impl AsFd) -> io::Result<Read> {
         let mut chunk = [0; READ_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_REGIONS))];
@@ -150,7 +146,7 @@ impl Incoming {
         Ok(Read::Something)
     }
 
-    /// The next frame, if all of it is there.
+    /// Returns the next frame, if it is complete.
     pub(crate) fn take<M: DeserializeOwned>(&mut self) -> Result<Option<(M, Bytes)>, Garbled> {
         let Some((lengths, rest)) = self.bytes.split_first_chunk::<LENGTHS>() else { return Ok(None) };
         let [a, b, c, d, e, f, g, h] = *lengths;
@@ -168,7 +164,7 @@ impl Incoming {
         Ok(Some((message, body)))
     }
 
-    /// The files that came with the frame that was taken.
+    /// Returns the files of the last frame.
     pub(crate) fn take_files(&mut self, wanted: usize) -> Result<Vec<OwnedFd>, Garbled> {
         let found = self.files.len();
         if found < wanted {

@@ -34,7 +34,7 @@ use subtle::ConstantTimeEq;
 pub use self::consumer::StreamConsumer;
 
 use self::door::Door;
-use self::place::Place;
+use self::place::SocketPath;
 use self::protocol::{PROTOCOL, Welcome};
 use self::region::SharedMemory;
 
@@ -91,7 +91,7 @@ pub fn open(
     wait: Duration,
 ) -> Result<OpenedStream, OpenStreamError> {
     let secret = Secret(random_hex::<SECRET_BYTES>()?);
-    let (place, listener) = Place::listen(folder, run)?;
+    let (place, listener) = SocketPath::listen(folder, run)?;
     let welcome =
         Welcome { protocol: PROTOCOL, run: run.to_owned(), name: printable(name, SHOWN_NAME), ahead };
     let socket = place.shown().to_owned();

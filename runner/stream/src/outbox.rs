@@ -8,17 +8,16 @@ use penstock_types::stats::Tick;
 use crate::parcel::Parcel;
 use crate::protocol::End;
 
-/// Batches that are not acknowledged yet, and who has which: the rules of a stream, without its sockets. Time is handed in.
+/// Batches that are not acknowledged yet: the rules of a stream, without its sockets. Time is handed in.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     ahead: usize,
-    /// What a consumer may read of batches that it has acknowledged, the next batch included.
+    /// Limit of acknowledged regions that a consumer may still read, with those of the next batch.
     most_kept: Kept,
-    /// Number of the next batch.
     next: u64,
     waiting: BTreeMap<u64, Waiting>,
     consumer: Option<Reading>,
-    /// Since when a batch waits and nobody is there.
+    /// Set while a batch waits and there is no consumer.
     alone_since: Option<Tick>,
     end: Option<End>,
 }
@@ -26,26 +25,24 @@ pub(crate) struct Outbox {
 #[derive(Debug)]
 struct Waiting {
     parcel: Arc<Parcel>,
-    /// Whether the consumer that is there now was given it.
+    /// Set while the present consumer has it.
     is_out: bool,
-    /// Whether any was.
+    /// Set once any consumer has had it.
     was_out: bool,
 }
 
-/// The regions that a consumer was shown and may still read, by number. They are not used again before this is dropped.
+/// Regions that a consumer may still read, by number. They are not reused before this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Reading(BTreeMap<u64, Bytes>);
 
-/// A batch for the consumer that is there.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub(crate) seq: u64,
     pub(crate) parcel: Arc<Parcel>,
-    /// Whether it was given to somebody before.
     pub(crate) redelivered: bool,
 }
 
-/// What a consumer reads of batches that it has acknowledged.
+/// Regions that a consumer reads of batches that it has acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// Each is an open file of this process.
@@ -53,7 +50,6 @@ pub(crate) struct Kept {
     pub(crate) bytes: u64,
 }
 
-/// Who keeps all that he is given leaves no memory for what comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "with the next batch it would read {} arrays of {} bytes of batches that it has acknowledged, and {} of {} are the most: let go \
@@ -65,7 +61,7 @@ pub(crate) struct KeepsTooMuch {
     most: Kept,
 }
 
-/// What a consumer said of something that it was not given, or gave back before.
+/// A message about something that the consumer does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotGiven {
     #[error("batch {0} is not one that it was given and has not acknowledged")]
@@ -80,7 +76,6 @@ impl Outbox {
         Self { ahead, most_kept, next: 0, waiting, consumer: None, alone_since: None, end: None }
     }
 
-    /// A batch more.
     pub(crate) fn put(&mut self, parcel: Parcel, now: Tick) {
         self.waiting.insert(self.next, Waiting { parcel: Arc::new(parcel), is_out: false, was_out: false });
         self.next += 1;
@@ -89,7 +84,6 @@ impl Outbox {
         }
     }
 
-    /// Whether fewer batches than may be are not acknowledged.
     pub(crate) fn has_room(&self) -> bool {
         self.waiting.len() < self.ahead
     }
@@ -98,17 +92,15 @@ impl Outbox {
         self.waiting.is_empty()
     }
 
-    /// How many batches are not acknowledged.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Samples that are not acknowledged.
     pub(crate) fn samples(&self) -> u64 {
         self.waiting.values().map(|waiting| waiting.parcel.samples).sum()
     }
 
-    /// For how long batches have been waiting while nobody was there.
+    /// Time for which batches have waited without a consumer.
     pub(crate) fn alone_for(&self, now: Tick) -> Duration {
         self.alone_since.map_or(Duration::ZERO, |since| Duration::from_nanos(now - since))
     }
@@ -117,14 +109,14 @@ impl Outbox {
         self.consumer.is_some()
     }
 
-    /// A consumer has come. There must be none.
+    /// Gives the place to a new consumer. There must be none.
     pub(crate) fn on_consumer(&mut self) {
         debug_assert!(!self.has_consumer());
         self.consumer = Some(Reading::default());
         self.alone_since = None;
     }
 
-    /// The first batch that the consumer has not been given; none to one that keeps too much of those before.
+    /// Returns the first batch that the consumer has not been given; fails when it keeps too much of those before.
     pub(crate) fn give(&mut self) -> Result<Option<Delivery>, KeepsTooMuch> {
         let kept = self.kept();
         let Some(reading) = self.consumer.as_mut().filter(|_| self.end.is_none()) else { return Ok(None) };
@@ -158,7 +150,6 @@ impl Outbox {
         })
     }
 
-    /// The consumer is done with a batch.
     pub(crate) fn acknowledge(&mut self, seq: u64) -> Result<(), NotGiven> {
         let is_out = self.waiting.get(&seq).is_some_and(|waiting| waiting.is_out);
         if !is_out {
@@ -168,14 +159,13 @@ impl Outbox {
         Ok(())
     }
 
-    /// The consumer does not read a region any more.
     pub(crate) fn release(&mut self, region: u64) -> Result<(), NotGiven> {
         let reading = self.consumer.as_mut();
         reading.and_then(|reading| reading.0.remove(&region)).map(drop).ok_or(NotGiven::Region(region))
     }
 
-    /// The consumer takes and says nothing more: what it did not acknowledge is for the next one. What it may still read is
-    /// given back when that is dropped.
+    /// Frees the consumer's place: batches that it did not acknowledge go to the next one. Returns the regions that it may still
+    /// read.
     pub(crate) fn on_leave(&mut self, now: Tick) -> Reading {
         self.waiting.values_mut().for_each(|waiting| waiting.is_out = false);
         if !self.waiting.is_empty() {
@@ -184,12 +174,10 @@ impl Outbox {
         self.consumer.take().unwrap_or_default()
     }
 
-    /// No batch is given any more.
     pub(crate) fn close(&mut self, end: End) {
         self.end.get_or_insert(end);
     }
 
-    /// How it ended, if it has.
     pub(crate) fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }

@@ -9,35 +9,50 @@ use crate::protocol::{
 };
 use crate::region::{Region, SharedMemory};
 
-/// A batch as it is handed over: what is said of it, and what holds its arrays.
+/// A batch as it is handed over: its description, and the memory of its arrays.
 #[derive(Debug)]
 pub(crate) struct Parcel {
     pub(crate) samples: u64,
     contents_bytes: u32,
     /// [`Contents`] as JSON, and small data behind it.
     pub(crate) body: Bytes,
-    /// What the rest lies in.
+    /// Shared memory of the rest.
     pub(crate) regions: Vec<Shown>,
 }
 
-/// A region that a batch lies in.
+/// Reason why a batch cannot be handed over.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ParcelError {
+    #[error("it is not collated; add a `collate`")]
+    NotCollated,
+    #[error(
+        "its field `{0}` is in the memory of a device, which another process cannot read; leave `transfer` out"
+    )]
+    OnDevice(Arc<str>),
+    #[error(
+        "its {samples} keys take {bytes} bytes, and {MAX_BODY_BYTES} are sent at most; make smaller batches"
+    )]
+    TooLarge { samples: u64, bytes: usize },
+    #[error("the system gives no {0} bytes of shared memory for it")]
+    NoMemory(usize),
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub(crate) region: Arc<Region>,
-    /// Keeps it from being used again.
+    /// Keeps the region from being reused.
     pub(crate) kept: Bytes,
 }
 
-/// Most bytes of a batch that are sent, not shown.
+/// Most bytes of a batch that are sent over the socket instead of lying in shared memory.
 const MAX_SENT_BYTES: usize = 64 << 10;
 
-/// Arrays that are put one behind the other begin at multiples of this, as wide registers like it.
+/// Alignment of packed arrays: that of the widest registers.
 const ALIGNMENT: usize = 64;
 
 impl Parcel {
-    /// Arrays that lie in shared memory stay where they are; others are copied. Fails for a batch that cannot be handed over, with
-    /// the reason.
-    pub(crate) fn of(batch: Collated, memory: &Pool<SharedMemory>) -> Result<Self, String> {
+    /// Makes a parcel of a batch. Arrays in shared memory stay where they are; others are copied.
+    pub(crate) fn of(batch: Collated, memory: &Pool<SharedMemory>) -> Result<Self, ParcelError> {
         let samples = batch.keys.len() as u64;
         let mut load = Load::default();
         let fields: Vec<Unplaced> =
@@ -59,9 +74,7 @@ impl Parcel {
         let contents_bytes = body.len();
         body.extend_from_slice(&placed.sent);
         if body.len() > MAX_BODY_BYTES {
-            return Err(format!(
-                "its {samples} keys take {contents_bytes} bytes, and {MAX_BODY_BYTES} are sent at most; make smaller batches"
-            ));
+            return Err(ParcelError::TooLarge { samples, bytes: contents_bytes });
         }
         Ok(Self {
             samples,
@@ -72,7 +85,7 @@ impl Parcel {
         })
     }
 
-    /// Bytes that a consumer keeps from being used again as long as it reads all of it.
+    /// Bytes of shared memory that cannot be reused while a consumer reads the whole batch.
     pub(crate) fn region_bytes(&self) -> u64 {
         self.regions.iter().map(|shown| shown.kept.len() as u64).sum()
     }
@@ -94,20 +107,19 @@ enum Kind {
     Blobs,
 }
 
-/// All data of a batch, piece by piece.
+/// Pieces of data of a batch.
 #[derive(Default)]
 struct Load(Vec<Bytes>);
 
-/// Data that has its place.
 struct Placed {
-    /// Of each piece.
+    /// By piece.
     spots: Vec<Spot>,
     regions: Vec<Shown>,
     sent: Vec<u8>,
 }
 
 impl Load {
-    fn add(&mut self, Column { name, values }: Column) -> Result<Unplaced, String> {
+    fn add(&mut self, Column { name, values }: Column) -> Result<Unplaced, ParcelError> {
         let kind = match values {
             Stacked::Tensor(Tensor { dtype, shape, data }) => {
                 self.0.push(data);
@@ -121,11 +133,7 @@ impl Load {
                 self.add_list(blobs.iter().map(|blob| &**blob));
                 Kind::Blobs
             }
-            Stacked::Device(_) => {
-                return Err(format!(
-                    "its field `{name}` is in the memory of a device, which another process cannot read; leave `transfer` out"
-                ));
-            }
+            Stacked::Device(_) => return Err(ParcelError::OnDevice(name)),
         };
         Ok(Unplaced { name, kind })
     }
@@ -140,7 +148,7 @@ impl Load {
         self.0.extend([data.into(), offsets.into()]);
     }
 
-    fn place(self, memory: &Pool<SharedMemory>) -> Result<Placed, String> {
+    fn place(self, memory: &Pool<SharedMemory>) -> Result<Placed, ParcelError> {
         let mut regions: Vec<Shown> = Vec::new();
         let mut spots: Vec<Option<Spot>> =
             self.0.iter().map(|piece| shown_as_it_lies(piece, memory.maker(), &mut regions)).collect();
@@ -153,9 +161,7 @@ impl Load {
         let mut packed = (loose_bytes > MAX_SENT_BYTES).then(|| memory.take(loose_bytes)).flatten();
         let room: &mut [u8] = match &mut packed {
             Some(block) => (**block).as_mut(),
-            None if loose_bytes > MAX_SENT_BYTES => {
-                return Err(format!("the system gives no {loose_bytes} bytes of shared memory for it"));
-            }
+            None if loose_bytes > MAX_SENT_BYTES => return Err(ParcelError::NoMemory(loose_bytes)),
             None => {
                 sent.resize(loose_bytes, 0);
                 &mut sent

@@ -7,12 +7,12 @@ use std::path::{self, Path, PathBuf};
 
 use crate::{OpenStreamError, random_hex};
 
-/// Where the socket of a run lies. It is removed when this is dropped.
+/// Path of a run's socket, which is removed on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct SocketPath {
     socket: PathBuf,
     shown: String,
-    /// The folder, where it was made for this socket alone.
+    /// A folder that was made for this socket alone.
     own: Option<PathBuf>,
 }
 
@@ -22,7 +22,7 @@ const MAX_PATH_BYTES: usize = 107;
 /// Random bytes in the name of a folder.
 const NAME_BYTES: usize = 8;
 
-impl Place {
+impl SocketPath {
     /// Makes a socket that only this user reaches: in `folder`, or in one of its own where that path would be too long.
     pub(crate) fn listen(folder: &Path, run: &str) -> Result<(Self, UnixListener), OpenStreamError> {
         let wanted = path::absolute(folder).unwrap_or_else(|_| folder.to_owned()).join(format!("{run}.sock"));
@@ -65,7 +65,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SocketPath {
     fn drop(&mut self) {
         let socket = match fs::remove_file(&self.socket) {
             // It was never made, or somebody has removed it.
@@ -106,7 +106,7 @@ mod tests {
     fn only_its_user_reaches_a_socket_and_it_goes_with_its_run() {
         let data = tempfile::tempdir().unwrap();
         let folder = data.path().join("streams");
-        let (place, _listener) = Place::listen(&folder, "run-1").unwrap();
+        let (place, _listener) = SocketPath::listen(&folder, "run-1").unwrap();
         let socket = PathBuf::from(place.shown());
         assert_eq!(socket, folder.join("run-1.sock"));
         assert_eq!((mode(&folder), mode(&socket)), (0o700, 0o600));
@@ -117,17 +117,17 @@ mod tests {
     #[test]
     fn a_path_that_is_too_long_becomes_a_short_one() {
         let data = tempfile::tempdir().unwrap();
-        let (place, _listener) = Place::listen(&data.path().join("x".repeat(100)), "run-1").unwrap();
+        let (place, _listener) = SocketPath::listen(&data.path().join("x".repeat(100)), "run-1").unwrap();
         let socket = PathBuf::from(place.shown());
         let folder = socket.parent().unwrap().to_owned();
         assert!(place.shown().len() <= MAX_PATH_BYTES);
         assert_eq!((mode(&folder), mode(&socket)), (0o700, 0o600));
         drop(place);
         assert!(!folder.exists());
-        let users = Place::of_its_own(Some(data.path().to_owned())).unwrap();
+        let users = SocketPath::of_its_own(Some(data.path().to_owned())).unwrap();
         assert!(users.shown().starts_with(data.path().to_str().unwrap()));
         let long = Some(data.path().join("x".repeat(100)));
-        let own = Place::of_its_own(long).unwrap();
+        let own = SocketPath::of_its_own(long).unwrap();
         let folder = PathBuf::from(own.shown()).parent().unwrap().to_owned();
         assert!(own.shown().starts_with("/tmp/penstock-") && folder.exists());
         drop(own);

@@ -7,37 +7,37 @@ use penstock_engine::memory::{BatchMemory, Block, Maker, Pool};
 
 use crate::mapping;
 
-/// Memory that can be shown to another process.
+/// Regions of memory that can be shared with another process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedMemory(Arc<Mutex<Regions>>);
 
 #[derive(Debug, Default)]
 struct Regions {
     next: u64,
-    /// By the address at which they begin.
-    there: BTreeMap<usize, Arc<Region>>,
+    /// By start address.
+    mapped: BTreeMap<usize, Arc<Region>>,
 }
 
-/// A region of shared memory, for those who show it to others.
+/// A region of shared memory, as it is sent to consumers.
 #[derive(Debug)]
 pub(crate) struct Region {
-    /// Another one for every region of a run.
+    /// Unique in the run.
     pub(crate) id: u64,
     pub(crate) bytes: usize,
     file: OwnedFd,
 }
 
-/// The same region, for those who write to it.
+/// The writable mapping of a region.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     mapping: MmapMut,
     regions: SharedMemory,
 }
 
-/// What `collate` writes arrays to while the stream goes on. When it has ended, nobody says any more which regions are still
-/// read, and a stage that comes to its end late must not write to them.
+/// Memory that `collate` writes arrays to until the stream ends. Afterwards no consumer reports which regions it still reads, and a
+/// stage that ends late must not write to them.
 #[derive(Debug)]
-pub(crate) struct WhileItGoesOn(Mutex<Option<Pool<SharedMemory>>>);
+pub(crate) struct RevocableMemory(Mutex<Option<Pool<SharedMemory>>>);
 
 /// Regions are whole pages.
 const PAGE_BYTES: usize = 4096;
@@ -47,7 +47,7 @@ impl SharedMemory {
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<(Arc<Region>, usize)> {
         let address = bytes.as_ptr().addr();
         let regions = self.regions();
-        let (begin, region) = regions.there.range(..=address).next_back()?;
+        let (begin, region) = regions.mapped.range(..=address).next_back()?;
         let offset = address - begin;
         (offset + bytes.len() <= region.bytes).then(|| (region.clone(), offset))
     }
@@ -68,24 +68,24 @@ impl Maker for SharedMemory {
         let mut regions = self.regions();
         let id = regions.next;
         regions.next += 1;
-        regions.there.insert(mapping.as_ptr().addr(), Arc::new(Region { id, bytes, file }));
+        regions.mapped.insert(mapping.as_ptr().addr(), Arc::new(Region { id, bytes, file }));
         drop(regions);
         Some(Mapped { mapping, regions: self.clone() })
     }
 }
 
-impl WhileItGoesOn {
+impl RevocableMemory {
     pub(crate) fn new(pool: Pool<SharedMemory>) -> Self {
         Self(Mutex::new(Some(pool)))
     }
 
-    /// From now on there is no memory.
+    /// Refuses memory from now on.
     pub(crate) fn end(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
-impl BatchMemory for WhileItGoesOn {
+impl BatchMemory for RevocableMemory {
     fn take(&self, len: usize) -> Option<Box<dyn Block>> {
         // Held until the region is taken: none is taken after the end.
         let pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,10 +111,10 @@ impl AsMut<[u8]> for Mapped {
     }
 }
 
-/// Its address is free for others as soon as it is not mapped any more, and it is forgotten before.
+/// Forgets the region before its address becomes free for others.
 impl Drop for Mapped {
     fn drop(&mut self) {
-        self.regions.regions().there.remove(&self.mapping.as_ptr().addr());
+        self.regions.regions().mapped.remove(&self.mapping.as_ptr().addr());
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn no_region_is_written_to_after_the_end() {
         let pool = Pool::new(SharedMemory::default());
-        let memory = WhileItGoesOn::new(pool.clone());
+        let memory = RevocableMemory::new(pool.clone());
         drop(memory.take(5_000).unwrap());
         memory.end();
         assert!(memory.take(5_000).is_none() && pool.take(5_000).is_some());
