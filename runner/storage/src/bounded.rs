@@ -10,9 +10,9 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 
-use crate::clock::now;
 use crate::error::StoreError;
 use crate::keys::Keys;
+use crate::observe::now;
 use crate::store::{Store, Version};
 
 /// Default bound on the reads and writes in flight.

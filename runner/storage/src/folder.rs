@@ -18,11 +18,10 @@ use rustix::io::{pread, retry_on_intr};
 use tokio::task::spawn_blocking;
 
 use crate::asked::{Asked, CHANGED, NOT_REGULAR};
-use crate::clock::now;
 use crate::error::{Access, OpenFault, StoreError};
 use crate::key::{check_key, check_prefix};
 use crate::keys::Keys;
-use crate::observe::{is_observed, note};
+use crate::observe::{is_observed, note, now};
 use crate::page_cache::{cached_share, forget};
 use crate::store::{IfThere, Store, Version};
 use crate::walk::Walk;

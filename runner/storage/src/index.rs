@@ -33,8 +33,7 @@ const BLOCK_BYTES: u64 = 8 << 20;
 pub struct IndexSource {
     store: BoundedStore,
     index: Arc<str>,
-    settings: TraversalSettings,
-    visits: Option<Visits>,
+    visits: Visits,
 }
 
 /// Writes `keys` as a JSON array with a key per line.
@@ -49,55 +48,42 @@ pub fn write_index(keys: &Keys, mut out: impl Write) -> io::Result<()> {
 impl IndexSource {
     /// Reads the object `index` of `store`, which need not be the store of the objects it names.
     pub fn new(store: BoundedStore, index: impl Into<Arc<str>>, settings: TraversalSettings) -> Self {
-        Self { store, index: index.into(), settings, visits: None }
+        Self { store, index: index.into(), visits: Visits::new(settings) }
     }
+}
 
-    async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
-        let visits = match &mut self.visits {
-            Some(visits) => visits,
-            None => {
-                let visits = Visits::new(self.read().await?, self.settings)?;
-                self.visits.insert(visits)
-            }
-        };
-        Ok(visits.next_chunk())
-    }
-
-    async fn read(&self) -> Result<Keys, SourceFault> {
-        let object = RangedObject::open(self.store.clone(), self.index.clone(), BLOCK_BYTES).await?;
-        if object.size() > MAX_INDEX_BYTES {
-            let reason =
-                format!("has {} bytes, at most {MAX_INDEX_BYTES} are read; split it up", object.size());
-            return Err(self.fault(&reason));
-        }
-        let mut parser = Parser::default();
-        let mut start = 0;
-        while start < object.size() {
-            let end = object.size().min(start + BLOCK_BYTES);
-            let block = object.read(start..end).await?;
-            // On a blocking thread: some MiB of JSON take milliseconds.
-            let parsing = spawn_blocking(move || parser.read(&block).map(|()| parser));
-            let parsed = parsing
-                .await
-                .map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
-            parser = parsed.map_err(|reason| self.fault(&reason))?;
-            start = end;
-        }
-        parser.finish().map_err(|reason| self.fault(&reason))
-    }
-
-    fn fault(&self, reason: &str) -> SourceFault {
-        let message = format!("the index {} in store `{}` {reason}", shown(&self.index), self.store.name());
+async fn read(store: &BoundedStore, index: &Arc<str>) -> Result<Keys, SourceFault> {
+    let fault = |reason: &str| {
+        let message = format!("the index {} in store `{}` {reason}", shown(index), store.name());
         SourceFault::new(message, None)
+    };
+    let object = RangedObject::open(store.clone(), index.clone(), BLOCK_BYTES).await?;
+    if object.size() > MAX_INDEX_BYTES {
+        let reason = format!("has {} bytes, at most {MAX_INDEX_BYTES} are read; split it up", object.size());
+        return Err(fault(&reason));
     }
+    let mut parser = Parser::default();
+    let mut start = 0;
+    while start < object.size() {
+        let end = object.size().min(start + BLOCK_BYTES);
+        let block = object.read(start..end).await?;
+        // On a blocking thread: some MiB of JSON take milliseconds.
+        let parsing = spawn_blocking(move || parser.read(&block).map(|()| parser));
+        let parsed = parsing
+            .await
+            .map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
+        parser = parsed.map_err(|reason| fault(&reason))?;
+        start = end;
+    }
+    parser.finish().map_err(|reason| fault(&reason))
 }
 
 impl Source for IndexSource {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
-        self.next_chunk().boxed()
+        self.visits.next_chunk(read(&self.store, &self.index)).boxed()
     }
 
     fn total(&self) -> Option<u64> {
-        self.visits.as_ref()?.total()
+        self.visits.total()
     }
 }

@@ -5,7 +5,6 @@
 
 mod asked;
 mod bounded;
-mod clock;
 mod error;
 mod fetch;
 mod folder;

@@ -21,8 +21,7 @@ use crate::visits::Visits;
 pub struct ListSource {
     store: BoundedStore,
     wanted: Wanted,
-    settings: TraversalSettings,
-    visits: Option<Visits>,
+    visits: Visits,
 }
 
 impl ListSource {
@@ -34,28 +33,17 @@ impl ListSource {
         settings: TraversalSettings,
     ) -> Self {
         let wanted = Wanted { prefix: prefix.into(), suffix: suffix.into(), except: None };
-        Self { store, wanted, settings, visits: None }
-    }
-
-    async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
-        let visits = match &mut self.visits {
-            Some(visits) => visits,
-            None => {
-                let visits = Visits::new(self.wanted.list(&self.store, |_| {}).await?, self.settings)?;
-                self.visits.insert(visits)
-            }
-        };
-        Ok(visits.next_chunk())
+        Self { store, wanted, visits: Visits::new(settings) }
     }
 }
 
 impl Source for ListSource {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
-        self.next_chunk().boxed()
+        self.visits.next_chunk(self.wanted.list(&self.store, |_| {})).boxed()
     }
 
     fn total(&self) -> Option<u64> {
-        self.visits.as_ref()?.total()
+        self.visits.total()
     }
 }
 

@@ -16,11 +16,10 @@ use futures::stream::{self, BoxStream};
 use penstock_engine::timer::Timer;
 
 use crate::asked::{Asked, CHANGED};
-use crate::clock::now;
 use crate::error::{Access, StoreError};
 use crate::key::{check_key, check_prefix};
 use crate::keys::Keys;
-use crate::observe::note;
+use crate::observe::{note, now};
 use crate::store::{IfThere, Store, Version};
 
 const PAGE: usize = 1000;

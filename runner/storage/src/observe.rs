@@ -1,7 +1,7 @@
 //! What one read consisted of, told to whoever asks for it.
 
 use std::cell::Cell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 tokio::task_local! {
     /// Parts of the read that is being observed. A blocking thread has to bring its times back into the task.
@@ -58,6 +58,14 @@ impl ReadParts {
         self.retries += other.retries;
         self.new_connections += other.new_connections;
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one reading of time here; ops report what their reads took"
+)]
+pub(crate) fn now() -> Instant {
+    Instant::now()
 }
 
 /// Runs `read` and returns the parts of the read in it. Of several reads the counts are sums, and the times mean nothing.

@@ -10,39 +10,48 @@ use crate::keys::Keys;
 
 const CHUNK: usize = 256;
 
-/// Keys and the rest of their traversal: the state of a source that knows its keys.
+/// Keys and the rest of their traversal, once a source has found its keys.
 #[derive(Debug)]
 pub(crate) struct Visits {
-    keys: Keys,
-    traversal: Traversal,
+    settings: TraversalSettings,
+    found: Option<(Keys, Traversal)>,
 }
 
 impl Visits {
-    pub(crate) fn new(mut keys: Keys, settings: TraversalSettings) -> Result<Self, SourceFault> {
-        keys.shrink();
-        let traversal = Traversal::new(keys.len() as u64, settings)
-            .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
-        Ok(Self { keys, traversal })
+    pub(crate) fn new(settings: TraversalSettings) -> Self {
+        Self { settings, found: None }
     }
 
-    /// The next samples, without fields, or the end of an epoch; `None` after the last.
-    pub(crate) fn next_chunk(&mut self) -> Option<Produced> {
-        Some(match self.traversal.next_chunk(CHUNK)? {
+    /// The next samples, without fields, or the end of an epoch; `None` after the last. The first call finds the keys.
+    pub(crate) async fn next_chunk(
+        &mut self,
+        find: impl Future<Output = Result<Keys, SourceFault>>,
+    ) -> Result<Option<Produced>, SourceFault> {
+        let (keys, traversal) = match &mut self.found {
+            Some(found) => found,
+            none => {
+                let mut keys = find.await?;
+                keys.shrink();
+                let traversal = Traversal::new(keys.len() as u64, self.settings)
+                    .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+                none.insert((keys, traversal))
+            }
+        };
+        Ok(traversal.next_chunk(CHUNK).map(|chunk| match chunk {
             Chunk::EpochEnd => Produced::EpochEnd,
             Chunk::Visits { epoch, indexes } => {
-                Produced::Samples(indexes.into_iter().filter_map(|index| self.sample(epoch, index)).collect())
+                // A traversal over `keys.len()` entries gives no index outside.
+                let sample = |index: u64| {
+                    let key = keys.get(usize::try_from(index).ok()?)?;
+                    Some(Sample::new(Arc::<str>::from(key), Origin { epoch, index, path: 0 }))
+                };
+                Produced::Samples(indexes.into_iter().filter_map(sample).collect())
             }
-        })
+        }))
     }
 
-    /// Samples of all epochs together; `None` when they never end.
+    /// Samples of all epochs together; `None` when they never end, or no keys were looked for yet.
     pub(crate) fn total(&self) -> Option<u64> {
-        self.traversal.total()
-    }
-
-    fn sample(&self, epoch: u32, index: u64) -> Option<Sample> {
-        // A traversal over `keys.len()` entries gives no index outside.
-        let key = self.keys.get(usize::try_from(index).ok()?)?;
-        Some(Sample::new(Arc::<str>::from(key), Origin { epoch, index, path: 0 }))
+        self.found.as_ref()?.1.total()
     }
 }

@@ -30,12 +30,8 @@ pub(crate) struct Walk {
 struct Level {
     /// Path of the folder with `/` at its end; empty for the root.
     path: String,
-    entries: vec::IntoIter<Entry>,
-}
-
-struct Entry {
-    /// With `/` at its end when it is a folder. Sorting by this sorts the whole keys: a folder's keys all start with it.
-    name: String,
+    /// Sorted names, with `/` at the end of folders: a folder's keys all start with that, so whole keys are sorted, too.
+    names: vec::IntoIter<String>,
 }
 
 impl Walk {
@@ -57,11 +53,11 @@ impl Walk {
                 self.warn_of_left_out();
                 break;
             };
-            let Some(entry) = level.entries.next() else {
+            let Some(name) = level.names.next() else {
                 self.levels.pop();
                 continue;
             };
-            let path = format!("{}{}", level.path, entry.name);
+            let path = format!("{}{name}", level.path);
             if path.len() > MAX_KEY_BYTES {
                 self.leave_out(path);
             } else if path.ends_with('/') {
@@ -76,23 +72,23 @@ impl Walk {
     /// Reads the names of a folder. One that does not exist has none: a prefix may name nothing, and a folder may go
     /// between being seen and being read.
     fn enter(&mut self, path: String, name_prefix: &str) -> Result<(), StoreError> {
-        let entries = match self.read_folder(&path, name_prefix) {
-            Ok(entries) => entries,
+        let names = match self.read_folder(&path, name_prefix) {
+            Ok(names) => names.into_iter(),
             Err(error) => return self.asked.not_listed(&path, error).map_or(Ok(()), Err),
         };
-        self.levels.push(Level { path, entries: entries.into_iter() });
+        self.levels.push(Level { path, names });
         Ok(())
     }
 
-    fn read_folder(&mut self, path: &str, name_prefix: &str) -> io::Result<Vec<Entry>> {
+    fn read_folder(&mut self, path: &str, name_prefix: &str) -> io::Result<Vec<String>> {
         let listed = match path.strip_suffix('/') {
             Some(folder) => self.root.read_dir(folder)?,
             None => self.root.entries()?,
         };
-        let mut entries = Vec::new();
+        let mut names = Vec::new();
         for entry in listed {
             let entry = entry?;
-            let mut name = match entry.file_name().into_string() {
+            let name = match entry.file_name().into_string() {
                 Ok(name) if is_draft(&name) => continue,
                 Ok(name) => name,
                 Err(name) => {
@@ -115,25 +111,18 @@ impl Walk {
                 };
             }
             if kind.is_dir() {
-                name.push('/');
-                entries.push(Entry { name });
-            } else if kind.is_file() || (kind.is_symlink() && self.is_link_to_file(path, &name)) {
-                entries.push(Entry { name });
-            } else if !self.is_link_to_folder(kind, path, &name) {
+                names.push(name + "/");
+                continue;
+            }
+            let target = || self.root.metadata(format!("{path}{name}")).ok().filter(|_| kind.is_symlink());
+            if kind.is_file() || target().is_some_and(|target| target.is_file()) {
+                names.push(name);
+            } else if !target().is_some_and(|target| target.is_dir()) {
                 self.leave_out(format!("{path}{name}"));
             }
         }
-        entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        Ok(entries)
-    }
-
-    fn is_link_to_file(&self, path: &str, name: &str) -> bool {
-        self.root.metadata(format!("{path}{name}")).is_ok_and(|metadata| metadata.is_file())
-    }
-
-    fn is_link_to_folder(&self, kind: FileType, path: &str, name: &str) -> bool {
-        kind.is_symlink()
-            && self.root.metadata(format!("{path}{name}")).is_ok_and(|metadata| metadata.is_dir())
+        names.sort_unstable();
+        Ok(names)
     }
 
     fn leave_out(&mut self, path: String) {

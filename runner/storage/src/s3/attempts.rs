@@ -6,8 +6,7 @@ use tokio::time::{sleep, timeout};
 use tracing::instrument::WithSubscriber;
 use tracing::{Dispatch, debug};
 
-use crate::clock::now;
-use crate::observe::note;
+use crate::observe::{note, now};
 use crate::s3::failure::{Cause, Failure};
 use crate::s3::settings::{S3Retries, S3Timeouts};
 

@@ -11,8 +11,7 @@ use tokio::time::timeout;
 use tracing::Dispatch;
 use tracing::instrument::WithSubscriber;
 
-use crate::clock::now;
-use crate::observe::note;
+use crate::observe::{note, now};
 use crate::s3::attempts::attempts;
 use crate::s3::client::connect;
 use crate::s3::failure::{Cause, Failure};

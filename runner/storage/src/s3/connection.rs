@@ -15,8 +15,7 @@ use aws_smithy_runtime_api::client::http::{
     HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
 };
 
-use crate::clock::now;
-use crate::observe::{is_observed, note};
+use crate::observe::{is_observed, note, now};
 
 /// An HTTP client that records the connections opened for observed reads.
 #[derive(Debug)]

@@ -13,8 +13,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::time::timeout;
 
-use crate::clock::now;
-use crate::observe::{note, observe};
+use crate::observe::{note, now, observe};
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::Failure;
 use crate::store::{MAX_GET_BYTES, Version};
