@@ -13,16 +13,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use penstock_types::config::CompileBounds;
+use penstock_types::text::printable;
 use wasmtime::Engine;
 
 use crate::component::ModuleKind;
 use crate::component::encode;
 use crate::error::ModuleError;
-use crate::text::printable;
 
 pub use worker::compile_on_request;
 
-pub(crate) use queue::{Places, Sharing};
+pub(crate) use queue::{CompilePermits, Sharing};
 
 /// Stack of the compiling thread, in bytes: Cranelift recurses on deeply nested code, within what the gate lets through.
 const COMPILER_STACK_BYTES: usize = 16 << 20;
@@ -112,7 +112,7 @@ impl Compiler {
                 };
                 engine.precompile_component(binary).map_err(|error| refused(&format!("{error:#}")))
             })?,
-            Self::Child(process) => process::compile(process, engine_digest, bytes, kind),
+            Self::Child(process) => process::compile(process, Some(engine_digest), bytes, kind),
         }
     }
 
@@ -122,7 +122,9 @@ impl Compiler {
         match (self, kind) {
             (_, ModuleKind::Component) => Ok(()),
             (Self::InProcess, ModuleKind::Core) => apart(|| encode(bytes))?.map(drop),
-            (Self::Child(process), ModuleKind::Core) => process::look(process, bytes, kind),
+            (Self::Child(process), ModuleKind::Core) => {
+                process::compile(process, None, bytes, kind).map(drop)
+            }
         }
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use penstock_types::manifest::{MANIFEST_SECTION, MAX_COUNTERS, Manifest};
 use penstock_types::param_schema::check_param_schema;
+use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wasmparser::{Encoding, Parser, Payload};
 use wasmtime::{Engine, Precompiled};
 
 use crate::error::ModuleError;
-use crate::text::printable;
 
 /// Form of an uploaded module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -58,6 +58,11 @@ pub(crate) fn outline(bytes: &[u8]) -> Result<Outline, ModuleError> {
         imports: found.imports.into_iter().collect(),
         exports: found.exports.into_iter().collect(),
     })
+}
+
+/// Lower-case hexadecimal digits of a digest.
+pub(crate) fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The component of a core module that carries its WIT types.

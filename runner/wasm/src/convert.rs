@@ -8,14 +8,15 @@ use penstock_engine::item::{Dtype, Field, Origin, Sample, Tensor, Value};
 use penstock_engine::ports::{Failed, Fault};
 use penstock_types::manifest::Manifest;
 use penstock_types::run::FailureClass;
+use penstock_types::text::printable;
 
 use crate::bindings::exports::penstock::stage::transform::{ItemParam, ItemResult, Outcome};
 use crate::bindings::penstock::stage::types as wit;
+use crate::error::mib;
 use crate::limits::{
     MAX_CHILDREN, MAX_FIELDS, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_OUTPUT_BYTES, MAX_RANK, MAX_REASON_BYTES,
 };
 use crate::seed::{StageSeed, child_path};
-use crate::text::{mib, printable};
 
 /// Names of fields kept as shared strings; a guest with more names pays for each.
 const KNOWN_NAMES: usize = 32;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use penstock_types::text::printable;
+
 use crate::limits::Kill;
-use crate::text::printable;
 
 const SHOWN_NAME: usize = 64;
 

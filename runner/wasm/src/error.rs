@@ -4,8 +4,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::text::mib;
-
 /// Reasons why a sandbox cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -113,4 +111,9 @@ impl fmt::Display for CompileLimit {
             Self::Code(bytes) => write!(formatter, "gives more than {} MiB of machine code", mib(*bytes)),
         }
     }
+}
+
+/// A number of bytes in MiB, rounded up, for messages.
+pub(crate) fn mib(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
 }

@@ -256,7 +256,7 @@ fn read<T>(part: wasmparser::Result<T>) -> Result<T, ModuleError> {
 }
 
 fn invalid(error: &wasmparser::BinaryReaderError) -> ModuleError {
-    ModuleError::Invalid { reason: crate::text::printable(&error.to_string(), 500) }
+    ModuleError::Invalid { reason: penstock_types::text::printable(&error.to_string(), 500) }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use penstock_engine::ports::Fault;
 use penstock_types::run::FailureClass;
+use penstock_types::text::printable;
 use wasmtime::Store;
 
 use crate::bindings::Stage;
@@ -21,7 +22,6 @@ use crate::linker::{Guest, HostSide};
 use crate::log::LogSink;
 use crate::module::Module;
 use crate::seed::StageSeed;
-use crate::text::printable;
 use crate::ticker::Ticking;
 use crate::trap::{CallEnd, CallFacts};
 

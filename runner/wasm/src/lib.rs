@@ -4,9 +4,7 @@
 //! module becomes a [`StageFactory`] by [`Module::stage`], and the engine builds one op of it per worker thread. Guests
 //! see three host functions and nothing else: no files, no clock, no network, no WASI.
 
-mod bindings;
 mod cache;
-mod code;
 mod compile;
 mod component;
 mod convert;
@@ -24,7 +22,6 @@ mod sandbox;
 pub mod seed;
 mod signature;
 mod stage;
-mod text;
 mod ticker;
 mod trap;
 
@@ -36,3 +33,14 @@ pub use log::{LogLevel, LogLine, LogLines};
 pub use module::{Compilation, Module, ModuleReport};
 pub use sandbox::{Sandbox, SandboxSettings, inspect};
 pub use stage::{StageFactory, StageSettings};
+
+/// The contract as Rust types, made from the one copy of the WIT. Private: nothing of it crosses this crate's border.
+mod bindings {
+    wasmtime::component::bindgen!({
+        path: "../../guest-sdk/wit",
+        world: "stage",
+        // Samples go in as borrows of the engine's own bytes; only results own theirs.
+        ownership: Borrowing { duplicate_if_necessary: true },
+        imports: { default: trappable },
+    });
+}

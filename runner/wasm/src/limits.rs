@@ -1,13 +1,12 @@
 //! What a guest may use: memory, tables, CPU time, and how much it may say and give back.
 
+use crate::error::mib;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{ResourceLimiter, UpdateDeadline};
-
-use crate::text::mib;
 
 /// Stack that a thread needs to run guests, in bytes. Guests may use 512 KiB of it; the rest is the host's own.
 /// A thread with less would end the whole process when a guest recurses too deeply.

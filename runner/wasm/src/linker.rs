@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use penstock_types::text::printable;
 use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
 
@@ -12,7 +13,6 @@ use crate::bindings::penstock::stage::host::{Host, Level};
 use crate::counters::Counters;
 use crate::limits::{CallClock, MAX_REASON_BYTES, MemoryLimit, monotonic};
 use crate::log::{LogLevel, LogSink, MAX_CALL_BYTES, MIN_LINE_BYTES};
-use crate::text::printable;
 
 /// Start of the guest SDK's panic line, e.g. `panic: no size at src/lib.rs:12:5`, logged as an error before it traps. The
 /// rest of the line becomes the fault's message.

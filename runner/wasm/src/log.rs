@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::text::printable;
 
 /// Longest line in bytes; the rest of it is cut.
 pub(crate) const MAX_LINE_BYTES: usize = 1 << 10;
@@ -24,7 +23,6 @@ pub(crate) const KEPT_LINES: usize = 1_000;
 /// How much a line matters, as the guest says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "each variant is the level of that name")]
 pub enum LogLevel {
     Debug,
     Info,
@@ -105,14 +103,6 @@ impl LogSink {
         }
     }
 
-    pub(crate) fn snapshot(&self) -> LogLines {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        LogLines {
-            lines: kept.lines.iter().cloned().collect(),
-            dropped: self.dropped.load(Ordering::Relaxed),
-        }
-    }
-
     fn keep(&self, level: LogLevel, message: &str, now: Duration) -> bool {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.second != now.as_secs() {
@@ -145,9 +135,9 @@ mod tests {
         for _ in 0..5000 {
             sink.log(LogLevel::Info, "x", NOW);
         }
-        assert_eq!(sink.snapshot().dropped, 5000 - (MAX_BYTES_PER_S / MIN_LINE_BYTES) as u64);
+        assert_eq!(sink.since(0).dropped, 5000 - (MAX_BYTES_PER_S / MIN_LINE_BYTES) as u64);
         sink.log(LogLevel::Info, "later", NOW + Duration::from_secs(1));
-        let seen = sink.snapshot();
+        let seen = sink.since(0);
         assert_eq!(seen.lines.len(), KEPT_LINES);
         assert_eq!(seen.lines.last().unwrap().message, "later");
         assert_eq!(seen.lines.last().unwrap().number, 4096);
@@ -161,7 +151,7 @@ mod tests {
     fn a_long_line_is_cut_and_escapes_are_shown() {
         let sink = LogSink::new("s");
         sink.log(LogLevel::Warn, &format!("\x1b[2J{}", "y".repeat(1 << 20)), NOW);
-        let line = sink.snapshot().lines.remove(0);
+        let line = sink.since(0).lines.remove(0);
         assert!(line.message.starts_with("\\u{1b}[2Jyyy"));
         assert!(line.message.len() <= MAX_LINE_BYTES + "…".len());
     }

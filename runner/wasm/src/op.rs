@@ -7,13 +7,14 @@ use penstock_engine::item::{Item, Origin, Sample};
 use penstock_engine::ports::{Failed, Fault, Items, Output, StopFlag, ThreadOp};
 use penstock_types::manifest::Mode;
 use penstock_types::run::FailureClass;
+use penstock_types::text::printable;
 
 use crate::bindings::exports::penstock::stage::transform::{ItemResult, Outcome};
 use crate::convert::{Converter, Turned, check_children, check_items, child_of, failed};
+use crate::error::mib;
 use crate::held::Held;
 use crate::instance::{Instance, StageParts};
 use crate::limits::{MAX_CALL_OUTPUT_BYTES, MAX_CHILDREN, monotonic};
-use crate::text::{mib, printable};
 use crate::trap::CallEnd;
 
 const SHOWN_KEY: usize = 64;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_types::config::GateBounds;
+use penstock_types::text::printable;
 use sha2::{Digest, Sha256};
 use wasmtime::component::{Component, Linker};
 use wasmtime::{
@@ -12,17 +13,15 @@ use wasmtime::{
 };
 
 use crate::bindings::StagePre;
-use crate::cache::{Cache, Purpose};
-use crate::code::Code;
-use crate::compile::{Compiler, Places, Sharing};
-use crate::component::{ModuleKind, outline};
+use crate::cache::{Cache, Code, Purpose};
+use crate::compile::{CompilePermits, Compiler, Sharing};
+use crate::component::{ModuleKind, hex, outline};
 use crate::error::{ModuleError, SandboxError};
 use crate::gate;
 use crate::limits::{self, monotonic};
 use crate::linker::{Guest, linker};
 use crate::module::{Compilation, Module, ModuleParts, ModuleReport};
 use crate::signature;
-use crate::text::{hex, printable};
 use crate::ticker::Ticker;
 
 /// Address space of one instance's memory: all that 32-bit code can address, so that no access needs a bounds check.
@@ -51,9 +50,9 @@ impl Default for SandboxSettings {
 
 /// Turns bytes into modules. One per process; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Sandbox(Arc<Shared>);
+pub struct Sandbox(Arc<SandboxCore>);
 
-pub(crate) struct Shared {
+pub(crate) struct SandboxCore {
     pub(crate) engine: Engine,
     pub(crate) ticker: Arc<Ticker>,
     pub(crate) instances: u32,
@@ -64,7 +63,7 @@ pub(crate) struct Shared {
     /// Digest of the engine and the gate's bounds, for entries of the cache.
     purpose: [u8; 32],
     compiler: Compiler,
-    compiling: Places,
+    compiling: CompilePermits,
     loading: Sharing<Result<(Component, Compilation), ModuleError>>,
     gate: GateBounds,
 }
@@ -83,7 +82,7 @@ impl Sandbox {
         })?;
         let linker = linker(&engine).map_err(|error| SandboxError::Engine(error.into()))?;
         let ticker = Arc::new(Ticker::start(&engine).map_err(SandboxError::Thread)?);
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(SandboxCore {
             purpose: digest_of_purpose(&digest_of_engine(&engine), &settings.gate),
             engine_digest: digest_of_engine(&engine),
             engine,
@@ -92,7 +91,7 @@ impl Sandbox {
             linker,
             cache,
             compiler: settings.compiler,
-            compiling: Places::new(COMPILATIONS),
+            compiling: CompilePermits::new(COMPILATIONS),
             loading: Sharing::new(),
             gate: settings.gate,
         })))
@@ -142,7 +141,7 @@ impl Sandbox {
     }
 }
 
-impl Shared {
+impl SandboxCore {
     /// Machine code from the cache, or else from the compiler.
     fn load(
         &self,
@@ -259,8 +258,8 @@ pub(crate) fn code_config() -> Config {
     config
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SandboxCore {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Shared").field("cache", &self.cache).finish_non_exhaustive()
+        formatter.debug_struct("SandboxCore").field("cache", &self.cache).finish_non_exhaustive()
     }
 }

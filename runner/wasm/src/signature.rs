@@ -3,12 +3,12 @@
 
 use std::fmt::{self, Write};
 
+use penstock_types::text::printable;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 use wasmtime::component::types::{ComponentFunc, ComponentItem, Type};
 
 use crate::error::ModuleError;
-use crate::text::printable;
 
 /// The functions of `transform` with their types.
 const FUNCTIONS: [(&str, &str); 3] =

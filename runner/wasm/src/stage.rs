@@ -80,7 +80,7 @@ impl StageFactory {
     }
 
     pub fn logs(&self) -> LogLines {
-        self.0.log.snapshot()
+        self.0.log.since(0)
     }
 }
 

@@ -5,10 +5,11 @@ use std::fmt::Write;
 
 use penstock_engine::ports::Fault;
 use penstock_types::run::FailureClass;
+use penstock_types::text::printable;
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 
+use crate::error::mib;
 use crate::limits::{Kill, MAX_REASON_BYTES};
-use crate::text::{mib, printable};
 
 const SHOWN_FRAMES: usize = 6;
 const SHOWN_FRAME_BYTES: usize = 100;

@@ -15,8 +15,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::component::hex;
 use crate::error::SandboxError;
-use crate::text::hex;
 
 /// Suffix of files that are being written.
 const UNFINISHED: &str = ".new";
@@ -29,7 +29,7 @@ pub(super) struct Folder {
 }
 
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct CachedFile {
     pub(super) name: String,
     pub(super) bytes: u64,
     /// Last write or touch, since 1970.
@@ -129,7 +129,7 @@ impl Folder {
         })
     }
 
-    pub(super) fn list(&self) -> io::Result<Vec<Found>> {
+    pub(super) fn list(&self) -> io::Result<Vec<CachedFile>> {
         let mut found = Vec::new();
         for entry in Dir::read_from(&self.directory)? {
             // What is not called by us is not ours, and what is gone by now is no concern.
@@ -139,7 +139,7 @@ impl Folder {
             if FileType::from_raw_mode(file.st_mode) == FileType::RegularFile {
                 let used = Timespec { tv_sec: file.st_mtime, tv_nsec: file.st_mtime_nsec as _ };
                 let used = Duration::try_from(used).unwrap_or_default();
-                found.push(Found { name: name.to_owned(), bytes: file.st_size.unsigned_abs(), used });
+                found.push(CachedFile { name: name.to_owned(), bytes: file.st_size.unsigned_abs(), used });
             }
         }
         Ok(found)

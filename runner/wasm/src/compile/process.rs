@@ -6,13 +6,13 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
+use penstock_types::text::printable;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::frame::{Answer, Request, read_bytes, read_document, write_bytes, write_document};
 use super::{CompilerProcess, refused};
-use crate::component::ModuleKind;
+use crate::component::{ModuleKind, hex};
 use crate::error::{CompileLimit, ModuleError};
-use crate::text::{hex, printable};
 
 /// Starts of a compiling process that fails through no fault of the module.
 const ATTEMPTS: u32 = 2;
@@ -41,23 +41,9 @@ struct Ended {
     was_late: bool,
 }
 
-/// Compiles in a child, and in a second one if the first is killed from outside or answers nonsense.
+/// Compiles in a child, and in a second one if the first is killed from outside or answers nonsense. Without an engine
+/// the child only checks that the module can be compiled, and the code is empty.
 pub(super) fn compile(
-    process: &CompilerProcess,
-    engine_digest: &[u8; 32],
-    bytes: &[u8],
-    kind: ModuleKind,
-) -> Result<Vec<u8>, ModuleError> {
-    ask(process, Some(engine_digest), bytes, kind)
-}
-
-/// Checks in a child that the module can be compiled.
-pub(super) fn look(process: &CompilerProcess, bytes: &[u8], kind: ModuleKind) -> Result<(), ModuleError> {
-    ask(process, None, bytes, kind).map(drop)
-}
-
-/// Without an engine no code is wanted.
-fn ask(
     process: &CompilerProcess,
     engine_digest: Option<&[u8; 32]>,
     bytes: &[u8],

@@ -5,30 +5,30 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
 /// A semaphore with a few places.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct CompilePermits {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
 /// A place, returned on drop.
 #[derive(Debug)]
-pub(crate) struct Place<'a>(&'a Places);
+pub(crate) struct CompilePermit<'a>(&'a CompilePermits);
 
-impl Places {
+impl CompilePermits {
     pub(crate) fn new(count: usize) -> Self {
         Self { free: Mutex::new(count), freed: Condvar::new() }
     }
 
-    pub(crate) fn take(&self) -> Place<'_> {
+    pub(crate) fn take(&self) -> CompilePermit<'_> {
         // The count stays sound whatever panicked while holding the lock.
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = self.freed.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
-        Place(self)
+        CompilePermit(self)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for CompilePermit<'_> {
     fn drop(&mut self) {
         *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.0.freed.notify_one();
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn no_more_than_the_places_are_taken_at_a_time() {
-        let places = Places::new(2);
+        let places = CompilePermits::new(2);
         let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::process::ExitCode;
 
+use penstock_types::text::printable;
 use rustix::process::{
     Resource, Rlimit, Signal, getppid, getrlimit, nice, set_parent_process_death_signal, setrlimit,
 };
@@ -10,11 +11,9 @@ use wasmtime::Engine;
 
 use super::frame::{Answer, Request, read_bytes, read_document, write_bytes, write_document};
 use super::{Apart, apart};
-use crate::component::ModuleKind;
-use crate::component::encode;
+use crate::component::{ModuleKind, encode, hex};
 use crate::error::ModuleError;
 use crate::sandbox::{code_config, digest_of_engine};
-use crate::text::{hex, printable};
 
 /// Niceness of the compiling process, since runs of the asking process feed an accelerator. On a busy core it gets a
 /// quarter of the time; at 10 it would be a tenth, and a waiting load would take that much longer.
@@ -50,7 +49,7 @@ fn answer(input: &mut impl Read, out: &mut impl Write) -> io::Result<()> {
 
 fn compiled(request: &Request, module: &[u8]) -> Result<Vec<u8>, Answer> {
     if request.is_look {
-        return looked_at(request.kind, module);
+        return answered(|| made_component(request.kind, module).map(|_| Vec::new()));
     }
     let engine = Engine::new(&code_config()).map_err(|error| told(&error))?;
     if request.engine != hex(&digest_of_engine(&engine)) {
@@ -60,11 +59,6 @@ fn compiled(request: &Request, module: &[u8]) -> Result<Vec<u8>, Answer> {
         let component = made_component(request.kind, module)?;
         engine.precompile_component(component.as_deref().unwrap_or(module)).map_err(|error| told(&error))
     })
-}
-
-/// Checks that a core module can become a component, which reads all of its types.
-fn looked_at(kind: ModuleKind, module: &[u8]) -> Result<Vec<u8>, Answer> {
-    answered(|| made_component(kind, module).map(|_| Vec::new()))
 }
 
 fn made_component(kind: ModuleKind, module: &[u8]) -> Result<Option<Vec<u8>>, Answer> {
