@@ -22,7 +22,7 @@ use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
 use tokio::runtime::Handle;
 
 use crate::devices::{Gpus, Transfers};
-use crate::files::{FilesConsumer, FilesCount, FilesError, Place};
+use crate::files::{FilesConsumer, FilesCount, FilesError, FilesFolder};
 use crate::modules::Modules;
 use crate::stores::Stores;
 
@@ -167,7 +167,7 @@ impl Parts<'_> {
             }
             ConsumerPlan::Stream { .. } => return Err(AssembleError::Stream),
             ConsumerPlan::Files(files) => {
-                let opened = Place::new(self.store(&files.store)?, files).open(files).await?;
+                let opened = FilesFolder::new(self.store(&files.store)?, files).open(files).await?;
                 let consumer = FilesConsumer::new(opened, runtime.clone());
                 let count = consumer.count();
                 (Box::new(consumer), Some(count))

@@ -33,7 +33,7 @@ const MAX_DIFFERENCES: usize = 10;
 
 /// The folder of a store for the batches of one pipeline.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct FilesFolder {
     store: BoundedStore,
     /// Prefix of all keys: empty, or a folder and its `/`.
     folder: Arc<str>,
@@ -42,7 +42,7 @@ pub(crate) struct Place {
 /// A folder that is free for a pipeline, or holds its batches.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    place: Place,
+    place: FilesFolder,
     manifest: Manifest,
     /// Numbers of existing batches.
     there: BTreeSet<u64>,
@@ -84,7 +84,7 @@ impl FilesError {
     }
 }
 
-impl Place {
+impl FilesFolder {
     pub(crate) fn new(store: BoundedStore, plan: &FilesPlan) -> Self {
         let folder = if plan.prefix.is_empty() { String::new() } else { format!("{}/", plan.prefix) };
         Self { store, folder: folder.into() }
@@ -120,9 +120,9 @@ impl Place {
         }
         // Readers trust the mark, so that it goes while batches that it counts are missing.
         let is_marked_wrongly =
-            manifest.complete().is_some_and(|complete| complete.batches != there.len() as u64);
+            manifest.complete.is_some_and(|complete| complete.batches != there.len() as u64);
         if is_marked_wrongly {
-            manifest.set_complete(None);
+            manifest.complete = None;
             self.store.put(self.key(Manifest::NAME), manifest.bytes()).await?;
         }
         Ok(Opened { place: self, manifest, there })
@@ -170,7 +170,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilesFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.folder {
             "" => write!(f, "store `{}`", self.store.name()),

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::batch::{File, LENGTH_BYTES, MAX_HEADER_BYTES, Told};
 use super::manifest::{Complete, Manifest};
-use super::{Opened, Place, batch_name};
+use super::{FilesFolder, Opened, batch_name};
 
 /// Batches written or compared at a time, so that a bucket's latency does not add up.
 const IN_FLIGHT: usize = 4;
@@ -29,7 +29,7 @@ const GRACE: Duration = Duration::from_millis(1500);
 /// Writes batches, a few at a time. See [`crate::files`].
 #[derive(Debug)]
 pub(crate) struct FilesConsumer {
-    place: Place,
+    place: FilesFolder,
     runtime: Handle,
     manifest: Manifest,
     there: BTreeSet<u64>,
@@ -165,10 +165,10 @@ impl FilesConsumer {
             ))));
         }
         let complete = Complete { batches: self.next, samples: self.samples };
-        if self.manifest.complete() == Some(complete) {
+        if self.manifest.complete == Some(complete) {
             return Ok(());
         }
-        self.manifest.set_complete(Some(complete));
+        self.manifest.complete = Some(complete);
         let (place, bytes) = (self.place.clone(), self.manifest.bytes());
         self.under_way.spawn_on(
             async move {
@@ -230,7 +230,13 @@ impl FilesCount {
 }
 
 /// Compares the existing batch with this one by size and header, which contains the digest of its data.
-async fn compare(place: &Place, key: Arc<str>, number: u64, size: u64, head: Bytes) -> Result<(), String> {
+async fn compare(
+    place: &FilesFolder,
+    key: Arc<str>,
+    number: u64,
+    size: u64,
+    head: Bytes,
+) -> Result<(), String> {
     let told = |error: StoreError| error.with_causes();
     let found_size = place.store.size(key.clone()).await.map_err(told)?;
     let found_head =
@@ -253,7 +259,7 @@ async fn compare(place: &Place, key: Arc<str>, number: u64, size: u64, head: Byt
 }
 
 /// The header of a file of `size` bytes, without its length; `None` when it has none.
-async fn header(place: &Place, key: &Arc<str>, size: u64) -> Result<Option<Bytes>, StoreError> {
+async fn header(place: &FilesFolder, key: &Arc<str>, size: u64) -> Result<Option<Bytes>, StoreError> {
     let begin = LENGTH_BYTES as u64;
     if size < begin {
         return Ok(None);

@@ -19,7 +19,7 @@ const MAX_SHOWN_VALUE: usize = 80;
 pub(super) struct Manifest {
     made_by: MadeBy,
     /// `None` until a run has completed.
-    complete: Option<Complete>,
+    pub(super) complete: Option<Complete>,
 }
 
 /// Equal recipes make equal files.
@@ -57,8 +57,8 @@ impl Manifest {
         Self { made_by: MadeBy { format: FORMAT, document: plan.recipe.clone() }, complete: None }
     }
 
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(bytes)
     }
 
     pub(super) fn bytes(&self) -> Bytes {
@@ -72,14 +72,6 @@ impl Manifest {
         // By way of text, as the one that is there: a number may be read a little differently than it was computed.
         let text = serde_json::to_vec(&self.made_by).expect("a manifest is JSON");
         serde_json::from_slice(&text).expect("what was just written can be read")
-    }
-
-    pub(super) fn complete(&self) -> Option<Complete> {
-        self.complete
-    }
-
-    pub(super) fn set_complete(&mut self, complete: Option<Complete>) {
-        self.complete = complete;
     }
 }
 
@@ -150,9 +142,9 @@ mod tests {
         let recipe = json!({ "seed": 7, "source": { "range": { "count": 3 } }, "rate": 0.1 });
         let plan = FilesPlan { store: "s".to_owned(), prefix: String::new(), recipe, unordered: Vec::new() };
         let mut manifest = Manifest::of(&plan);
-        manifest.set_complete(Some(Complete { batches: 2, samples: 3 }));
+        manifest.complete = Some(Complete { batches: 2, samples: 3 });
         assert_eq!(Manifest::read(&manifest.bytes()).unwrap(), manifest);
-        assert!(Manifest::read(b"{").unwrap_err().contains("EOF"));
-        assert!(Manifest::read(br#"{"complete": null}"#).unwrap_err().contains("made_by"));
+        assert!(Manifest::read(b"{").unwrap_err().to_string().contains("EOF"));
+        assert!(Manifest::read(br#"{"complete": null}"#).unwrap_err().to_string().contains("made_by"));
     }
 }

@@ -102,7 +102,7 @@ fn consumer(runtime: &Runtime) -> (Arc<Gated>, FilesConsumer, Receiver<()>) {
         unordered: Vec::new(),
     };
     let bounded = BoundedStore::new(Arc::new(Entry(store.clone())), NonZeroUsize::new(64).unwrap());
-    let opened = runtime.block_on(Place::new(bounded, &plan).open(&plan)).unwrap();
+    let opened = runtime.block_on(FilesFolder::new(bounded, &plan).open(&plan)).unwrap();
     (store, FilesConsumer::new(opened, runtime.handle().clone()), beginnings)
 }
 
@@ -135,7 +135,7 @@ fn four_batches_are_written_at_a_time_and_no_more() {
     assert_eq!(consumer.finish(Ending::Whole, &stop), Ok(()));
     assert_eq!(consumer.unfinished(), 0);
     assert_eq!(store.objects.lock().unwrap().len(), 5);
-    assert_eq!(consumer.manifest.complete(), Some(Complete { batches: 5, samples: 10 }));
+    assert_eq!(consumer.manifest.complete, Some(Complete { batches: 5, samples: 10 }));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_stop_gives_up_what_is_not_written_in_time_and_counts_it_as_unfinished() {
     assert_eq!(consumer.finish(Ending::Early, &stop), Ok(()));
     assert_eq!(consumer.unfinished(), 4);
     assert_eq!(consumer.count().record(), FilesRecord { written: 1, already_there: 0 });
-    assert_eq!(consumer.manifest.complete(), None);
+    assert_eq!(consumer.manifest.complete, None);
 }
 
 #[test]
@@ -162,5 +162,5 @@ fn a_write_that_fails_is_told_with_its_key_and_the_batch_is_unfinished() {
     let fault = consumer.finish(Ending::Whole, &stop).unwrap_err();
     assert_eq!(&*fault.message, "store `gated` has no object `p/batch-00000009.safetensors`");
     assert_eq!(consumer.unfinished(), 2);
-    assert_eq!(consumer.manifest.complete(), None);
+    assert_eq!(consumer.manifest.complete, None);
 }
