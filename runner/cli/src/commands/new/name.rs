@@ -1,76 +1,13 @@
 //! Which names a stage's crate may have.
 
 /// Keywords of this or a later edition of Rust.
-const KEYWORDS: [&str; 53] = [
-    "abstract",
-    "as",
-    "async",
-    "await",
-    "become",
-    "box",
-    "break",
-    "const",
-    "continue",
-    "crate",
-    "do",
-    "dyn",
-    "else",
-    "enum",
-    "extern",
-    "false",
-    "final",
-    "fn",
-    "for",
-    "gen",
-    "if",
-    "impl",
-    "in",
-    "let",
-    "loop",
-    "macro",
-    "match",
-    "mod",
-    "move",
-    "mut",
-    "override",
-    "priv",
-    "pub",
-    "ref",
-    "return",
-    "self",
-    "static",
-    "struct",
-    "super",
-    "trait",
-    "true",
-    "try",
-    "type",
-    "typeof",
-    "union",
-    "unsafe",
-    "unsized",
-    "use",
-    "virtual",
-    "where",
-    "while",
-    "yield",
-    "macro_rules",
-];
+const KEYWORDS: &str = "abstract as async await become box break const continue crate do dyn else enum extern false final fn \
+    for gen if impl in let loop macro match mod move mut override priv pub ref return self static struct \
+    super trait true try type typeof union unsafe unsized use virtual where while yield macro_rules";
 
 /// Names that cargo, the compiler or the new crate itself uses.
-const TAKEN: [&str; 11] = [
-    "alloc",
-    "build",
-    "core",
-    "deps",
-    "examples",
-    "incremental",
-    "penstock-guest",
-    "penstock-guest-macros",
-    "proc-macro",
-    "std",
-    "test",
-];
+const TAKEN: &str =
+    "alloc build core deps examples incremental penstock-guest penstock-guest-macros proc-macro std test";
 
 const MAX_LETTERS: usize = 64;
 
@@ -93,10 +30,10 @@ pub(super) fn check(name: &str) -> Result<(), String> {
             None => rule.to_owned(),
         });
     }
-    if KEYWORDS.contains(&name) {
+    if KEYWORDS.split(' ').any(|word| word == name) {
         return Err(format!("it is a word of Rust; `{name}-stage` would do"));
     }
-    if TAKEN.contains(&name.replace('_', "-").as_str()) {
+    if TAKEN.split(' ').any(|word| word == name.replace('_', "-")) {
         return Err(format!("cargo or the SDK uses it; `{name}-stage` would do"));
     }
     Ok(())
