@@ -1,6 +1,6 @@
 //! The report of a benchmark as one file that needs no server.
 
-use penstock_bench::Report;
+use penstock_bench::BenchReport;
 
 use crate::pages;
 
@@ -24,7 +24,7 @@ pub enum ReportPageError {
 
 /// A page that shows the report wherever it is opened: scripts, styles, and the report itself are in it, and it asks nobody
 /// for anything.
-pub fn report_page(report: &Report) -> Result<String, ReportPageError> {
+pub fn report_page(report: &BenchReport) -> Result<String, ReportPageError> {
     let page = pages::text(PAGE).ok_or(ReportPageError::NoPages)?;
     // A `</script>` in somebody's key would end the script that holds it.
     let report = serde_json::to_string(report)?.replace('<', "\\u003c");

@@ -9,10 +9,10 @@ use penstock_types::stats::Tick;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::load::{Consume, Ending, Surroundings, Times};
+use crate::load::{BenchError, Consume, LoadTimes, Surroundings};
 use crate::record::Load;
-use crate::report::Cell;
-use crate::spec::{AcceleratorSpec, Cache, WarmUp};
+use crate::report::LoadReport;
+use crate::spec::{AcceleratorSpec, PageCache, WarmUp};
 use crate::subject::Subject;
 
 /// Least utilisation by default, as MLPerf Storage asks of most workloads.
@@ -71,15 +71,14 @@ pub struct AcceleratorReport {
     /// Most of them that were all fed; 0 when not even one was.
     pub supported: u32,
     /// The trials, in the order in which they were made. A number that was not fed was tried twice.
-    pub trials: Vec<Trial>,
+    pub trials: Vec<AcceleratorTrial>,
     /// What the known workloads need, by bytes alone.
     pub presets: Vec<PresetNeed>,
 }
 
 /// A number of accelerators that were fed for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "AcceleratorTrial")]
-pub struct Trial {
+pub struct AcceleratorTrial {
     /// How many.
     pub accelerators: u32,
     /// Mean share of their time in which they computed, the first step of each left out, 0.0 to 1.0.
@@ -215,7 +214,7 @@ impl Fleet {
         self.first = self.first.map(later);
     }
 
-    fn trial(&self) -> Trial {
+    fn trial(&self) -> AcceleratorTrial {
         let (mut computed, mut lived, mut last) = (0.0, 0.0, 0);
         for Reverse((end, number)) in &self.free {
             let made = self.made[*number];
@@ -229,7 +228,7 @@ impl Fleet {
         let fed = self.made.iter().filter(|made| made.count > 1).count() as f64;
         let share = if lived > 0.0 { computed / lived } else { 0.0 };
         let seconds = (last.saturating_sub(self.first.unwrap_or(last)) as f64 * 1e-9).max(1e-9);
-        Trial {
+        AcceleratorTrial {
             accelerators: u32::try_from(self.made.len()).unwrap_or(u32::MAX),
             utilisation: share * fed / self.made.len().max(1) as f64,
             samples_per_s: self.samples as f64 / seconds,
@@ -270,13 +269,13 @@ pub(crate) fn search(
     surroundings: &Surroundings,
     subject: &Subject,
     load: &Load,
-    cell: &Cell,
+    cell: &LoadReport,
     spec: &AcceleratorSpec,
     on_trial: &mut dyn FnMut(u32),
-) -> Result<AcceleratorReport, Ending> {
+) -> Result<AcceleratorReport, BenchError> {
     let wanted = Wanted::of(spec, load.batch_size);
     let load = feeding(spec, load);
-    let mut trials: Vec<Trial> = Vec::new();
+    let mut trials: Vec<AcceleratorTrial> = Vec::new();
     // As many as the measured rate would do for; the search begins there.
     let guess =
         cell.items_per_s * wanted.step.as_secs_f64() / f64::from(wanted.batch_size) / wanted.utilisation;
@@ -338,25 +337,22 @@ fn fed(
     wanted: &Wanted,
     number: u32,
     rate: f64,
-) -> Result<Trial, Ending> {
+) -> Result<AcceleratorTrial, BenchError> {
     let length = (wanted.step * STEPS).clamp(TRIAL.0, TRIAL.1).max(wanted.step * LEAST_STEPS);
     let (subject, passes) = match surroundings.cache {
         // One pass, since loaders stand still between two; more than is read in the time.
-        Cache::Warm => {
+        PageCache::Warm => {
             let items = (rate * length.as_secs_f64() * 3.0).min(MOST_ITEMS);
             (subject.going_round(items as usize), 1)
         }
         // What was read once is not cold any more. Each pass begins with nothing ahead, as an epoch does: of small sets that is much.
-        Cache::Cold => (subject.clone(), PASSES),
+        PageCache::Cold => (subject.clone(), PASSES),
     };
     let fleet = Fleet::new(number, wanted.step, wanted.batch_size);
     let mut on_trial = OnTrial { surroundings, fleet, length, end: None };
-    let times = Times { warm_up: WarmUp::default(), passes };
-    match surroundings.run(&subject, load, &times, &mut on_trial).how {
-        Ending::Failed(reason) => Err(Ending::Failed(reason)),
-        _ if surroundings.cancel.is_cancelled() => Err(Ending::Stopped),
-        _ => Ok(on_trial.fleet.trial()),
-    }
+    let times = LoadTimes { warm_up: WarmUp::default(), passes };
+    surroundings.check(surroundings.run(&subject, load, &times, &mut on_trial).how)?;
+    Ok(on_trial.fleet.trial())
 }
 
 #[cfg(test)]

@@ -15,20 +15,21 @@ use crate::calls::{copying, play, random_object, reading};
 use crate::ceiling::Ceilings;
 use crate::counterfactual::counterfactuals;
 use crate::findings::findings;
-use crate::load::{Ended, Ending, Surroundings, Times, discard};
+use crate::load::{BenchError, LoadEnded, LoadTimes, Surroundings, discard};
 use crate::record::{Load, LoadRecord};
 use crate::report::{
-    ActionReport, Calls, Ceiling, Cell, MachineFacts, ObjectsReport, REPORT_VERSION, Report, ReportState,
+    ActionReport, BenchReport, CallsReport, Ceiling, LoadReport, MachineFacts, ObjectsReport, REPORT_VERSION,
+    ReportState,
 };
-use crate::spec::{Action, BenchSpec, Cache, MAX_READS, WarmUpKind, WholeSet};
-use crate::subject::{StoreKind, Subject, SubjectError};
-use crate::worker::Cancel;
+use crate::spec::{BenchAction, BenchSpec, MAX_READS, PageCache, WarmUpKind, WholeSet};
+use crate::subject::{BenchStoreKind, Subject};
+use crate::worker::{Cancel, FailedIn, ReadFailure};
 
 /// Creates the source again, to time finding out the objects.
 pub type MakeSource = Arc<dyn Fn() -> BoxFuture<'static, Result<Box<dyn Source>, SourceFault>> + Send + Sync>;
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum BenchStep {
     /// Asks for the sizes of so many objects.
     Survey(usize),
     Warm,
@@ -46,14 +47,14 @@ pub enum Step {
 }
 
 pub trait Follow {
-    fn step(&mut self, step: &Step);
+    fn step(&mut self, step: &BenchStep);
 
     /// A load has ended; `key` names an object.
     fn record(&mut self, _load: &LoadRecord, _key: &dyn Fn(u32) -> Arc<str>) {}
 }
 
-impl<F: FnMut(&Step)> Follow for F {
-    fn step(&mut self, step: &Step) {
+impl<F: FnMut(&BenchStep)> Follow for F {
+    fn step(&mut self, step: &BenchStep) {
         self(step);
     }
 }
@@ -73,7 +74,7 @@ struct Running<'a> {
     warmed_s: Option<f64>,
     follow: &'a mut dyn Follow,
     actions: Vec<ActionReport>,
-    fastest: Option<(Load, Cell)>,
+    fastest: Option<(Load, LoadReport)>,
     ceilings: Option<Ceilings>,
     no_ceiling: Option<String>,
 }
@@ -95,7 +96,7 @@ impl Benchmark {
     }
 
     /// Runs to the end; every failure is part of the report. Blocks this thread, which must not be one of the runtime's.
-    pub fn run(&self, program: &str, follow: &mut dyn Follow) -> Report {
+    pub fn run(&self, program: &str, follow: &mut dyn Follow) -> BenchReport {
         let started_at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let start = self.surroundings.clock.now();
         let mut running = Running {
@@ -118,11 +119,11 @@ impl Benchmark {
         });
         let (state, reason) = match ended {
             Ok(()) => (ReportState::Completed, None),
-            Err(Ending::Failed(reason)) => (ReportState::Failed, Some(reason)),
-            Err(_) => (ReportState::Stopped, None),
+            Err(BenchError::Stopped) => (ReportState::Stopped, None),
+            Err(error) => (ReportState::Failed, Some(error.to_string())),
         };
         let no_ceiling = running.no_ceiling.take();
-        let mut report = Report {
+        let mut report = BenchReport {
             version: REPORT_VERSION,
             name: self.spec.name.as_str().to_owned(),
             started_at,
@@ -151,42 +152,38 @@ impl Benchmark {
 
 impl Running<'_> {
     /// Checks the loads against the number of objects.
-    fn check(&self) -> Result<(), Ending> {
+    fn check(&self) -> Result<(), BenchError> {
         let items = self.subject.order(0).len() as u64;
         for set in self.benchmark.spec.whole_sets() {
             let warm_up: u64 = set.warm_up.rounds.iter().map(|round| u64::from(*round)).sum();
             let reads = items.saturating_mul(u64::from(set.repeats)) + warm_up * u64::from(set.batch_size);
             if reads > MAX_READS {
-                return Err(Ending::Failed(format!(
-                    "a load would read {reads} items, and at most {MAX_READS} are written down; set a `limit`, or fewer `repeats`"
-                )));
+                return Err(BenchError::TooManyReads { reads });
             }
             let batches = items.div_ceil(u64::from(set.batch_size));
             if set.warm_up.how == WarmUpKind::Inline && warm_up >= batches {
-                return Err(Ending::Failed(format!(
-                    "the warm-up takes {warm_up} batches, and the first pass, of which it is the head, has {batches}; have fewer `rounds`"
-                )));
+                return Err(BenchError::WarmUp { warm_up, batches });
             }
         }
         Ok(())
     }
 
-    fn survey(&mut self) -> Result<(), Ending> {
+    fn survey(&mut self) -> Result<(), BenchError> {
         if !self.benchmark.spec.survey {
             return Ok(());
         }
-        self.follow.step(&Step::Survey(self.subject.objects.len()));
+        self.follow.step(&BenchStep::Survey(self.subject.objects.len()));
         let surroundings = &self.benchmark.surroundings;
         let start = surroundings.clock.now();
         let survey = surroundings.cancel.unless(self.subject.clone().survey(surroundings.on_error));
-        let surveyed = surroundings.runtime.block_on(survey).ok_or(Ending::Stopped)?;
-        self.subject = surveyed.map_err(|error| failed(&error))?;
+        let surveyed = surroundings.runtime.block_on(survey).ok_or(BenchError::Stopped)?;
+        self.subject = surveyed.map_err(BenchError::Subject)?;
         self.survey_s = Some((surroundings.clock.now() - start) as f64 * 1e-9);
         self.check_memory(self.benchmark.spec.whole_sets().flat_map(Load::grid))
     }
 
     /// Checks that the batches held by the workers of these loads fit into memory.
-    fn check_memory(&self, loads: impl Iterator<Item = Load>) -> Result<(), Ending> {
+    fn check_memory(&self, loads: impl Iterator<Item = Load>) -> Result<(), BenchError> {
         let (Some(bytes), Some(memory)) = (self.subject.bytes(), machine().memory_bytes) else {
             return Ok(());
         };
@@ -198,43 +195,42 @@ impl Running<'_> {
         if most <= memory as f64 / 2.0 {
             return Ok(());
         }
-        let (most, memory) = (most / 1e9, memory as f64 / 1e9);
-        Err(Ending::Failed(format!(
-            "the batches that workers hold may come to {most:.1} GB, and there are {memory:.1} GB of memory; have fewer workers, or a \
-             smaller batch or prefetch"
-        )))
+        Err(BenchError::Memory { most_gb: most / 1e9, memory_gb: memory as f64 / 1e9 })
     }
 
     /// Reads what fits into the page cache, so that the first load finds what the others find.
-    fn warm(&mut self) -> Result<(), Ending> {
+    fn warm(&mut self) -> Result<(), BenchError> {
         let half = machine().memory_bytes.map_or(0, |memory| memory / 2);
         let fits = self.subject.bytes().is_some_and(|bytes| bytes <= half);
-        if self.benchmark.spec.cache != Cache::Warm || self.subject.kind != StoreKind::Folder || !fits {
+        if self.benchmark.spec.cache != PageCache::Warm
+            || self.subject.kind != BenchStoreKind::Folder
+            || !fits
+        {
             return Ok(());
         }
-        self.follow.step(&Step::Warm);
+        self.follow.step(&BenchStep::Warm);
         let surroundings = &self.benchmark.surroundings;
         let start = surroundings.clock.now();
         surroundings
             .runtime
             .block_on(surroundings.cancel.unless(self.subject.warm()))
-            .ok_or(Ending::Stopped)?;
+            .ok_or(BenchError::Stopped)?;
         self.warmed_s = Some((surroundings.clock.now() - start) as f64 * 1e-9);
         Ok(())
     }
 
-    fn act(&mut self) -> Result<(), Ending> {
+    fn act(&mut self) -> Result<(), BenchError> {
         let loads: usize = self.benchmark.spec.whole_sets().map(|set| Load::grid(set).len()).sum();
         let mut number = 0;
         for action in &self.benchmark.spec.actions {
             match action {
-                Action::WholeSet(set) => {
+                BenchAction::WholeSet(set) => {
                     // What ran is told, even where something behind it fails, or nobody waits for what it is held against.
                     let place = self.actions.len();
                     self.actions.push(ActionReport::WholeSet(Vec::new()));
                     for load in Load::grid(set) {
                         number += 1;
-                        self.follow.step(&Step::Load { number, of: loads, label: load.label() });
+                        self.follow.step(&BenchStep::Load { number, of: loads, label: load.label() });
                         let mut cell = self.load(&load, set)?;
                         let ceiling = self.ceiling(&load, &cell);
                         cell.ceiling = ceiling.as_ref().ok().copied().flatten();
@@ -245,7 +241,7 @@ impl Running<'_> {
                     }
                 }
                 other => {
-                    self.follow.step(&Step::Action(other.name().to_owned()));
+                    self.follow.step(&BenchStep::Action(other.name().to_owned()));
                     let calls = self.call(other)?;
                     self.actions.push(ActionReport::Calls(calls));
                 }
@@ -254,15 +250,14 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn load(&mut self, load: &Load, set: &WholeSet) -> Result<Cell, Ending> {
+    fn load(&mut self, load: &Load, set: &WholeSet) -> Result<LoadReport, BenchError> {
         let surroundings = &self.benchmark.surroundings;
-        let times = Times { warm_up: set.warm_up.clone(), passes: set.repeats };
-        let Ended { record, failures, how } = surroundings.run(&self.subject, load, &times, &mut discard());
-        if how != Ending::Completed {
-            return Err(how);
-        }
+        let times = LoadTimes { warm_up: set.warm_up.clone(), passes: set.repeats };
+        let LoadEnded { record, failures, how } =
+            surroundings.run(&self.subject, load, &times, &mut discard());
+        how?;
         let stages: Vec<String> = self.subject.stages.iter().map(|stage| stage.name.clone()).collect();
-        let cell = Cell::of(&record, &stages, failures.told());
+        let cell = LoadReport::of(&record, &stages, failures.told());
         let objects = self.subject.objects.clone();
         self.follow.record(&record, &|object| objects[object as usize].key.clone());
         drop(record);
@@ -274,60 +269,64 @@ impl Running<'_> {
     }
 
     /// Measures the ceiling of a load. A load without one is still valid.
-    fn ceiling(&mut self, load: &Load, cell: &Cell) -> Result<Option<Ceiling>, Ending> {
+    fn ceiling(&mut self, load: &Load, cell: &LoadReport) -> Result<Option<Ceiling>, BenchError> {
         if !self.benchmark.spec.ceiling || self.no_ceiling.is_some() {
             return Ok(None);
         }
         let ceilings = match self.ceilings.take() {
             Some(ceilings) => Ok(ceilings),
-            None => Ceilings::of(&self.subject).map_err(|error| Ending::Failed(error.to_string())),
+            None => Ceilings::of(&self.subject).map_err(BenchError::Ceiling),
         };
         let found = ceilings.and_then(|ceilings| {
             self.ceilings.insert(ceilings).of_load(&self.benchmark.surroundings, load, cell)
         });
         match found {
-            Err(Ending::Failed(reason)) => {
-                self.no_ceiling = Some(reason);
+            Ok(_) | Err(BenchError::Stopped) => found,
+            Err(error) => {
+                self.no_ceiling = Some(error.to_string());
                 Ok(None)
             }
-            found => found,
         }
     }
 
-    fn call(&self, action: &Action) -> Result<Calls, Ending> {
+    fn call(&self, action: &BenchAction) -> Result<CallsReport, BenchError> {
         let (surroundings, subject) = (&self.benchmark.surroundings, &self.subject);
         let spec = &self.benchmark.spec;
         let play = |repeat: std::num::NonZeroU32, call: &crate::calls::Call<'_>| {
             play(surroundings, subject, action.name(), repeat.get(), spec.pool, call)
         };
         match action {
-            Action::Random(random) => play(
+            BenchAction::Random(random) => play(
                 random.repeat,
                 &reading(surroundings, subject, spec.pool, random_object(subject, spec.seed)),
             ),
-            Action::Single(single) => {
+            BenchAction::Single(single) => {
                 let first = subject.order(0)[0];
                 play(single.repeat, &reading(surroundings, subject, spec.pool, move |_| first))
             }
-            Action::RandomToDevice(copy) => play(copy.repeat, &copying(copy.shape, spec.seed)),
-            Action::Index(index) => play(index.repeat, &|_| match &self.benchmark.source {
+            BenchAction::RandomToDevice(copy) => play(copy.repeat, &copying(copy.shape, spec.seed)),
+            BenchAction::Index(index) => play(index.repeat, &|_| match &self.benchmark.source {
                 None => Ok(0),
                 Some(make) => {
                     let found = surroundings.cancel.unless(found_out(make.clone()));
                     let found = surroundings.runtime.block_on(found).unwrap_or(Ok(()));
-                    found.map(|()| 0).map_err(|fault| (None, fault.to_string()))
+                    found.map(|()| 0).map_err(|fault| ReadFailure {
+                        object: None,
+                        what: FailedIn::Storage,
+                        message: fault.to_string(),
+                    })
                 }
             }),
-            Action::WholeSet(_) => unreachable!("loads are no calls"),
+            BenchAction::WholeSet(_) => unreachable!("loads are no calls"),
         }
     }
 
-    fn accelerators(&mut self) -> Result<Option<accelerator::AcceleratorReport>, Ending> {
+    fn accelerators(&mut self) -> Result<Option<accelerator::AcceleratorReport>, BenchError> {
         let Some(spec) = &self.benchmark.spec.accelerator else { return Ok(None) };
         let Some((load, cell)) = &self.fastest else { return Ok(None) };
         self.check_memory(std::iter::once(accelerator::feeding(spec, load)))?;
         let follow = &mut *self.follow;
-        let mut on_trial = |number| follow.step(&Step::Accelerators(number));
+        let mut on_trial = |number| follow.step(&BenchStep::Accelerators(number));
         let surroundings = &self.benchmark.surroundings;
         accelerator::search(surroundings, &self.subject, load, cell, spec, &mut on_trial).map(Some)
     }
@@ -335,12 +334,12 @@ impl Running<'_> {
     fn counterfactuals(
         &mut self,
         accelerators: Option<&accelerator::AcceleratorReport>,
-    ) -> Result<Vec<crate::report::Counterfactual>, Ending> {
+    ) -> Result<Vec<crate::report::Counterfactual>, BenchError> {
         let (true, Some((load, _))) = (self.benchmark.spec.counterfactuals, &self.fastest) else {
             return Ok(Vec::new());
         };
         let follow = &mut *self.follow;
-        let mut on_start = |without: &str| follow.step(&Step::Without(without.to_owned()));
+        let mut on_start = |without: &str| follow.step(&BenchStep::Without(without.to_owned()));
         counterfactuals(&self.benchmark.surroundings, &self.subject, load, accelerators, &mut on_start)
     }
 
@@ -368,11 +367,6 @@ async fn found_out(make: MakeSource) -> Result<(), SourceFault> {
     let mut source = make().await?;
     while let Some(Produced::Samples(_)) = source.next().await? {}
     Ok(())
-}
-
-fn failed(error: &SubjectError) -> Ending {
-    let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(": {cause}"));
-    Ending::Failed(format!("{error}{cause}"))
 }
 
 fn machine() -> MachineFacts {

@@ -6,24 +6,22 @@ use penstock_types::stats::Tick;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Fetch, ItemRead, LoadRecord, Pass, Span, WorkerLoop};
-use crate::report::Counts;
-use crate::spec::{Mode, WarmUpKind};
+use crate::record::{Fetch, ItemRead, LoadPass, LoadRecord, Span, WorkerLoop};
+use crate::report::LevelCounts;
+use crate::spec::{LoadMode, WarmUpKind};
 
 /// Whether a load's books balance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "LoadBooks")]
-pub struct Books {
+pub struct LoadBooks {
     /// Whether every identity holds.
     pub balanced: bool,
     /// All identities.
-    pub checks: Vec<Check>,
+    pub checks: Vec<LoadBooksCheck>,
 }
 
 /// An identity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "LoadBooksCheck")]
-pub struct Check {
+pub struct LoadBooksCheck {
     /// What it is called.
     pub identity: String,
     /// What it says.
@@ -34,7 +32,7 @@ pub struct Check {
     pub found: Option<String>,
 }
 
-pub fn audit(record: &LoadRecord) -> Books {
+pub fn audit(record: &LoadRecord) -> LoadBooks {
     let checks = [
         ("counts", "calls of each level are as many as the load makes by formula", counts_hold(record)),
         ("once", "in each pass every item is asked for once, and delivered or told as failed", once(record)),
@@ -61,16 +59,16 @@ pub fn audit(record: &LoadRecord) -> Books {
         ("permits", "never more reads are in flight than there are permits", permits(record)),
         ("little", "reads in flight, as they were counted, are throughput times latency", little(record)),
     ];
-    let checks: Vec<Check> = checks
+    let checks: Vec<LoadBooksCheck> = checks
         .into_iter()
-        .map(|(identity, says, found)| Check {
+        .map(|(identity, says, found)| LoadBooksCheck {
             identity: identity.to_owned(),
             says: says.to_owned(),
             holds: found.is_ok(),
             found: found.err().or_else(|| nothing_compared(record, identity)),
         })
         .collect();
-    Books { balanced: checks.iter().all(|check| check.holds), checks }
+    LoadBooks { balanced: checks.iter().all(|check| check.holds), checks }
 }
 
 /// Remark on an identity that holds because there was nothing to compare.
@@ -82,9 +80,9 @@ fn nothing_compared(record: &LoadRecord, identity: &str) -> Option<String> {
     is_nothing.then(|| "nothing was compared: sizes were not asked for".to_owned())
 }
 
-pub(crate) fn counts(record: &LoadRecord) -> Counts {
+pub(crate) fn counts(record: &LoadRecord) -> LevelCounts {
     let all = || record.warm_up.iter().chain(&record.passes);
-    Counts {
+    LevelCounts {
         getitem: all().flat_map(|pass| &pass.fetches).map(|fetch| fetch.items.len() as u64).sum(),
         fetch: all().map(|pass| pass.fetches.len() as u64).sum(),
         worker_loop: all().map(|pass| pass.loops.len() as u64).sum::<u64>() + record.lasting.len() as u64,
@@ -93,11 +91,11 @@ pub(crate) fn counts(record: &LoadRecord) -> Counts {
     }
 }
 
-pub(crate) fn warm_up_counts(record: &LoadRecord) -> Counts {
+pub(crate) fn warm_up_counts(record: &LoadRecord) -> LevelCounts {
     let inline = record.passes.first().into_iter().flat_map(|pass| &pass.fetches);
     let inline = inline.filter(|fetch| fetch.batch < record.inline);
     let fetches = || record.warm_up.iter().flat_map(|pass| &pass.fetches).chain(inline.clone());
-    Counts {
+    LevelCounts {
         getitem: fetches().map(|fetch| fetch.items.len() as u64).sum(),
         fetch: fetches().count() as u64,
         worker_loop: record.warm_up.iter().map(|pass| pass.loops.len() as u64).sum(),
@@ -107,7 +105,7 @@ pub(crate) fn warm_up_counts(record: &LoadRecord) -> Counts {
 }
 
 /// Calls of each level as N items in batches of B make them with W workers, in R passes and the rounds of a warm-up.
-fn by_formula(record: &LoadRecord) -> Counts {
+fn by_formula(record: &LoadRecord) -> LevelCounts {
     let asked = &record.asked;
     let (size, passes) = (u64::from(record.load.batch_size), u64::from(asked.passes));
     let rounds: &[u32] = match asked.warm_up.how {
@@ -116,7 +114,7 @@ fn by_formula(record: &LoadRecord) -> Counts {
     };
     let extra: u64 = rounds.iter().map(|round| u64::from(*round)).sum();
     let crews = rounds.len() as u64 + if record.load.persistent { 1 } else { passes };
-    Counts {
+    LevelCounts {
         getitem: asked.items * passes + extra * size,
         fetch: asked.items.div_ceil(size) * passes + extra,
         worker_loop: crews * u64::from(record.load.workers),
@@ -261,8 +259,8 @@ fn parts(record: &LoadRecord) -> Holds {
 
 fn fetches(record: &LoadRecord) -> Holds {
     let at_once = match record.load.mode {
-        Mode::Sync => 1,
-        Mode::Async => u64::from(record.load.permits_of_worker()),
+        LoadMode::Sync => 1,
+        LoadMode::Async => u64::from(record.load.permits_of_worker()),
     };
     each_pass(record, |pass| {
         pass.fetches.iter().try_for_each(|fetch| {
@@ -347,7 +345,7 @@ fn little(record: &LoadRecord) -> Holds {
     })
 }
 
-fn each_pass(record: &LoadRecord, check: impl Fn(&Pass) -> Holds) -> Holds {
+fn each_pass(record: &LoadRecord, check: impl Fn(&LoadPass) -> Holds) -> Holds {
     let warm_up = record.warm_up.iter().enumerate();
     warm_up.clone().try_for_each(|(number, pass)| {
         check(pass).map_err(|found| format!("warm-up {}: {found}", number + 1))

@@ -9,14 +9,14 @@ use std::thread::{self, Builder};
 use fastrand::Rng;
 
 use crate::failures::Failures;
-use crate::load::{Ending, Surroundings};
-use crate::report::{Calls, Spread};
+use crate::load::{BenchError, Surroundings};
+use crate::report::{CallsReport, Spread};
 use crate::spec::OnReadError;
 use crate::subject::Subject;
 use crate::worker::{FailedIn, ReadFailure};
 
-/// Bytes of one repetition, or the object it failed with, if any, and the reason.
-pub(crate) type Called = Result<u64, (Option<u32>, String)>;
+/// Bytes of one repetition.
+pub(crate) type Called = Result<u64, ReadFailure>;
 
 /// A repeatable action; it is given the number of the repetition.
 pub(crate) type Call<'a> = dyn Fn(u32) -> Called + Sync + 'a;
@@ -38,7 +38,7 @@ pub(crate) fn play(
     repeat: u32,
     pool: u32,
     call: &Call<'_>,
-) -> Result<Calls, Ending> {
+) -> Result<CallsReport, BenchError> {
     let next = AtomicU32::new(0);
     let played = Mutex::new(Played::default());
     let start = surroundings.clock.now();
@@ -58,9 +58,8 @@ pub(crate) fn play(
                     played.times.push(time);
                     played.bytes += bytes;
                 }
-                Err((object, message)) => {
-                    played.first_failure.get_or_insert_with(|| message.clone());
-                    let failure = ReadFailure { object, what: FailedIn::Storage, message };
+                Err(failure) => {
+                    played.first_failure.get_or_insert_with(|| failure.message.clone());
                     played.failures.add(subject, vec![failure]);
                     if surroundings.on_error == OnReadError::Fail {
                         next.store(repeat, Ordering::Relaxed);
@@ -78,20 +77,20 @@ pub(crate) fn play(
                 Builder::new().name(format!("player/{number}")).spawn_scoped(scope, player).map(drop)
             })
         })
-        .map_err(|error| Ending::Failed(format!("the system gives no thread for a player: {error}")))?;
+        .map_err(|error| BenchError::NoThread { what: "a player".to_owned(), error })?;
     }
     let elapsed_s = (surroundings.clock.now() - start) as f64 * 1e-9;
     let played = played.into_inner().unwrap_or_else(PoisonError::into_inner);
     if surroundings.cancel.is_cancelled() {
-        return Err(Ending::Stopped);
+        return Err(BenchError::Stopped);
     }
     let failed = played.first_failure.filter(|_| surroundings.on_error == OnReadError::Fail);
     if let Some(reason) = failed {
-        return Err(Ending::Failed(reason));
+        return Err(BenchError::Failure(reason));
     }
     let count = played.times.len() as f64;
-    let time = Spread::of(played.times).ok_or_else(|| Ending::Failed(format!("every `{action}` failed")))?;
-    Ok(Calls {
+    let time = Spread::of(played.times).ok_or_else(|| BenchError::NothingMeasured(action.to_owned()))?;
+    Ok(CallsReport {
         action: action.to_owned(),
         pool,
         time,
@@ -114,12 +113,12 @@ pub(crate) fn reading<'a>(
         let object = &subject.objects[picked as usize];
         let read = surroundings.cancel.unless(store.get(object.key.clone()));
         match surroundings.runtime.block_on(read) {
-            Some((Ok(bytes), _)) if !object.is_same(&bytes) => Err((
-                Some(picked),
-                format!("object {} has other bytes than when it was read first", object.key),
-            )),
+            Some((Ok(bytes), _)) if !object.is_same(&bytes) => {
+                let message = format!("object {} has other bytes than when it was read first", object.key);
+                Err(ReadFailure { object: Some(picked), what: FailedIn::Storage, message })
+            }
             Some((Ok(bytes), _)) => Ok(bytes.len() as u64),
-            Some((Err(error), _)) => Err((Some(picked), error.with_causes())),
+            Some((Err(error), _)) => Err(ReadFailure::of(picked, &error)),
             None => Ok(0),
         }
     }

@@ -26,11 +26,11 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::load::{Ending, Surroundings, Times};
+use crate::load::{BenchError, LoadTimes, Surroundings};
 use crate::record::Load;
-use crate::report::{Ceiling, Cell};
+use crate::report::{Ceiling, LoadReport};
 use crate::spec::WarmUp;
-use crate::subject::{StoreKind, Subject};
+use crate::subject::{BenchStoreKind, Subject};
 
 const LENGTH: Duration = Duration::from_millis(600);
 const FOLDER_BYTES: u64 = 64 << 20;
@@ -68,9 +68,12 @@ impl Ceilings {
             .take(OBJECTS)
             .map(|object| subject.objects[*object as usize].size.unwrap_or(USUAL_BYTES))
             .collect();
-        let reads = NonZeroUsize::MIN;
-        match subject.kind {
-            StoreKind::Folder => {
+        let keyed = |key: &dyn Fn(usize, u64) -> String| -> Vec<(Arc<str>, Option<u64>)> {
+            let objects = sizes.iter().enumerate();
+            objects.map(|(number, size)| (key(number, *size).into(), Some(*size))).collect()
+        };
+        let (store, objects, _loopback, _folder): (Arc<dyn Store>, _, _, _) = match subject.kind {
+            BenchStoreKind::Folder => {
                 let folder = in_memory_folder(&sizes)?;
                 let store = FolderStore::open("ceiling", folder.path()).map_err(io::Error::other)?;
                 let names = fs::read_dir(folder.path())?.map(|file| {
@@ -78,30 +81,22 @@ impl Ceilings {
                     Ok((file.file_name().to_string_lossy().into(), Some(file.metadata()?.len())))
                 });
                 let objects = names.collect::<io::Result<Vec<_>>>()?;
-                let subject =
-                    Subject::of(BoundedStore::new(Arc::new(store), reads), StoreKind::Folder, objects);
-                Ok(Self { subject: subject.going_round(ITEMS), _loopback: None, _folder: Some(folder) })
+                (Arc::new(store), objects, None, Some(folder))
             }
-            StoreKind::Memory => {
+            BenchStoreKind::Memory => {
                 let largest = sizes.iter().map(|size| (1, usize::try_from(*size).unwrap_or(usize::MAX)));
                 let largest: Vec<(usize, usize)> = largest.collect();
-                let store: Arc<dyn Store> = Arc::new(MemoryStore::synthetic("ceiling", &largest));
-                let objects = sizes.into_iter().enumerate();
-                let objects = objects.map(|(number, size)| (format!("{number:06}.bin").into(), Some(size)));
-                let subject =
-                    Subject::of(BoundedStore::new(store, reads), StoreKind::Memory, objects.collect());
-                Ok(Self { subject: subject.going_round(ITEMS), _loopback: None, _folder: None })
+                let store = MemoryStore::synthetic("ceiling", &largest);
+                (Arc::new(store), keyed(&|number, _| format!("{number:06}.bin")), None, None)
             }
-            StoreKind::S3 => {
+            BenchStoreKind::S3 => {
                 let loopback = Loopback::start()?;
                 let store = S3Store::new("ceiling", loopback.settings()).map_err(io::Error::other)?;
-                let objects = sizes.into_iter().enumerate();
-                let objects = objects.map(|(number, size)| (format!("{number}-{size}").into(), Some(size)));
-                let store = BoundedStore::new(Arc::new(store), reads);
-                let subject = Subject::of(store, StoreKind::S3, objects.collect());
-                Ok(Self { subject: subject.going_round(ITEMS), _loopback: Some(loopback), _folder: None })
+                (Arc::new(store), keyed(&|number, size| format!("{number}-{size}")), Some(loopback), None)
             }
-        }
+        };
+        let subject = Subject::of(BoundedStore::new(store, NonZeroUsize::MIN), subject.kind, objects);
+        Ok(Self { subject: subject.going_round(ITEMS), _loopback, _folder })
     }
 
     /// Measures the load without the store, and the share of it that `cell` reaches; `None` where nothing could be timed.
@@ -109,10 +104,10 @@ impl Ceilings {
         &self,
         surroundings: &Surroundings,
         load: &Load,
-        cell: &Cell,
-    ) -> Result<Option<Ceiling>, Ending> {
+        cell: &LoadReport,
+    ) -> Result<Option<Ceiling>, BenchError> {
         let clock = surroundings.clock.clone();
-        let times = Times { warm_up: WarmUp::default(), passes: 1 };
+        let times = LoadTimes { warm_up: WarmUp::default(), passes: 1 };
         let (mut first, mut items, mut elapsed) = (None, 0_usize, 0_u64);
         let batches = self.subject.order(0).len().div_ceil(load.batch_size as usize);
         // What was begun before is not timed: as much as all workers may have begun, but not all there is.
@@ -129,12 +124,7 @@ impl Ceilings {
             }
             u128::from(elapsed) < LENGTH.as_nanos()
         });
-        if let Ending::Failed(_) = ended.how {
-            return Err(ended.how);
-        }
-        if surroundings.cancel.is_cancelled() {
-            return Err(Ending::Stopped);
-        }
+        surroundings.check(ended.how)?;
         if items == 0 {
             return Ok(None);
         }

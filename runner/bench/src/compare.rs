@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::report::{Cell, LatencyRange, Report};
+use crate::report::{BenchReport, LatencyRange, LoadReport};
 
 const CONFIDENCE: &str = "95 %";
 /// 97.5th percentiles of Student's t distribution, by degrees of freedom from 1.
@@ -68,8 +68,8 @@ impl Change {
     }
 }
 
-pub fn compare(before: &Report, after: &Report) -> Comparison {
-    let mut others: Vec<&Cell> = after.cells().filter(|cell| cell.books.balanced).collect();
+pub fn compare(before: &BenchReport, after: &BenchReport) -> Comparison {
+    let mut others: Vec<&LoadReport> = after.cells().filter(|cell| cell.books.balanced).collect();
     let mut cells = Vec::new();
     for one in before.cells().filter(|cell| cell.books.balanced) {
         // Each is compared once: of two that are alike, the first with the first.
@@ -80,21 +80,21 @@ pub fn compare(before: &Report, after: &Report) -> Comparison {
     Comparison { sentence: sentence(&cells), notes: notes(before, after, cells.len()), cells }
 }
 
-fn is_same_load(one: &Cell, other: &Cell) -> bool {
-    let of = |cell: &Cell| {
+fn is_same_load(one: &LoadReport, other: &LoadReport) -> bool {
+    let of = |cell: &LoadReport| {
         let reads = (cell.mode, cell.workers, cell.in_flight, cell.batch_size);
         (reads, cell.prefetch, cell.assignment, cell.persistent)
     };
     of(one) == of(other)
 }
 
-fn compared(before: &Cell, after: &Cell) -> CellComparison {
+fn compared(before: &LoadReport, after: &LoadReport) -> CellComparison {
     let quantile = |q: f64| {
         let [one, other] = [before, after].map(|cell| quantile(&cell.latencies, q).unwrap_or_default());
         let between = one.1.zip(other.1).map(|([low, high], [from, to])| [from / high - 1.0, to / low - 1.0]);
         Change::new(one.0, other.0, between)
     };
-    let rates = |cell: &Cell| -> Vec<f64> { cell.passes.iter().map(|pass| pass.items_per_s).collect() };
+    let rates = |cell: &LoadReport| -> Vec<f64> { cell.passes.iter().map(|pass| pass.items_per_s).collect() };
     CellComparison {
         load: before.label(),
         rate: Change::new(before.items_per_s, after.items_per_s, welch(&rates(before), &rates(after))),
@@ -180,7 +180,7 @@ fn sentence(cells: &[CellComparison]) -> String {
     )
 }
 
-fn notes(before: &Report, after: &Report, common: usize) -> Vec<String> {
+fn notes(before: &BenchReport, after: &BenchReport, common: usize) -> Vec<String> {
     let mut notes = Vec::new();
     for (name, report) in [("before", before), ("after", after)] {
         if !report.is_sound() {

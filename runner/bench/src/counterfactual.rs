@@ -13,10 +13,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::accelerator::{AcceleratorReport, Fleet};
-use crate::load::{Ending, Surroundings, Times};
+use crate::load::{BenchError, LoadTimes, Surroundings};
 use crate::record::Load;
 use crate::spec::WarmUp;
-use crate::subject::{StageOp, StoreKind, Subject};
+use crate::subject::{BenchStoreKind, StageOp, Subject};
 
 /// Passes of each variant; the median counts.
 const PASSES: u32 = 3;
@@ -62,7 +62,7 @@ pub(crate) fn counterfactuals(
     load: &Load,
     accelerators: Option<&AcceleratorReport>,
     on_start: &mut dyn FnMut(&str),
-) -> Result<Vec<Counterfactual>, Ending> {
+) -> Result<Vec<Counterfactual>, BenchError> {
     let fed = accelerators.map(|found| Accelerators {
         number: found.supported.max(1),
         step: Duration::from_secs_f64(found.step_s),
@@ -91,7 +91,7 @@ fn variants(
     surroundings: &Surroundings,
     subject: &Subject,
     accelerators: Option<Accelerators>,
-) -> Result<Vec<Variant>, Ending> {
+) -> Result<Vec<Variant>, BenchError> {
     let variant = |without: &str, instead, subject: Subject| Variant {
         without: without.to_owned(),
         instead,
@@ -119,9 +119,9 @@ fn variants(
 }
 
 /// Items per second of the median pass.
-fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f64, Ending> {
+fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f64, BenchError> {
     let mut fleet = variant.accelerators.map(|fed| Fleet::new(fed.number, fed.step, load.batch_size));
-    let times = Times { warm_up: WarmUp::default(), passes: PASSES };
+    let times = LoadTimes { warm_up: WarmUp::default(), passes: PASSES };
     let mut consume = |ready: Tick, samples: usize| {
         if let Some(fleet) = &mut fleet {
             surroundings.wait_until(fleet.take(ready, samples));
@@ -129,9 +129,7 @@ fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f
         !surroundings.cancel.is_cancelled()
     };
     let ended = surroundings.run(&variant.subject, load, &times, &mut consume);
-    if ended.how != Ending::Completed {
-        return Err(ended.how);
-    }
+    ended.how?;
     let passes = ended.record.passes.iter();
     let mut rates: Vec<f64> =
         passes.map(|pass| pass.order.len() as f64 / pass.span.seconds().max(1e-9)).collect();
@@ -140,7 +138,7 @@ fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f
 }
 
 /// The same objects in memory; of too many, as many of the first as fit, repeated.
-fn in_memory(surroundings: &Surroundings, subject: &Subject) -> Result<Subject, Ending> {
+fn in_memory(surroundings: &Surroundings, subject: &Subject) -> Result<Subject, BenchError> {
     let memory = MemoryStore::new(subject.store.name().clone());
     let store = subject.store.with_reads(NonZeroUsize::new(READ_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
     let read = async {
@@ -152,24 +150,26 @@ fn in_memory(surroundings: &Surroundings, subject: &Subject) -> Result<Subject, 
             let Ok(found) = found else { continue };
             bytes += found.len() as u64;
             held.push((key.clone(), Some(found.len() as u64)));
-            memory.put(key, found).await.map_err(|error| Ending::Failed(error.with_causes()))?;
+            memory.put(key, found).await.map_err(BenchError::Store)?;
             if bytes > HELD_BYTES {
                 break;
             }
         }
         Ok(held)
     };
-    let held =
-        surroundings.runtime.block_on(surroundings.cancel.unless(read)).unwrap_or(Err(Ending::Stopped))?;
+    let held = surroundings
+        .runtime
+        .block_on(surroundings.cancel.unless(read))
+        .unwrap_or(Err(BenchError::Stopped))?;
     if held.is_empty() {
-        return Err(Ending::Failed("no object could be read into memory".to_owned()));
+        return Err(BenchError::NothingRead);
     }
     let count = u32::try_from(held.len()).unwrap_or(u32::MAX);
     let store = BoundedStore::new(Arc::new(memory), NonZeroUsize::MIN);
     let orders = subject.orders.iter().map(|order| order.iter().map(|object| object % count).collect());
     let orders = orders.collect();
     let stages = subject.stages.clone();
-    Ok(Subject { orders, stages, ..Subject::of(store, StoreKind::Memory, held) })
+    Ok(Subject { orders, stages, ..Subject::of(store, BenchStoreKind::Memory, held) })
 }
 
 /// A stage that always returns its first result.

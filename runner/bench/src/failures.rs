@@ -15,8 +15,7 @@ const MAX_MESSAGE: usize = 1000;
 
 /// Failures that differ in their objects only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "ReadFailures")]
-pub struct FailureGroup {
+pub struct ReadFailures {
     /// `storage`, or `stage`.
     pub what: String,
     /// What was found; the object's key stands as `…`.
@@ -29,7 +28,7 @@ pub struct FailureGroup {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Failures {
-    pub(crate) groups: Vec<FailureGroup>,
+    pub(crate) groups: Vec<ReadFailures>,
     /// Counts of the kinds beyond `MAX_GROUPS`, by what failed.
     others: BTreeMap<&'static str, u64>,
 }
@@ -58,7 +57,7 @@ impl Failures {
                     }
                 }
                 None if self.groups.len() < MAX_GROUPS => {
-                    self.groups.push(FailureGroup { what: what.to_owned(), message, count: 1, keys });
+                    self.groups.push(ReadFailures { what: what.to_owned(), message, count: 1, keys });
                 }
                 None => *self.others.entry(what).or_default() += 1,
             }
@@ -66,10 +65,10 @@ impl Failures {
     }
 
     /// All groups, with one more for the kinds beyond `MAX_GROUPS`, of storage and of stages each.
-    pub(crate) fn told(self) -> Vec<FailureGroup> {
+    pub(crate) fn told(self) -> Vec<ReadFailures> {
         let Self { mut groups, others } = self;
         groups.sort_by(|one, other| (&one.what, &one.message).cmp(&(&other.what, &other.message)));
-        groups.extend(others.into_iter().map(|(what, count)| FailureGroup {
+        groups.extend(others.into_iter().map(|(what, count)| ReadFailures {
             what: what.to_owned(),
             message: "further kinds of failures".to_owned(),
             count,
@@ -87,12 +86,12 @@ mod tests {
     use penstock_storage::{BoundedStore, MemoryStore};
 
     use super::*;
-    use crate::subject::StoreKind;
+    use crate::subject::BenchStoreKind;
 
     #[test]
     fn what_does_not_fit_is_told_as_what_it_is() {
         let store = BoundedStore::new(Arc::new(MemoryStore::new("memory")), NonZeroUsize::MIN);
-        let subject = Subject::of(store, StoreKind::Memory, Vec::new());
+        let subject = Subject::of(store, BenchStoreKind::Memory, Vec::new());
         let mut failures = Failures::default();
         for number in 0..MAX_GROUPS + 3 {
             let message = format!("stage `decode`: kind {number}");

@@ -3,10 +3,13 @@
 use penstock_types::stats::{Histogram, Tick};
 
 use crate::books::{audit, counts, warm_up_counts};
-use crate::failures::FailureGroup;
-use crate::record::{ItemRead, LoadRecord, Pass, WorkerLoop};
-use crate::report::{Cell, Counts, LatencyRange, Levels, Little, Moment, Part, PassReport, Requests, Spread};
-use crate::spec::Mode;
+use crate::failures::ReadFailures;
+use crate::record::{ItemRead, LoadPass, LoadRecord, WorkerLoop};
+use crate::report::{
+    LatencyRange, LevelCounts, LevelTimes, Little, LoadMoment, LoadReport, PassReport, ReadPart,
+    ReadRequests, Spread,
+};
+use crate::spec::LoadMode;
 
 const MOMENTS: usize = 200;
 /// Shortest moment, in nanoseconds: a shorter one holds too few reads to mean anything.
@@ -38,8 +41,8 @@ impl Spread {
     }
 }
 
-impl Cell {
-    pub fn of(record: &LoadRecord, stages: &[String], failures: Vec<FailureGroup>) -> Self {
+impl LoadReport {
+    pub fn of(record: &LoadRecord, stages: &[String], failures: Vec<ReadFailures>) -> Self {
         let load = &record.load;
         let elapsed_s: f64 = record.spans().map(|span| span.seconds()).sum();
         let items: u64 = record.reads().filter(|item| item.bytes.is_some()).count() as u64;
@@ -78,9 +81,9 @@ impl Cell {
         }
     }
 
-    pub fn measured(&self) -> Counts {
+    pub fn measured(&self) -> LevelCounts {
         let (all, warm_up) = (self.counts, self.warm_up);
-        Counts {
+        LevelCounts {
             getitem: all.getitem - warm_up.getitem,
             fetch: all.fetch - warm_up.fetch,
             worker_loop: all.worker_loop - warm_up.worker_loop,
@@ -98,8 +101,8 @@ fn lives(record: &LoadRecord) -> impl Iterator<Item = &WorkerLoop> {
     record.passes.iter().flat_map(|pass| &pass.loops).chain(&record.lasting)
 }
 
-fn levels(record: &LoadRecord) -> Levels {
-    Levels {
+fn levels(record: &LoadRecord) -> LevelTimes {
+    LevelTimes {
         getitem: Spread::of(came(record).map(|item| item.span.nanos())),
         fetch: Spread::of(record.measured().map(|fetch| fetch.span.nanos())),
         worker_loop: Spread::of(lives(record).map(|worker| worker.span.nanos())),
@@ -110,13 +113,13 @@ fn levels(record: &LoadRecord) -> Levels {
 
 type PartOfRead = fn(&ItemRead) -> u64;
 
-fn parts(record: &LoadRecord, stages: &[String]) -> Vec<Part> {
+fn parts(record: &LoadRecord, stages: &[String]) -> Vec<ReadPart> {
     let reads: f64 = record.reads().map(|item| item.span.nanos() as f64 * 1e-9).sum();
     let with_permits: f64 = reads + record.reads().map(|item| item.permit_ns as f64 * 1e-9).sum::<f64>();
     let workers: f64 = lives(record).map(|worker| worker.span.nanos() as f64 * 1e-9).sum();
     let part = |name: &str, times: &mut dyn Iterator<Item = u64>, of: f64| {
         let time = Spread::of(times.filter(|time| *time > 0))?;
-        Some(Part { name: name.to_owned(), share: if of > 0.0 { time.sum_s / of } else { 0.0 }, time })
+        Some(ReadPart { name: name.to_owned(), share: if of > 0.0 { time.sum_s / of } else { 0.0 }, time })
     };
     let of_reads: [(&str, PartOfRead); 6] = [
         ("permit", |item| item.permit_ns),
@@ -132,7 +135,7 @@ fn parts(record: &LoadRecord, stages: &[String]) -> Vec<Part> {
         part(&format!("stage:{name}"), &mut times, workers)
     });
     // One after another, a read waits for those before it and for no permit.
-    let first = usize::from(record.load.mode == Mode::Sync);
+    let first = usize::from(record.load.mode == LoadMode::Sync);
     let of_reads = of_reads.into_iter().skip(first).filter_map(|(name, of)| {
         let whole = if name == "permit" { with_permits } else { reads };
         part(name, &mut record.reads().map(of), whole)
@@ -146,7 +149,11 @@ fn nanos(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn reads_of<'a>(record: &'a LoadRecord, number: usize, pass: &'a Pass) -> impl Iterator<Item = &'a ItemRead> {
+fn reads_of<'a>(
+    record: &'a LoadRecord,
+    number: usize,
+    pass: &'a LoadPass,
+) -> impl Iterator<Item = &'a ItemRead> {
     let fetches = pass.fetches.iter().filter(move |fetch| number > 0 || fetch.batch >= record.inline);
     fetches.flat_map(|fetch| &fetch.items)
 }
@@ -203,8 +210,8 @@ fn latencies(record: &LoadRecord) -> Vec<LatencyRange> {
     ranges.collect()
 }
 
-fn requests(record: &LoadRecord) -> Requests {
-    record.reads().fold(Requests::default(), |sum, item| Requests {
+fn requests(record: &LoadRecord) -> ReadRequests {
+    record.reads().fold(ReadRequests::default(), |sum, item| ReadRequests {
         made: sum.made + u64::from(item.parts.attempts),
         retries: sum.retries + u64::from(item.parts.retries),
         connections: sum.connections + u64::from(item.parts.new_connections),
@@ -219,7 +226,7 @@ struct Stretch {
     in_flight_ns: u64,
 }
 
-fn over_time(record: &LoadRecord) -> Vec<Moment> {
+fn over_time(record: &LoadRecord) -> Vec<LoadMoment> {
     let wall: u64 = record.spans().map(|span| span.nanos()).sum();
     let length = wall.div_ceil(MOMENTS as u64).max(SHORTEST_NS);
     let mut stretches = vec![Stretch::default(); usize::try_from(wall.div_ceil(length)).unwrap_or(MOMENTS)];
@@ -235,7 +242,7 @@ fn over_time(record: &LoadRecord) -> Vec<Moment> {
         let start = place as u64 * length;
         let seconds = length.min(wall - start).max(1) as f64 * 1e-9;
         let time = Spread::of(stretch.times.iter().copied());
-        Moment {
+        LoadMoment {
             t_s: start as f64 * 1e-9,
             items_per_s: stretch.times.len() as f64 / seconds,
             mb_per_s: stretch.bytes as f64 / 1e6 / seconds,

@@ -1,8 +1,8 @@
 //! What a report comes to, in sentences.
 
-use crate::report::{ActionReport, Cell, Report, ReportState};
-use crate::spec::{Cache, Mode};
-use crate::subject::StoreKind;
+use crate::report::{ActionReport, BenchReport, LoadReport, ReportState};
+use crate::spec::{LoadMode, PageCache};
+use crate::subject::BenchStoreKind;
 
 /// Largest share in the page cache of a cold pass, and smallest of a warm one.
 const COLD: f64 = 0.05;
@@ -12,7 +12,7 @@ const USED: f64 = 0.7;
 /// Share of batch time without a read in flight above which it is reported.
 const STOOD: f64 = 0.1;
 
-pub(crate) fn findings(report: &Report) -> Vec<String> {
+pub(crate) fn findings(report: &BenchReport) -> Vec<String> {
     let mut told = Vec::new();
     match (report.state, &report.reason) {
         (ReportState::Failed, Some(reason)) => {
@@ -63,7 +63,7 @@ pub(crate) fn findings(report: &Report) -> Vec<String> {
     told
 }
 
-fn void(cell: &Cell) -> String {
+fn void(cell: &LoadReport) -> String {
     let wrong = cell.books.checks.iter().find(|check| !check.holds);
     let (identity, found) =
         wrong.map_or(("", ""), |check| (&check.identity, check.found.as_deref().unwrap_or("")));
@@ -73,7 +73,7 @@ fn void(cell: &Cell) -> String {
     )
 }
 
-fn fastest(cell: &Cell) -> String {
+fn fastest(cell: &LoadReport) -> String {
     format!(
         "The fastest load is `{}`: {:.1} items/s, {:.1} MB/s, with {:.1} of {} reads in flight.",
         cell.label(),
@@ -85,14 +85,15 @@ fn fastest(cell: &Cell) -> String {
 }
 
 /// Speed of `async` against `sync` where nothing else differs, with the fewest workers.
-fn speed_up(report: &Report) -> Option<String> {
-    let is_other_mode = |one: &Cell, other: &Cell| {
-        let of =
-            |cell: &Cell| (cell.workers, cell.batch_size, cell.prefetch, cell.assignment, cell.persistent);
-        other.mode == Mode::Async && of(one) == of(other)
+fn speed_up(report: &BenchReport) -> Option<String> {
+    let is_other_mode = |one: &LoadReport, other: &LoadReport| {
+        let of = |cell: &LoadReport| {
+            (cell.workers, cell.batch_size, cell.prefetch, cell.assignment, cell.persistent)
+        };
+        other.mode == LoadMode::Async && of(one) == of(other)
     };
     let sound = || report.cells().filter(|cell| cell.books.balanced && cell.items > 0);
-    let pairs = sound().filter(|cell| cell.mode == Mode::Sync);
+    let pairs = sound().filter(|cell| cell.mode == LoadMode::Sync);
     let pairs = pairs.filter_map(|one| Some((one, sound().find(|other| is_other_mode(one, other))?)));
     let (one, other) = pairs.min_by_key(|(one, _)| one.workers)?;
     let workers = if one.workers == 1 { "worker" } else { "workers" };
@@ -107,7 +108,7 @@ fn speed_up(report: &Report) -> Option<String> {
 }
 
 /// The limit of the fastest load, where it can be told.
-fn bound(cell: &Cell) -> Option<String> {
+fn bound(cell: &LoadReport) -> Option<String> {
     if let Some(ceiling) = cell.ceiling.filter(|ceiling| ceiling.is_client_bound) {
         let reached = match ceiling.reached {
             share if share < 1.0 => format!("{:.0} % of that with it", share * 100.0),
@@ -142,7 +143,7 @@ fn bound(cell: &Cell) -> Option<String> {
     })
 }
 
-fn lost(report: &Report) -> Option<String> {
+fn lost(report: &BenchReport) -> Option<String> {
     let groups = report.actions.iter().flat_map(|action| match action {
         ActionReport::WholeSet(cells) => cells.iter().flat_map(|cell| &cell.failures).collect::<Vec<_>>(),
         ActionReport::Calls(calls) => calls.failures.iter().collect(),
@@ -154,13 +155,15 @@ fn lost(report: &Report) -> Option<String> {
     Some(format!("{count} failures, of all loads together{example}: {}", first.message))
 }
 
-fn caches(report: &Report) -> Option<String> {
+fn caches(report: &BenchReport) -> Option<String> {
     let passes = || report.cells().flat_map(|cell| &cell.passes);
     passes().next()?;
     match report.objects.kind {
-        StoreKind::Memory => return None,
-        StoreKind::S3 => return Some("What the service had in its caches is not known here.".to_owned()),
-        StoreKind::Folder => {}
+        BenchStoreKind::Memory => return None,
+        BenchStoreKind::S3 => {
+            return Some("What the service had in its caches is not known here.".to_owned());
+        }
+        BenchStoreKind::Folder => {}
     }
     let shares: Vec<f64> = passes().filter_map(|pass| pass.cached).collect();
     let (least, most) =
@@ -168,30 +171,30 @@ fn caches(report: &Report) -> Option<String> {
     let fits =
         report.objects.bytes.zip(report.machine.memory_bytes).is_none_or(|(bytes, memory)| bytes < memory);
     Some(match report.document.cache {
-        Cache::Cold if shares.is_empty() => {
+        PageCache::Cold if shares.is_empty() => {
             "Each pass was to begin cold; whether it did, this file system does not tell.".to_owned()
         }
-        Cache::Cold if most <= COLD => format!(
+        PageCache::Cold if most <= COLD => format!(
             "Each pass began cold: at most {:.0} % of the bytes lay in the page cache before.",
             most * 100.0
         ),
-        Cache::Cold => format!(
+        PageCache::Cold => format!(
             "Each pass was to begin cold, and did not: up to {:.0} % of the bytes lay in the page cache before.",
             most * 100.0
         ),
-        Cache::Warm if shares.is_empty() && fits => {
+        PageCache::Warm if shares.is_empty() && fits => {
             "The page cache may have answered in the disk's place; this file system does not tell.".to_owned()
         }
-        Cache::Warm if !shares.is_empty() && least >= WARM => {
+        PageCache::Warm if !shares.is_empty() && least >= WARM => {
             "These are figures of the page cache, not of the disk: all of it \
              lay there before each pass. `--cold` measures the disk."
                 .to_owned()
         }
-        Cache::Warm if !shares.is_empty() => format!(
+        PageCache::Warm if !shares.is_empty() => format!(
             "Before the passes, {:.0} to {:.0} % of the bytes lay in the page cache: part of what was read came from there.",
             least * 100.0,
             most * 100.0
         ),
-        Cache::Warm => return None,
+        PageCache::Warm => return None,
     })
 }

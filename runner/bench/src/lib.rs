@@ -1,8 +1,8 @@
 //! The storage benchmark: what a folder or a bucket can feed, level by level, with books that balance.
 //!
 //! A [`Subject`] (objects, the orders in which they are read, the stages they pass) and a [`BenchSpec`] become a
-//! [`Report`] by [`Benchmark::run`]. Workers read batches as the workers of a data loader do; everything that happens
-//! leaves a record, of which figures and [`Books`](report::Books) are made. An identity that does not hold voids the
+//! [`BenchReport`] by [`Benchmark::run`]. Workers read batches as the workers of a data loader do; everything that happens
+//! leaves a record, of which figures and [`LoadBooks`](report::LoadBooks) are made. An identity that does not hold voids the
 //! figures, and says which it is.
 
 mod accelerator;
@@ -25,14 +25,15 @@ mod window;
 mod worker;
 
 pub use accelerator::{Preset, preset, presets};
-pub use benchmark::{Benchmark, Follow, MakeSource, Step};
+pub use benchmark::{BenchStep, Benchmark, Follow, MakeSource};
 pub use gauge::Gauged;
-pub use report::Report;
+pub use report::BenchReport;
 pub use spec::{
-    AcceleratorSpec, Action, Assignment, BenchSpec, Cache, DataSource, MAX_IN_FLIGHT, MAX_READS, MAX_WORKERS,
-    MemorySource, Mode, OnReadError, RandomToDevice, Repeated, WarmUp, WarmUpKind, WholeSet,
+    AcceleratorSpec, Assignment, BenchAction, BenchSpec, DataSource, LoadMode, MAX_IN_FLIGHT, MAX_READS,
+    MAX_WORKERS, MemorySource, OnReadError, PageCache, RandomToDevice, RepeatedAction, WarmUp, WarmUpKind,
+    WholeSet,
 };
-pub use subject::{StageOp, StoreKind, Subject, SubjectError, Takes};
+pub use subject::{BenchStoreKind, StageOp, Subject, SubjectError, Takes};
 pub use worker::Cancel;
 
 pub fn schema() -> schemars::Schema {

@@ -1,5 +1,6 @@
 //! Runs a load: warm-up, passes, workers, and the hand-over to a consumer.
 
+use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -7,16 +8,18 @@ use std::thread::{self, Builder, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use penstock_engine::clock::Clock;
+use penstock_engine::ports::Fault;
+use penstock_storage::StoreError;
 use penstock_types::stats::Tick;
 use tokio::runtime::Handle;
 
 use crate::failures::Failures;
 use crate::gauge::Gauge;
-use crate::record::{Asked, Delivery, Load, LoadRecord, Pass, Span, WorkerLoop};
-use crate::spec::{Cache, OnReadError, WarmUp, WarmUpKind, WholeSet};
-use crate::subject::Subject;
-use crate::window::{Rules, Window};
-use crate::worker::{Cancel, PassWork, Worker};
+use crate::record::{AskedLoad, BatchDelivery, Load, LoadPass, LoadRecord, Span, WorkerLoop};
+use crate::spec::{MAX_READS, OnReadError, PageCache, WarmUp, WarmUpKind, WholeSet};
+use crate::subject::{Subject, SubjectError};
+use crate::window::{BatchRules, BatchWindow};
+use crate::worker::{Cancel, LoadWorker, PassWork};
 
 /// Longest wait before the stop flag is looked at again.
 const SLICE: Duration = Duration::from_millis(50);
@@ -28,29 +31,63 @@ pub(crate) struct Surroundings {
     pub(crate) runtime: Handle,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) cancel: Cancel,
-    pub(crate) cache: Cache,
+    pub(crate) cache: PageCache,
     pub(crate) on_error: OnReadError,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Times {
+pub(crate) struct LoadTimes {
     pub(crate) warm_up: WarmUp,
     pub(crate) passes: u32,
 }
 
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct LoadEnded {
     pub(crate) record: LoadRecord,
     pub(crate) failures: Failures,
-    pub(crate) how: Ending,
+    pub(crate) how: Result<(), BenchError>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    Completed,
-    /// Stopped by the user or the consumer.
+/// Reasons why a benchmark or one of its loads ends early.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BenchError {
+    /// By the user, or by the consumer of a load.
+    #[error("it was stopped")]
     Stopped,
-    Failed(String),
+    /// A read or a stage, where failures end the benchmark.
+    #[error("{0}")]
+    Failure(String),
+    #[error(
+        "a load would read {reads} items, and at most {MAX_READS} are written down; set a `limit`, or fewer `repeats`"
+    )]
+    TooManyReads { reads: u64 },
+    #[error(
+        "the warm-up takes {warm_up} batches, and the first pass, of which it is the head, has {batches}; have fewer `rounds`"
+    )]
+    WarmUp { warm_up: u64, batches: u64 },
+    #[error(
+        "the batches that workers hold may come to {most_gb:.1} GB, and there are {memory_gb:.1} GB of memory; have fewer workers, or a \
+         smaller batch or prefetch"
+    )]
+    Memory { most_gb: f64, memory_gb: f64 },
+    #[error("{}", .0.with_causes())]
+    Store(StoreError),
+    #[error("{}", .0.with_cause())]
+    Subject(SubjectError),
+    #[error(transparent)]
+    Ceiling(io::Error),
+    #[error("stage `{stage}` cannot start: {fault}")]
+    Stage { stage: String, fault: Fault },
+    #[error("the system gives no thread for {what}: {error}")]
+    NoThread { what: String, error: io::Error },
+    #[error("a worker panicked, which is a bug; its words stand above")]
+    Panicked,
+    #[error("a pass ended after {found} of its {wanted} batches")]
+    Incomplete { found: usize, wanted: u32 },
+    #[error("every `{0}` failed")]
+    NothingMeasured(String),
+    #[error("no object could be read into memory")]
+    NothingRead,
 }
 
 /// Receives the batches of the measured passes.
@@ -74,7 +111,7 @@ pub(crate) fn discard() -> impl Consume {
 
 struct Crew<'scope> {
     passes: Vec<SyncSender<Arc<PassWork>>>,
-    threads: Vec<ScopedJoinHandle<'scope, Result<WorkerLoop, String>>>,
+    threads: Vec<ScopedJoinHandle<'scope, Result<WorkerLoop, BenchError>>>,
 }
 
 impl Load {
@@ -100,13 +137,13 @@ impl Surroundings {
         &self,
         subject: &Subject,
         load: &Load,
-        times: &Times,
+        times: &LoadTimes,
         consume: &mut dyn Consume,
-    ) -> Ended {
+    ) -> LoadEnded {
         let start = self.clock.now();
         let mut failures = Failures::default();
         let reads = NonZeroUsize::new(load.permits() as usize).unwrap_or(NonZeroUsize::MIN);
-        let worker = Worker {
+        let worker = LoadWorker {
             number: 0,
             load: load.clone(),
             subject: subject.clone(),
@@ -123,7 +160,7 @@ impl Surroundings {
             passes: Vec::new(),
             lasting: Vec::new(),
             inline: 0,
-            asked: Asked {
+            asked: AskedLoad {
                 items: subject.order(0).len() as u64,
                 passes: times.passes,
                 warm_up: times.warm_up.clone(),
@@ -135,12 +172,17 @@ impl Surroundings {
             one.run(times, &mut record)
         });
         record.span.end = self.clock.now();
-        let how = match ended {
-            Ok(()) => Ending::Completed,
-            Err(how) if self.cancel.is_cancelled() && how != Ending::Stopped => Ending::Stopped,
-            Err(how) => how,
-        };
-        Ended { record, failures, how }
+        let how = ended.map_err(|error| if self.cancel.is_cancelled() { BenchError::Stopped } else { error });
+        LoadEnded { record, failures, how }
+    }
+
+    /// Fails if a load failed or was cancelled; a consumer that had enough is no failure.
+    pub(crate) fn check(&self, how: Result<(), BenchError>) -> Result<(), BenchError> {
+        match how {
+            Err(error) if !matches!(error, BenchError::Stopped) => Err(error),
+            _ if self.cancel.is_cancelled() => Err(BenchError::Stopped),
+            _ => Ok(()),
+        }
     }
 
     /// Waits until `at` or cancellation.
@@ -155,14 +197,14 @@ impl Surroundings {
     }
 
     /// Prepares the page cache as the document wants it, and returns the share of the objects in it.
-    fn cached(&self, subject: &Subject) -> Result<Option<f64>, Ending> {
+    fn cached(&self, subject: &Subject) -> Result<Option<f64>, BenchError> {
         let forget = || async {
             match self.cache {
-                Cache::Warm => Ok(false),
-                Cache::Cold => match subject.forget().await {
+                PageCache::Warm => Ok(false),
+                PageCache::Cold => match subject.forget().await {
                     // The load that needs the object tells what is wrong with it.
                     Err(_) if self.on_error == OnReadError::Skip => Ok(false),
-                    forgotten => forgotten.map_err(|error| Ending::Failed(error.with_causes())),
+                    forgotten => forgotten.map_err(BenchError::Store),
                 },
             }
         };
@@ -170,20 +212,20 @@ impl Surroundings {
             forget().await?;
             Ok(subject.cached_share().await)
         };
-        self.runtime.block_on(self.cancel.unless(prepare)).unwrap_or(Err(Ending::Stopped))
+        self.runtime.block_on(self.cancel.unless(prepare)).unwrap_or(Err(BenchError::Stopped))
     }
 }
 
 struct Loading<'a, 'scope, 'env> {
     surroundings: &'a Surroundings,
     scope: &'scope Scope<'scope, 'env>,
-    worker: &'a Worker,
+    worker: &'a LoadWorker,
     failures: &'a mut Failures,
     consume: &'a mut dyn Consume,
 }
 
 impl<'scope> Loading<'_, 'scope, '_> {
-    fn run(mut self, times: &Times, record: &mut LoadRecord) -> Result<(), Ending> {
+    fn run(mut self, times: &LoadTimes, record: &mut LoadRecord) -> Result<(), BenchError> {
         let first = self.worker.subject.order(0);
         let batch_size = self.worker.load.batch_size as usize;
         match times.warm_up.how {
@@ -206,7 +248,7 @@ impl<'scope> Loading<'_, 'scope, '_> {
             let (passes, loops) = self.with_crew(|this, crew| {
                 let measured = |number| {
                     let cached = this.cached()?;
-                    Ok(Pass { cached, ..this.measured(crew, number)? })
+                    Ok(LoadPass { cached, ..this.measured(crew, number)? })
                 };
                 (0..times.passes).map(measured).collect::<Result<_, _>>()
             })?;
@@ -216,32 +258,37 @@ impl<'scope> Loading<'_, 'scope, '_> {
                 // Before the workers live: their time is for reading.
                 let cached = self.cached()?;
                 let (pass, loops) = self.with_crew(|this, crew| this.measured(crew, number))?;
-                let pass = Pass { loops, cached, ..pass };
+                let pass = LoadPass { loops, cached, ..pass };
                 record.passes.push(pass);
             }
         }
         Ok(())
     }
 
-    fn cached(&mut self) -> Result<Option<f64>, Ending> {
+    fn cached(&mut self) -> Result<Option<f64>, BenchError> {
         let start = self.surroundings.clock.now();
         let cached = self.surroundings.cached(&self.worker.subject);
         self.consume.pause(Duration::from_nanos(self.surroundings.clock.now() - start));
         cached
     }
 
-    fn measured(&mut self, crew: &Crew<'scope>, number: u32) -> Result<Pass, Ending> {
+    fn measured(&mut self, crew: &Crew<'scope>, number: u32) -> Result<LoadPass, BenchError> {
         let order = self.worker.subject.order(number as usize);
         self.pass(crew, order, Some(number))
     }
 
     /// Runs one pass over an order; a pass with a `number` is measured and goes to the consumer.
-    fn pass(&mut self, crew: &Crew<'scope>, order: Arc<[u32]>, number: Option<u32>) -> Result<Pass, Ending> {
+    fn pass(
+        &mut self,
+        crew: &Crew<'scope>,
+        order: Arc<[u32]>,
+        number: Option<u32>,
+    ) -> Result<LoadPass, BenchError> {
         let Load { workers, prefetch, assignment, batch_size, .. } = self.worker.load;
         let (batch_size, clock) = (batch_size as usize, &self.surroundings.clock);
         let wanted = batches(&order, batch_size);
-        let rules = Rules { batches: wanted, workers, prefetch, assignment };
-        let (window, gauge) = (Window::new(rules), Gauge::default());
+        let rules = BatchRules { batches: wanted, workers, prefetch, assignment };
+        let (window, gauge) = (BatchWindow::new(rules), Gauge::default());
         let work = Arc::new(PassWork { order: order.clone(), batch_size, window, gauge });
         let start = clock.now();
         for worker in &crew.passes {
@@ -256,12 +303,12 @@ impl<'scope> Loading<'_, 'scope, '_> {
             let at = clock.now();
             span.end = at;
             let items = made.objects.len().saturating_sub(made.fetch.lost_in_stages as usize);
-            deliveries.push(Delivery { batch, at, objects: made.objects });
+            deliveries.push(BatchDelivery { batch, at, objects: made.objects });
             fetches.push(made.fetch);
             if let Some(failure) =
                 made.failures.first().filter(|_| self.surroundings.on_error == OnReadError::Fail)
             {
-                let ending = Ending::Failed(failure.message.clone());
+                let ending = BenchError::Failure(failure.message.clone());
                 self.failures.add(&self.worker.subject, made.failures);
                 work.window.end();
                 return Err(ending);
@@ -269,22 +316,21 @@ impl<'scope> Loading<'_, 'scope, '_> {
             self.failures.add(&self.worker.subject, made.failures);
             if number.is_some() && !self.consume.take(made.at, items) {
                 work.window.end();
-                return Err(Ending::Stopped);
+                return Err(BenchError::Stopped);
             }
         }
         if deliveries.len() < wanted as usize {
-            let what = format!("a pass ended after {} of its {wanted} batches", deliveries.len());
-            return Err(Ending::Failed(what));
+            return Err(BenchError::Incomplete { found: deliveries.len(), wanted });
         }
         let gauged = work.gauge.read();
-        Ok(Pass { order, span, fetches, loops: Vec::new(), deliveries, gauged, cached: None })
+        Ok(LoadPass { order, span, fetches, loops: Vec::new(), deliveries, gauged, cached: None })
     }
 
     /// Does `work` with workers that live as long as it takes; returns their records, too.
     fn with_crew<T>(
         &mut self,
-        work: impl FnOnce(&mut Self, &Crew<'scope>) -> Result<T, Ending>,
-    ) -> Result<(T, Vec<WorkerLoop>), Ending> {
+        work: impl FnOnce(&mut Self, &Crew<'scope>) -> Result<T, BenchError>,
+    ) -> Result<(T, Vec<WorkerLoop>), BenchError> {
         let crew = Crew::start(self.scope, self.worker)?;
         let done = work(self, &crew);
         // Why a worker could not start says more than that its pass came to nothing.
@@ -294,18 +340,17 @@ impl<'scope> Loading<'_, 'scope, '_> {
 }
 
 impl<'scope> Crew<'scope> {
-    fn start(scope: &'scope Scope<'scope, '_>, worker: &Worker) -> Result<Self, Ending> {
+    fn start(scope: &'scope Scope<'scope, '_>, worker: &LoadWorker) -> Result<Self, BenchError> {
         let mut crew = Self { passes: Vec::new(), threads: Vec::new() };
         for number in 0..worker.load.workers {
-            let worker = Worker { number, ..worker.clone() };
+            let worker = LoadWorker { number, ..worker.clone() };
             let (sender, passes) = sync_channel(1);
             let thread = Builder::new()
                 .name(format!("worker/{number}"))
                 .stack_size(STACK_BYTES)
                 .spawn_scoped(scope, move || worker.run(&passes));
-            let thread = thread.map_err(|error| {
-                Ending::Failed(format!("the system gives no thread for worker {number}: {error}"))
-            })?;
+            let thread =
+                thread.map_err(|error| BenchError::NoThread { what: format!("worker {number}"), error })?;
             crew.passes.push(sender);
             crew.threads.push(thread);
         }
@@ -313,16 +358,11 @@ impl<'scope> Crew<'scope> {
     }
 
     /// Lets the workers end and joins them.
-    fn dismiss(self) -> Result<Vec<WorkerLoop>, Ending> {
+    fn dismiss(self) -> Result<Vec<WorkerLoop>, BenchError> {
         drop(self.passes);
-        let told = self.threads.into_iter().map(|thread| match thread.join() {
-            Ok(told) => told.map_err(Ending::Failed),
-            Err(_) => {
-                Err(Ending::Failed("a worker panicked, which is a bug; its words stand above".to_owned()))
-            }
-        });
         // All of them are joined, whichever failed.
-        told.collect::<Vec<_>>().into_iter().collect()
+        let told: Vec<_> = self.threads.into_iter().map(ScopedJoinHandle::join).collect();
+        told.into_iter().map(|told| told.unwrap_or(Err(BenchError::Panicked))).collect()
     }
 }
 
@@ -336,7 +376,7 @@ mod tests {
     use tokio::runtime::Runtime;
 
     use super::*;
-    use crate::spec::{Assignment, MemorySource, Mode};
+    use crate::spec::{Assignment, LoadMode, MemorySource};
 
     /// What a consumer was told: the items of a batch, or `None` for a pause.
     #[derive(Default)]
@@ -363,12 +403,12 @@ mod tests {
             runtime: runtime.handle().clone(),
             clock: Arc::new(MonotonicClock::start()),
             cancel: Cancel::default(),
-            cache: Cache::Cold,
+            cache: PageCache::Cold,
             on_error: OnReadError::Fail,
         };
         for persistent in [true, false] {
             let load = Load {
-                mode: Mode::Sync,
+                mode: LoadMode::Sync,
                 workers: 1,
                 in_flight: 1,
                 batch_size: 3,
@@ -376,10 +416,10 @@ mod tests {
                 assignment: Assignment::Static,
                 persistent,
             };
-            let times = Times { warm_up: WarmUp::default(), passes: 2 };
+            let times = LoadTimes { warm_up: WarmUp::default(), passes: 2 };
             let mut told = Told::default();
             let ended = surroundings.run(&subject, &load, &times, &mut told);
-            assert_eq!(ended.how, Ending::Completed);
+            assert!(ended.how.is_ok());
             assert_eq!(told.0, [None, Some(3), Some(2), None, Some(3), Some(2)]);
         }
     }

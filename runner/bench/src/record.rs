@@ -7,11 +7,11 @@ use penstock_types::stats::Tick;
 
 use crate::gauge::Gauged;
 use crate::report::label;
-use crate::spec::{Assignment, Mode, WarmUp};
+use crate::spec::{Assignment, LoadMode, WarmUp};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    pub mode: Mode,
+    pub mode: LoadMode,
     pub workers: u32,
     /// Reads that an `async` worker has in flight at most.
     pub in_flight: u32,
@@ -30,18 +30,18 @@ pub struct LoadRecord {
     /// Set-up, warm-up and all passes, to the last thread joined.
     pub span: Span,
     /// Warm-up rounds with workers of their own.
-    pub warm_up: Vec<Pass>,
-    pub passes: Vec<Pass>,
+    pub warm_up: Vec<LoadPass>,
+    pub passes: Vec<LoadPass>,
     /// Workers that lived for all passes; those of one pass are in its `loops`.
     pub lasting: Vec<WorkerLoop>,
     /// Batches at the head of the first pass that are not measured.
     pub inline: u32,
-    pub asked: Asked,
+    pub asked: AskedLoad,
 }
 
 /// The load that the document asks for.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct AskedLoad {
     /// Items of a pass.
     pub items: u64,
     pub passes: u32,
@@ -49,7 +49,7 @@ pub struct Asked {
 }
 
 #[derive(Clone, Debug)]
-pub struct Pass {
+pub struct LoadPass {
     pub order: Arc<[u32]>,
     /// From the release of the workers to the last delivery.
     pub span: Span,
@@ -57,7 +57,7 @@ pub struct Pass {
     pub fetches: Vec<Fetch>,
     pub loops: Vec<WorkerLoop>,
     /// The batches given to the consumer, in order.
-    pub deliveries: Vec<Delivery>,
+    pub deliveries: Vec<BatchDelivery>,
     pub gauged: Gauged,
     /// Share of the objects' bytes in the page cache before the pass; `None` where it is unknown.
     pub cached: Option<f64>,
@@ -117,7 +117,7 @@ pub struct ItemRead {
 }
 
 #[derive(Clone, Debug)]
-pub struct Delivery {
+pub struct BatchDelivery {
     pub batch: u32,
     pub at: Tick,
     pub objects: Vec<u32>,
@@ -131,8 +131,8 @@ impl Load {
     /// Most reads in flight of one worker.
     pub fn permits_of_worker(&self) -> u32 {
         match self.mode {
-            Mode::Sync => 1,
-            Mode::Async => self.in_flight.min(self.batch_size),
+            LoadMode::Sync => 1,
+            LoadMode::Async => self.in_flight.min(self.batch_size),
         }
     }
 

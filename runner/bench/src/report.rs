@@ -4,18 +4,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::accelerator::AcceleratorReport;
-pub use crate::books::{Books, Check};
+pub use crate::books::{LoadBooks, LoadBooksCheck};
 pub use crate::counterfactual::Counterfactual;
-pub use crate::failures::FailureGroup;
-use crate::spec::{Assignment, BenchSpec, Cache, Mode};
-use crate::subject::StoreKind;
+pub use crate::failures::ReadFailures;
+use crate::spec::{Assignment, BenchSpec, LoadMode, PageCache};
+use crate::subject::BenchStoreKind;
 
 pub const REPORT_VERSION: u32 = 1;
 
 /// What a benchmark found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "BenchReport")]
-pub struct Report {
+pub struct BenchReport {
     /// Version of this form.
     pub version: u32,
     /// What the benchmark is called.
@@ -75,7 +74,7 @@ pub struct ObjectsReport {
     /// The store's name.
     pub store: String,
     /// What it is.
-    pub kind: StoreKind,
+    pub kind: BenchStoreKind,
     /// How many objects.
     pub count: u64,
     /// All their bytes; `null` when nobody has asked for sizes.
@@ -99,15 +98,14 @@ pub struct ObjectsReport {
 #[serde(rename_all = "snake_case")]
 pub enum ActionReport {
     /// A grid of loads.
-    WholeSet(Vec<Cell>),
+    WholeSet(Vec<LoadReport>),
     /// Repetitions.
-    Calls(Calls),
+    Calls(CallsReport),
 }
 
 /// Repetitions of something small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "CallsReport")]
-pub struct Calls {
+pub struct CallsReport {
     /// The action.
     pub action: String,
     /// How many at a time.
@@ -121,15 +119,14 @@ pub struct Calls {
     /// Bytes that were read or copied.
     pub bytes: u64,
     /// What failed.
-    pub failures: Vec<FailureGroup>,
+    pub failures: Vec<ReadFailures>,
 }
 
 /// One load: a mode with a number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "LoadReport")]
-pub struct Cell {
+pub struct LoadReport {
     /// How workers read.
-    pub mode: Mode,
+    pub mode: LoadMode,
     /// How many.
     pub workers: u32,
     /// Reads that one of them has in flight at most.
@@ -145,13 +142,13 @@ pub struct Cell {
     /// Whether workers lived for all passes.
     pub persistent: bool,
     /// Calls of each level, warm-up included.
-    pub counts: Counts,
+    pub counts: LevelCounts,
     /// Those of them that belong to the warm-up.
-    pub warm_up: Counts,
+    pub warm_up: LevelCounts,
     /// Times of each level, warm-up left out.
-    pub levels: Levels,
+    pub levels: LevelTimes,
     /// What reads consist of, and stages.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ReadPart>,
     /// Items that were read in the measured passes.
     pub items: u64,
     /// Those of them that a stage left out, or that failed in one.
@@ -177,21 +174,20 @@ pub struct Cell {
     /// How long reads took: how many in each range.
     pub latencies: Vec<LatencyRange>,
     /// The measured passes over time, one after another.
-    pub over_time: Vec<Moment>,
+    pub over_time: Vec<LoadMoment>,
     /// Requests and connections.
-    pub requests: Requests,
+    pub requests: ReadRequests,
     /// What failed.
-    pub failures: Vec<FailureGroup>,
+    pub failures: Vec<ReadFailures>,
     /// What this client does without the store; `null` when it was not measured.
     pub ceiling: Option<Ceiling>,
     /// What does not hold voids the figures above.
-    pub books: Books,
+    pub books: LoadBooks,
 }
 
 /// Calls of each level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "LevelCounts")]
-pub struct Counts {
+pub struct LevelCounts {
     /// Items that were read.
     pub getitem: u64,
     /// Batches that were read.
@@ -206,8 +202,7 @@ pub struct Counts {
 
 /// Times of each level; `null` where nothing was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "LevelTimes")]
-pub struct Levels {
+pub struct LevelTimes {
     /// One item that came: from the request to the whole body, looked at, in memory.
     pub getitem: Option<Spread>,
     /// One batch by one worker.
@@ -247,8 +242,7 @@ pub struct Spread {
 
 /// A part of what is done with an item or a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "ReadPart")]
-pub struct Part {
+pub struct ReadPart {
     /// `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`; `between`, the time of a batch in which none of its reads is
     /// in flight; or `stage:` and its name.
     pub name: String,
@@ -302,8 +296,7 @@ pub struct LatencyRange {
 
 /// A stretch of the measured time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "LoadMoment")]
-pub struct Moment {
+pub struct LoadMoment {
     /// Its beginning, in seconds of measured time.
     pub t_s: f64,
     /// Items that were read, in a second.
@@ -320,8 +313,7 @@ pub struct Moment {
 
 /// Requests and connections of the measured reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "ReadRequests")]
-pub struct Requests {
+pub struct ReadRequests {
     /// Requests that were made.
     pub made: u64,
     /// Those of them that were made since another one had failed.
@@ -334,7 +326,7 @@ pub struct Requests {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ceiling {
     /// What stood in for the store.
-    pub against: StoreKind,
+    pub against: BenchStoreKind,
     /// Items in a second.
     pub items_per_s: f64,
     /// Megabytes (10^6 bytes) in a second.
@@ -345,7 +337,7 @@ pub struct Ceiling {
     pub is_client_bound: bool,
 }
 
-impl Cache {
+impl PageCache {
     pub fn name(self) -> &'static str {
         match self {
             Self::Warm => "warm",
@@ -354,8 +346,8 @@ impl Cache {
     }
 }
 
-impl Report {
-    pub fn cells(&self) -> impl Iterator<Item = &Cell> {
+impl BenchReport {
+    pub fn cells(&self) -> impl Iterator<Item = &LoadReport> {
         self.actions.iter().flat_map(|action| match action {
             ActionReport::WholeSet(cells) => cells.as_slice(),
             ActionReport::Calls(_) => &[],
@@ -372,22 +364,22 @@ impl Report {
     }
 
     /// The load with the most items per second of those whose books balance.
-    pub fn fastest(&self) -> Option<&Cell> {
+    pub fn fastest(&self) -> Option<&LoadReport> {
         let sound = self.cells().filter(|cell| cell.books.balanced);
         sound.max_by(|one, other| one.items_per_s.total_cmp(&other.items_per_s))
     }
 }
 
-impl Cell {
+impl LoadReport {
     /// For example `async 4x8`.
     pub fn label(&self) -> String {
         label(self.mode, self.workers, self.in_flight)
     }
 }
 
-pub(crate) fn label(mode: Mode, workers: u32, in_flight: u32) -> String {
+pub(crate) fn label(mode: LoadMode, workers: u32, in_flight: u32) -> String {
     match mode {
-        Mode::Sync => format!("sync {workers}"),
-        Mode::Async => format!("async {workers}x{in_flight}"),
+        LoadMode::Sync => format!("sync {workers}"),
+        LoadMode::Async => format!("async {workers}x{in_flight}"),
     }
 }

@@ -33,7 +33,7 @@ pub struct BenchSpec {
     pub stages: Vec<Stage>,
     /// What the machine's page cache holds before each pass.
     #[serde(default)]
-    pub cache: Cache,
+    pub cache: PageCache,
     /// What a failed read does.
     #[serde(default)]
     pub on_error: OnReadError,
@@ -45,7 +45,7 @@ pub struct BenchSpec {
     pub ceiling: bool,
     /// What is done, in turn.
     #[serde(default = "default_actions")]
-    pub actions: Vec<Action>,
+    pub actions: Vec<BenchAction>,
     /// How many at a time share the repetitions of an action; 0 for one after another. A `whole_set` has its own workers.
     #[serde(default)]
     pub pool: u32,
@@ -88,8 +88,7 @@ pub struct MemorySource {
 /// What the machine's page cache holds before a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(rename = "PageCache")]
-pub enum Cache {
+pub enum PageCache {
     /// Everything, where the objects of a folder fit into half of the memory: they are read once first. Otherwise what it
     /// happens to hold.
     #[default]
@@ -112,83 +111,67 @@ pub enum OnReadError {
 /// Something that is done and timed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-#[schemars(rename = "BenchAction")]
-pub enum Action {
+pub enum BenchAction {
     /// Reads all objects in batches by workers, as a data loader does, for each mode and number of workers.
     WholeSet(WholeSet),
     /// Reads objects at random, with replacement.
-    Random(Repeated),
+    Random(RepeatedAction),
     /// Reads the first object again and again.
-    Single(Repeated),
+    Single(RepeatedAction),
     /// Makes a random array in memory and copies it to where a device would take it from: no storage at all.
     RandomToDevice(RandomToDevice),
     /// Finds out which objects there are: lists the store, or loads the index.
-    Index(Repeated),
+    Index(RepeatedAction),
 }
 
 /// Repetitions of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "RepeatedAction")]
-pub struct Repeated {
+#[serde(deny_unknown_fields, default)]
+pub struct RepeatedAction {
     /// How often, in all; exactly, whatever the pool.
-    #[serde(default = "default_repeat")]
     pub repeat: NonZeroU32,
 }
 
 /// An array that is copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct RandomToDevice {
     /// How often, in all.
-    #[serde(default = "default_repeat")]
     pub repeat: NonZeroU32,
     /// Rows and columns; float32.
-    #[serde(default = "default_shape")]
     pub shape: [u32; 2],
     /// Where to: `host`.
-    #[serde(default = "default_device")]
     pub device: String,
 }
 
 /// A grid of loads: every mode with every number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct WholeSet {
     /// How workers read the items of a batch.
-    #[serde(default = "default_modes")]
-    pub modes: Vec<Mode>,
+    pub modes: Vec<LoadMode>,
     /// Numbers of workers.
-    #[serde(default = "default_workers")]
     pub workers: Vec<u32>,
     /// Reads that one `async` worker has in flight at most; a `sync` one has one.
-    #[serde(default = "default_in_flight")]
     pub in_flight: u32,
     /// Items of a batch.
-    #[serde(default = "default_batch_size")]
     pub batch_size: u32,
     /// Batches that each worker may have begun and not delivered.
-    #[serde(default = "default_prefetch")]
     pub prefetch: u32,
     /// Which worker takes which batch.
-    #[serde(default)]
     pub assignment: Assignment,
     /// Whether workers, with their instances of modules, live for all passes; otherwise each pass starts new ones.
-    #[serde(default)]
     pub persistent: bool,
     /// Measured passes over all objects.
-    #[serde(default = "default_repeats")]
     pub repeats: u32,
     /// What runs first and is not measured.
-    #[serde(default)]
     pub warm_up: WarmUp,
 }
 
 /// How a worker reads the items of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(rename = "LoadMode")]
-pub enum Mode {
+pub enum LoadMode {
     /// One after another.
     Sync,
     /// Several at a time, in the order in which they were asked for.
@@ -259,7 +242,7 @@ impl BenchSpec {
 
     pub fn whole_sets(&self) -> impl Iterator<Item = &WholeSet> {
         self.actions.iter().filter_map(|action| match action {
-            Action::WholeSet(set) => Some(set),
+            BenchAction::WholeSet(set) => Some(set),
             _ => None,
         })
     }
@@ -268,20 +251,32 @@ impl BenchSpec {
 impl Default for WholeSet {
     fn default() -> Self {
         Self {
-            modes: default_modes(),
-            workers: default_workers(),
-            in_flight: default_in_flight(),
-            batch_size: default_batch_size(),
-            prefetch: default_prefetch(),
+            modes: vec![LoadMode::Sync, LoadMode::Async],
+            workers: vec![2, 4, 8, 16, 32],
+            in_flight: 8,
+            batch_size: 50,
+            prefetch: 2,
             assignment: Assignment::default(),
             persistent: false,
-            repeats: default_repeats(),
+            repeats: 3,
             warm_up: WarmUp::default(),
         }
     }
 }
 
-impl Mode {
+impl Default for RepeatedAction {
+    fn default() -> Self {
+        Self { repeat: NonZeroU32::new(200).expect("200 is not zero") }
+    }
+}
+
+impl Default for RandomToDevice {
+    fn default() -> Self {
+        Self { repeat: RepeatedAction::default().repeat, shape: [469, 387], device: "host".to_owned() }
+    }
+}
+
+impl LoadMode {
     pub fn name(self) -> &'static str {
         match self {
             Self::Sync => "sync",
@@ -290,7 +285,7 @@ impl Mode {
     }
 }
 
-impl Action {
+impl BenchAction {
     pub fn name(&self) -> &'static str {
         match self {
             Self::WholeSet(_) => "whole_set",
@@ -310,42 +305,6 @@ fn yes() -> bool {
     true
 }
 
-fn default_actions() -> Vec<Action> {
-    vec![Action::WholeSet(WholeSet::default())]
-}
-
-fn default_repeat() -> NonZeroU32 {
-    NonZeroU32::new(200).expect("200 is not zero")
-}
-
-fn default_shape() -> [u32; 2] {
-    [469, 387]
-}
-
-fn default_device() -> String {
-    "host".to_owned()
-}
-
-fn default_modes() -> Vec<Mode> {
-    vec![Mode::Sync, Mode::Async]
-}
-
-fn default_workers() -> Vec<u32> {
-    vec![2, 4, 8, 16, 32]
-}
-
-fn default_in_flight() -> u32 {
-    8
-}
-
-fn default_batch_size() -> u32 {
-    50
-}
-
-fn default_prefetch() -> u32 {
-    2
-}
-
-fn default_repeats() -> u32 {
-    3
+fn default_actions() -> Vec<BenchAction> {
+    vec![BenchAction::WholeSet(WholeSet::default())]
 }

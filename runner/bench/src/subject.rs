@@ -28,8 +28,7 @@ const CACHE_PROBES: usize = 256;
 /// What keeps the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(rename = "BenchStoreKind")]
-pub enum StoreKind {
+pub enum BenchStoreKind {
     /// A folder of this machine.
     Folder,
     /// A bucket.
@@ -55,14 +54,14 @@ pub enum Takes {
 #[derive(Clone)]
 pub struct Subject {
     pub(crate) store: BoundedStore,
-    pub(crate) kind: StoreKind,
-    pub(crate) objects: Arc<[Object]>,
+    pub(crate) kind: BenchStoreKind,
+    pub(crate) objects: Arc<[SubjectObject]>,
     /// Object numbers of each pass; never empty.
     pub(crate) orders: Vec<Arc<[u32]>>,
     pub(crate) stages: Vec<StageOp>,
 }
 
-pub(crate) struct Object {
+pub(crate) struct SubjectObject {
     pub(crate) key: Arc<str>,
     pub(crate) origin: Origin,
     /// In bytes; `None` where unknown.
@@ -85,11 +84,18 @@ pub enum SubjectError {
     Survey(#[source] StoreError),
 }
 
+impl SubjectError {
+    pub(crate) fn with_cause(&self) -> String {
+        let cause = std::error::Error::source(self).map_or_else(String::new, |cause| format!(": {cause}"));
+        format!("{self}{cause}")
+    }
+}
+
 impl Subject {
     /// The objects of `source` in its order of `passes` epochs; fewer epochs are repeated.
     pub async fn open(
         store: BoundedStore,
-        kind: StoreKind,
+        kind: BenchStoreKind,
         mut source: Box<dyn Source>,
         passes: usize,
         stages: Vec<StageOp>,
@@ -109,7 +115,7 @@ impl Subject {
                     for sample in samples {
                         let next = u32::try_from(objects.len()).map_err(|_| SubjectError::TooMany)?;
                         let number = *numbers.entry(sample.origin.index).or_insert_with(|| {
-                            objects.push(Object::new(sample.key, sample.origin));
+                            objects.push(SubjectObject::new(sample.key, sample.origin));
                             next
                         });
                         order.push(number);
@@ -144,17 +150,26 @@ impl Subject {
         let settings = TraversalSettings { seed, shuffle, epochs, ..TraversalSettings::IN_ORDER };
         let numbers = Traversal::new(u64::from(count.get()), settings)
             .map_err(|fault| SourceFault::new("the objects cannot be visited", Some(fault.into())))?;
-        let subject =
-            Self::open(store, StoreKind::Memory, Box::new(RangeSource::new(numbers)), passes, Vec::new());
+        let subject = Self::open(
+            store,
+            BenchStoreKind::Memory,
+            Box::new(RangeSource::new(numbers)),
+            passes,
+            Vec::new(),
+        );
         Ok(subject.await?.with_keys(|number| format!("{number:06}.bin").into()))
     }
 
     /// Objects of known keys and sizes.
-    pub(crate) fn of(store: BoundedStore, kind: StoreKind, objects: Vec<(Arc<str>, Option<u64>)>) -> Self {
+    pub(crate) fn of(
+        store: BoundedStore,
+        kind: BenchStoreKind,
+        objects: Vec<(Arc<str>, Option<u64>)>,
+    ) -> Self {
         let order = (0..u32::try_from(objects.len()).unwrap_or(u32::MAX)).collect();
         let objects = objects.into_iter().enumerate().map(|(index, (key, size))| {
             let origin = Origin { index: index as u64, ..Origin::default() };
-            Object { size, ..Object::new(key, origin) }
+            SubjectObject { size, ..SubjectObject::new(key, origin) }
         });
         Self { store, kind, objects: objects.collect(), orders: vec![order], stages: Vec::new() }
     }
@@ -162,7 +177,8 @@ impl Subject {
     /// Replaces the keys, given each object's position in the unshuffled source.
     #[must_use]
     pub fn with_keys(mut self, key: impl Fn(u64) -> Arc<str>) -> Self {
-        let objects = self.objects.iter().map(|object| Object::new(key(object.origin.index), object.origin));
+        let objects =
+            self.objects.iter().map(|object| SubjectObject::new(key(object.origin.index), object.origin));
         self.objects = objects.collect();
         self
     }
@@ -177,11 +193,14 @@ impl Subject {
             size => size.map(Some).map_err(SubjectError::Survey),
         });
         let sizes: Vec<Option<u64>> = sizes.try_collect().await?;
-        let surveyed: Vec<Object> = self
+        let surveyed: Vec<SubjectObject> = self
             .objects
             .iter()
             .zip(sizes)
-            .map(|(object, size)| Object { size, ..Object::new(object.key.clone(), object.origin) })
+            .map(|(object, size)| SubjectObject {
+                size,
+                ..SubjectObject::new(object.key.clone(), object.origin)
+            })
             .collect();
         self.objects = surveyed.into();
         Ok(self)
@@ -250,7 +269,7 @@ impl Subject {
     }
 }
 
-impl Object {
+impl SubjectObject {
     fn new(key: Arc<str>, origin: Origin) -> Self {
         Self { key, origin, size: None, first: AtomicU64::new(0) }
     }

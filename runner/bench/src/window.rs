@@ -7,8 +7,8 @@ use crate::spec::Assignment;
 
 /// Hands out the batches of one pass, and takes them back in order.
 #[derive(Debug)]
-pub(crate) struct Window<T> {
-    rules: Rules,
+pub(crate) struct BatchWindow<T> {
+    rules: BatchRules,
     state: Mutex<State<T>>,
     /// Signals that a worker may begin another batch, or must end.
     room: Condvar,
@@ -17,7 +17,7 @@ pub(crate) struct Window<T> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct BatchRules {
     pub(crate) batches: u32,
     pub(crate) workers: u32,
     /// Most batches of one worker that are begun and not delivered.
@@ -34,8 +34,8 @@ struct State<T> {
     is_over: bool,
 }
 
-impl<T> Window<T> {
-    pub(crate) fn new(rules: Rules) -> Self {
+impl<T> BatchWindow<T> {
+    pub(crate) fn new(rules: BatchRules) -> Self {
         let begun = match rules.assignment {
             Assignment::Static => vec![0; rules.workers as usize],
             Assignment::Steal => vec![0],
@@ -46,7 +46,7 @@ impl<T> Window<T> {
 
     /// The next batch of this worker, once it may begin it; `None` when none is left or the pass is over.
     pub(crate) fn begin(&self, worker: u32) -> Option<u32> {
-        let Rules { batches, workers, prefetch, assignment } = self.rules;
+        let BatchRules { batches, workers, prefetch, assignment } = self.rules;
         let mut state = self.state();
         loop {
             if state.is_over {
@@ -114,8 +114,8 @@ impl<T> Window<T> {
 mod tests {
     use super::*;
 
-    fn window(assignment: Assignment) -> Window<()> {
-        Window::new(Rules { batches: 7, workers: 2, prefetch: 2, assignment })
+    fn window(assignment: Assignment) -> BatchWindow<()> {
+        BatchWindow::new(BatchRules { batches: 7, workers: 2, prefetch: 2, assignment })
     }
 
     #[test]

@@ -11,15 +11,16 @@ use futures::stream::{self, StreamExt};
 use penstock_engine::clock::Clock;
 use penstock_engine::item::{Item, Sample, Value};
 use penstock_engine::ports::{Failed, Items, Output, StopFlag, ThreadOp};
-use penstock_storage::{BYTES_FIELD, BoundedStore, observe};
+use penstock_storage::{BYTES_FIELD, BoundedStore, StoreError, observe};
 use penstock_types::stats::Tick;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::gauge::{Between, Gauge};
+use crate::load::BenchError;
 use crate::record::{Fetch, ItemRead, Load, Span, WorkerLoop};
 use crate::subject::{Subject, Takes};
-use crate::window::Window;
+use crate::window::BatchWindow;
 
 /// Cancels a benchmark from outside; all its work ends soon after.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +33,7 @@ pub struct Cancel {
 pub(crate) struct PassWork {
     pub(crate) order: Arc<[u32]>,
     pub(crate) batch_size: usize,
-    pub(crate) window: Window<Made>,
+    pub(crate) window: BatchWindow<Made>,
     pub(crate) gauge: Gauge,
 }
 
@@ -60,7 +61,7 @@ pub(crate) enum FailedIn {
 }
 
 #[derive(Clone)]
-pub(crate) struct Worker {
+pub(crate) struct LoadWorker {
     pub(crate) number: u32,
     pub(crate) load: Load,
     pub(crate) subject: Subject,
@@ -84,6 +85,12 @@ impl Drop for EndsPasses<'_> {
     }
 }
 
+impl ReadFailure {
+    pub(crate) fn of(object: u32, error: &StoreError) -> Self {
+        Self { object: Some(object), what: FailedIn::Storage, message: error.with_causes() }
+    }
+}
+
 impl Cancel {
     pub fn cancel(&self) {
         self.flag.set();
@@ -100,9 +107,9 @@ impl Cancel {
     }
 }
 
-impl Worker {
+impl LoadWorker {
     /// Works on every pass that comes, until no more come. Fails when a stage cannot be created.
-    pub(crate) fn run(self, passes: &Receiver<Arc<PassWork>>) -> Result<WorkerLoop, String> {
+    pub(crate) fn run(self, passes: &Receiver<Arc<PassWork>>) -> Result<WorkerLoop, BenchError> {
         let start = self.clock.now();
         let mut told = WorkerLoop {
             worker: self.number,
@@ -121,7 +128,7 @@ impl Worker {
                 Err(fault) => {
                     // Its passes come to nothing; those that wait for its batches have to know.
                     passes.iter().for_each(|pass| pass.window.end());
-                    return Err(format!("stage `{}` cannot start: {fault}", stage.name));
+                    return Err(BenchError::Stage { stage: stage.name.clone(), fault });
                 }
             }
         }
@@ -156,7 +163,7 @@ impl Worker {
         self: &Arc<Self>,
         pass: &Arc<PassWork>,
         batch: u32,
-    ) -> Option<(Fetch, Vec<Result<Bytes, String>>)> {
+    ) -> Option<(Fetch, Vec<Result<Bytes, StoreError>>)> {
         let (worker, pass) = (self.clone(), pass.clone());
         let reading =
             self.runtime.spawn(async move { worker.cancel.unless(worker.fetch(&pass, batch)).await });
@@ -167,7 +174,7 @@ impl Worker {
         })
     }
 
-    async fn fetch(&self, pass: &PassWork, batch: u32) -> (Fetch, Vec<Result<Bytes, String>>) {
+    async fn fetch(&self, pass: &PassWork, batch: u32) -> (Fetch, Vec<Result<Bytes, StoreError>>) {
         let first = batch as usize * pass.batch_size;
         let objects = &pass.order[first..pass.order.len().min(first + pass.batch_size)];
         let start = self.clock.now();
@@ -203,7 +210,7 @@ impl Worker {
         asked: Tick,
         pass: &PassWork,
         between: &Between,
-    ) -> (ItemRead, Result<Bytes, String>) {
+    ) -> (ItemRead, Result<Bytes, StoreError>) {
         let object = &self.subject.objects[number as usize];
         let start = self.clock.now();
         pass.gauge.begin(start);
@@ -223,13 +230,13 @@ impl Worker {
             is_same,
             parts,
         };
-        (item, read.map_err(|error| error.with_causes()))
+        (item, read)
     }
 
     fn made(
         &self,
         mut fetch: Fetch,
-        read: Vec<Result<Bytes, String>>,
+        read: Vec<Result<Bytes, StoreError>>,
         ops: &mut [(Takes, Box<dyn ThreadOp>)],
     ) -> Made {
         let mut failures = Vec::new();
@@ -244,10 +251,7 @@ impl Worker {
                     objects.push(item.object);
                     samples.push((item.object, sample));
                 }
-                Err(message) => {
-                    let object = Some(item.object);
-                    failures.push(ReadFailure { object, what: FailedIn::Storage, message });
-                }
+                Err(error) => failures.push(ReadFailure::of(item.object, &error)),
             }
         }
         if !ops.is_empty() {

@@ -2,7 +2,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{NoContent, Response};
 use penstock_bench::report::{REPORT_VERSION, ReportState};
-use penstock_bench::{Report, StoreKind};
+use penstock_bench::{BenchReport, BenchStoreKind};
 use penstock_server::{BenchmarkQuery, KeptBenchmark, MAX_BENCHMARK_BYTES, Page, PushedBenchmark};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::spec;
@@ -59,7 +59,7 @@ struct Told {
     /// The store's name.
     store: String,
     /// What the store is.
-    kind: StoreKind,
+    kind: BenchStoreKind,
     /// How many objects it has read.
     objects: u64,
     /// All their bytes; `null` when nobody has asked for sizes.
@@ -81,7 +81,7 @@ struct FastestLoad {
     mb_per_s: f64,
 }
 
-impl Limited for Report {
+impl Limited for BenchReport {
     fn most(_: &ServeLimits) -> usize {
         MAX_BENCHMARK_BYTES
     }
@@ -107,7 +107,7 @@ pub(super) fn routes(api: &mut ApiRouter) {
         )
         .answer::<BenchmarkSummary>(200)
         .answer::<BenchmarkSummary>(201);
-    api.route("GET /benchmarks/{id}", "The report of a benchmark", show_benchmark).answer::<Report>(200);
+    api.route("GET /benchmarks/{id}", "The report of a benchmark", show_benchmark).answer::<BenchReport>(200);
     api.route("DELETE /benchmarks/{id}", "Delete a benchmark and its report", delete_benchmark);
 }
 
@@ -122,7 +122,7 @@ async fn list_benchmarks(
 async fn keep_benchmark(
     State(app): State<App>,
     // It holds its room until it is answered.
-    Sent(report, _room): Sent<Report>,
+    Sent(report, _room): Sent<BenchReport>,
 ) -> ApiResult<Response> {
     // What is no part of its form is gone, so that the same report is always the same bytes.
     let (told, report) =
@@ -160,7 +160,7 @@ fn summary(kept: KeptBenchmark) -> Option<BenchmarkSummary> {
 }
 
 impl Told {
-    fn of(report: &Report) -> Self {
+    fn of(report: &BenchReport) -> Self {
         let short = |text: &str| printable(text, NAME_BYTES);
         let fastest = report.fastest().map(|cell| FastestLoad {
             load: cell.label(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use penstock_bench::report::ReportState;
-use penstock_bench::{BenchSpec, Report};
+use penstock_bench::{BenchReport, BenchSpec};
 use serde_json::{Value, json};
 
 use crate::{in_memory, ran, run, synthetic, timed, unless};
@@ -15,7 +15,7 @@ fn counts(count: u32, load: Value) -> [u64; 5] {
     [counts.getitem, counts.fetch, counts.worker_loop, counts.load_all, counts.benchmark]
 }
 
-fn sound(report: &Report) {
+fn sound(report: &BenchReport) {
     for cell in report.cells() {
         let wrong: Vec<_> = cell.books.checks.iter().filter(|check| !check.holds).collect();
         assert!(wrong.is_empty(), "{wrong:?}");

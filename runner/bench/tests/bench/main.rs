@@ -11,7 +11,9 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use penstock_bench::{BenchSpec, Benchmark, Cancel, Follow, MemorySource, Report, Step, StoreKind, Subject};
+use penstock_bench::{
+    BenchReport, BenchSpec, BenchStep, BenchStoreKind, Benchmark, Cancel, Follow, MemorySource, Subject,
+};
 use penstock_engine::range::RangeSource;
 use penstock_storage::{BoundedStore, Store};
 use penstock_types::spec::Millis;
@@ -36,7 +38,7 @@ async fn synthetic(count: u32, bytes: u32, latency: Duration) -> Subject {
 }
 
 /// The objects `000000.bin` and so on of a store.
-async fn numbered(store: Arc<dyn Store>, kind: StoreKind, count: u32) -> Subject {
+async fn numbered(store: Arc<dyn Store>, kind: BenchStoreKind, count: u32) -> Subject {
     let store = BoundedStore::new(store, NonZeroUsize::MIN);
     let settings = TraversalSettings { epochs: NonZeroU32::new(1), ..TraversalSettings::IN_ORDER };
     let range = RangeSource::new(Traversal::new(u64::from(count), settings).unwrap());
@@ -50,7 +52,7 @@ async fn numbered(store: Arc<dyn Store>, kind: StoreKind, count: u32) -> Subject
 static RUNNING: RwLock<()> = RwLock::new(());
 
 /// Runs a document on a subject.
-fn ran(document: Value, subject: impl Future<Output = Subject>) -> Report {
+fn ran(document: Value, subject: impl Future<Output = Subject>) -> BenchReport {
     let _beside = RUNNING.read().unwrap_or_else(PoisonError::into_inner);
     run(document, subject)
 }
@@ -72,12 +74,12 @@ fn unless(holds: bool, told: &dyn Debug) -> Result<(), String> {
     if holds { Ok(()) } else { Err(format!("{told:?}")) }
 }
 
-fn run(document: Value, subject: impl Future<Output = Subject>) -> Report {
-    followed(document, subject, &mut |_: &Step| {})
+fn run(document: Value, subject: impl Future<Output = Subject>) -> BenchReport {
+    followed(document, subject, &mut |_: &BenchStep| {})
 }
 
 /// Runs a document on a subject while somebody follows.
-fn followed(document: Value, subject: impl Future<Output = Subject>, follow: &mut dyn Follow) -> Report {
+fn followed(document: Value, subject: impl Future<Output = Subject>, follow: &mut dyn Follow) -> BenchReport {
     let runtime = Runtime::new().unwrap();
     let spec = BenchSpec::from_value(document).unwrap();
     let subject = runtime.block_on(subject);

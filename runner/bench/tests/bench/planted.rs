@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use penstock_bench::books::audit;
 use penstock_bench::record::LoadRecord;
-use penstock_bench::{Follow, Step, StoreKind};
+use penstock_bench::{BenchStep, BenchStoreKind, Follow};
 use penstock_storage::{Keys, MemoryStore, Store, StoreError, Version};
 use penstock_types::stats::Tick;
 use serde_json::json;
@@ -22,7 +22,7 @@ use crate::{followed, in_memory, numbered, ran, synthetic};
 struct Keeping(Option<LoadRecord>);
 
 impl Follow for Keeping {
-    fn step(&mut self, _: &Step) {}
+    fn step(&mut self, _: &BenchStep) {}
 
     fn record(&mut self, load: &LoadRecord, _key: &dyn Fn(u32) -> Arc<str>) {
         self.0 = Some(load.clone());
@@ -258,7 +258,7 @@ fn a_store_that_deceives_voids_the_figures() {
         let store = MemoryStore::synthetic("memory", &[(120, 100)]);
         let store = Deceiving { store, shortens, reads: AtomicU64::new(0) };
         let load = json!({ "modes": ["async"], "workers": [2], "batch_size": 10, "repeats": 3 });
-        let report = ran(in_memory(120, load), numbered(Arc::new(store), StoreKind::Memory, 120));
+        let report = ran(in_memory(120, load), numbered(Arc::new(store), BenchStoreKind::Memory, 120));
         assert!(!report.balanced);
         let cell = report.cells().next().unwrap();
         let wrong: Vec<&str> = cell

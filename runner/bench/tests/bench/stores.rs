@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread::{self, Builder};
 use std::time::Duration;
 
-use penstock_bench::report::{Cell, ReportState};
-use penstock_bench::{Report, StoreKind};
+use penstock_bench::report::{LoadReport, ReportState};
+use penstock_bench::{BenchReport, BenchStoreKind};
 use penstock_s3_server::{Fault, Latency, Server, Settings, Trouble};
 use penstock_storage::{FolderStore, S3Credentials, S3Retries, S3Settings, S3Store, S3Timeouts, Store};
 use penstock_types::config::SecretText;
@@ -77,15 +77,15 @@ fn bucket(server: &Server) -> Arc<dyn Store> {
     Arc::new(S3Store::new("photos", settings).unwrap())
 }
 
-fn read(server: &Server, load: Value, on_error: &str) -> Report {
+fn read(server: &Server, load: Value, on_error: &str) -> BenchReport {
     let store = bucket(server);
-    let report = ran(document("photos", load, on_error), numbered(store, StoreKind::S3, COUNT));
+    let report = ran(document("photos", load, on_error), numbered(store, BenchStoreKind::S3, COUNT));
     let told = serde_json::to_string(&report).unwrap();
     assert!(!told.contains(CANARY) && !told.contains("penstock-test"), "{told}");
     report
 }
 
-fn only(report: &Report) -> &Cell {
+fn only(report: &BenchReport) -> &LoadReport {
     let wrong: Vec<_> =
         report.cells().flat_map(|cell| &cell.books.checks).filter(|check| !check.holds).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
@@ -103,10 +103,10 @@ fn a_bucket_with_latency_and_a_tail_keeps_its_permits_in_use() {
     let server = server(Latency { usual: ms(20), tail: Some(ms(60)), tail_every: 50 });
     let grid = json!({ "workers": [2], "in_flight": 8, "batch_size": 50, "repeats": 1 });
     timed(|| {
-        let subject = numbered(bucket(&server), StoreKind::S3, COUNT);
+        let subject = numbered(bucket(&server), BenchStoreKind::S3, COUNT);
         let report = run(document("photos", grid.clone(), "fail"), subject);
         let first = only(&report);
-        let cells: Vec<&Cell> = report.cells().collect();
+        let cells: Vec<&LoadReport> = report.cells().collect();
         let part = |name: &str| cells[1].parts.iter().find(|part| part.name == name).unwrap();
         assert!(part("first_byte").time.min_s >= 0.02 && first.levels.getitem.unwrap().max_s >= 0.06);
         assert!(cells[1].little.most == 16 && cells[1].requests.connections <= 16, "{:?}", cells[1]);
@@ -180,22 +180,23 @@ fn a_service_that_is_killed_and_comes_back() {
             thread::sleep(Duration::from_millis(150));
             Server::start(Settings { port, ..settings }).unwrap()
         });
-        let report = run(document.clone(), numbered(store.clone(), StoreKind::S3, COUNT));
+        let report = run(document.clone(), numbered(store.clone(), BenchStoreKind::S3, COUNT));
         let cell = only(&report);
         assert_eq!(cell.items, u64::from(COUNT));
         drop(restarted.unwrap().join().unwrap());
         unless(cell.requests.retries > 0, &cell.requests)?;
 
         // One that stays away fails it, within the timeouts.
-        let report = run(self::document("photos", load(), "fail"), numbered(store, StoreKind::S3, COUNT));
+        let report =
+            run(self::document("photos", load(), "fail"), numbered(store, BenchStoreKind::S3, COUNT));
         assert_eq!(report.state, ReportState::Failed);
         unless(report.elapsed_s < 10.0, &report.elapsed_s)
     });
 }
 
-fn of_folder(root: &Path, document: Value) -> Report {
+fn of_folder(root: &Path, document: Value) -> BenchReport {
     let store = Arc::new(FolderStore::open("photos", root).unwrap());
-    ran(document, numbered(store, StoreKind::Folder, COUNT))
+    ran(document, numbered(store, BenchStoreKind::Folder, COUNT))
 }
 
 /// Whether this machine can be asked to forget a file of the folder; says so if it cannot.
@@ -261,7 +262,7 @@ fn the_client_is_told_where_it_is_the_limit() {
     });
     let bound = ran(document.clone(), crate::synthetic(COUNT, 1000, Duration::ZERO));
     let ceiling = only(&bound).ceiling.unwrap();
-    assert!(ceiling.items_per_s > 0.0 && ceiling.against == StoreKind::Memory);
+    assert!(ceiling.items_per_s > 0.0 && ceiling.against == BenchStoreKind::Memory);
     // In batches so large that a whole pass against nothing has fewer than the workers may begin.
     let many =
         json!({ "modes": ["sync"], "workers": [2], "prefetch": 100, "batch_size": 10_000, "repeats": 1 });
@@ -281,9 +282,9 @@ fn the_client_is_told_where_it_is_the_limit() {
     let mut document = self::document("photos", load(), "fail");
     document["ceiling"] = json!(true);
     timed(|| {
-        let report = run(document.clone(), numbered(bucket(&server), StoreKind::S3, COUNT));
+        let report = run(document.clone(), numbered(bucket(&server), BenchStoreKind::S3, COUNT));
         let ceiling = only(&report).ceiling.unwrap();
-        assert!(ceiling.against == StoreKind::S3 && ceiling.items_per_s > 0.0, "{ceiling:?}");
+        assert!(ceiling.against == BenchStoreKind::S3 && ceiling.items_per_s > 0.0, "{ceiling:?}");
         unless(!ceiling.is_client_bound, &ceiling)
     });
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::Result;
 use futures::FutureExt;
 use penstock_bench::{
-    Benchmark, Cancel, DataSource, Report, StageOp, Step, StoreKind, Subject, SubjectError, Takes,
+    BenchReport, BenchStep, BenchStoreKind, Benchmark, Cancel, DataSource, StageOp, Subject, SubjectError,
+    Takes,
 };
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::ports::SourceFault;
@@ -72,7 +73,7 @@ pub(crate) fn schema() -> Result<u8> {
     Ok(COMPLETED)
 }
 
-fn exit_code(report: &Report) -> u8 {
+fn exit_code(report: &BenchReport) -> u8 {
     use penstock_bench::report::ReportState;
     match report.state {
         ReportState::Stopped => STOPPED,
@@ -124,7 +125,7 @@ async fn opened(
 ) -> Result<Result<Subject, SubjectError>> {
     let gone = || bad(format!("there is no store `{name}`"));
     let store = runner.stores().get(name).ok_or_else(gone)?.clone();
-    let kind = if runner.stores().is_folder(name) { StoreKind::Folder } else { StoreKind::S3 };
+    let kind = if runner.stores().is_folder(name) { BenchStoreKind::Folder } else { BenchStoreKind::S3 };
     let stages = runner.computing(plan).await?.into_iter().map(stage).collect();
     Ok(Subject::open(store, kind, runner.source(plan)?, passes, stages).await)
 }
@@ -138,14 +139,14 @@ fn stage(computing: Computing) -> StageOp {
     StageOp { name: stage.id.name().to_owned(), takes, factory }
 }
 
-pub(crate) fn tell(step: &Step) {
+pub(crate) fn tell(step: &BenchStep) {
     warn(&match step {
-        Step::Survey(objects) => format!("asking for the sizes of {objects} objects"),
-        Step::Warm => "reading everything once, for the page cache".to_owned(),
-        Step::Load { number, of, label } => format!("{number} of {of}: {label}"),
-        Step::Action(action) => action.clone(),
-        Step::Accelerators(number) => format!("feeding {number} accelerators"),
-        Step::Without(nothing) if nothing == "nothing" => "again as it is".to_owned(),
-        Step::Without(what) => format!("again without {what}"),
+        BenchStep::Survey(objects) => format!("asking for the sizes of {objects} objects"),
+        BenchStep::Warm => "reading everything once, for the page cache".to_owned(),
+        BenchStep::Load { number, of, label } => format!("{number} of {of}: {label}"),
+        BenchStep::Action(action) => action.clone(),
+        BenchStep::Accelerators(number) => format!("feeding {number} accelerators"),
+        BenchStep::Without(nothing) if nothing == "nothing" => "again as it is".to_owned(),
+        BenchStep::Without(what) => format!("again without {what}"),
     });
 }

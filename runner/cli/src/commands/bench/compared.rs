@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
-use penstock_bench::Report;
+use penstock_bench::BenchReport;
 use penstock_bench::compare::{Change, Comparison, compare as compared};
 use penstock_bench::report::REPORT_VERSION;
 
@@ -38,11 +38,11 @@ pub(super) fn compare(args: &BenchCompareArgs) -> Result<u8> {
     Ok(if too_slow || !is_judged || !after.is_sound() { FAILED } else { COMPLETED })
 }
 
-fn read(path: &Path) -> Result<Report> {
+fn read(path: &Path) -> Result<BenchReport> {
     let file = report_file(path);
     let shown = file.display();
     let bytes = fs::read(&file).map_err(|error| bad(format!("cannot read `{shown}`: {error}")))?;
-    let report: Report = serde_json::from_slice(&bytes)
+    let report: BenchReport = serde_json::from_slice(&bytes)
         .map_err(|error| bad(format!("`{shown}` is no report of a storage benchmark: {error}")))?;
     if report.version != REPORT_VERSION {
         let found = report.version;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use penstock_bench::record::{Fetch, ItemRead, LoadRecord};
-use penstock_bench::{Follow, Report, Step};
+use penstock_bench::{BenchReport, BenchStep, Follow};
 use serde::{Deserialize, Serialize};
 use ureq::http::Method;
 
@@ -63,7 +63,7 @@ impl Kept {
         Ok(Self { quiet: args.quiet, folder: args.out.clone(), reads: None, broken: None })
     }
 
-    pub(super) fn finish(self, report: &Report) -> Result<()> {
+    pub(super) fn finish(self, report: &BenchReport) -> Result<()> {
         let Some(folder) = self.folder else { return Ok(()) };
         let broken = || format!("cannot write to `{}`", folder.display());
         if let Some(error) = self.broken {
@@ -107,7 +107,7 @@ impl Kept {
 }
 
 impl Follow for Kept {
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &BenchStep) {
         if !self.quiet {
             super::tell(step);
         }
@@ -136,7 +136,7 @@ fn begin(folder: &Path) -> io::Result<BufWriter<File>> {
 }
 
 /// Sends a report to a server; returns the page that shows it.
-pub(super) fn push(client: &Client, report: &Report) -> Result<String> {
+pub(super) fn push(client: &Client, report: &BenchReport) -> Result<String> {
     let report = serde_json::to_vec(report)?;
     let stored: Stored = client.ask(Method::POST, "/benchmarks", Some(("application/json", &report)), &[])?;
     Ok(client.page(&format!("/bench/{}", stored.id)))

@@ -1,12 +1,12 @@
 //! A report for people.
 
-use penstock_bench::Report;
-use penstock_bench::report::{ActionReport, Calls, Cell, Spread};
+use penstock_bench::BenchReport;
+use penstock_bench::report::{ActionReport, CallsReport, LoadReport, Spread};
 
 use crate::report::table;
 use crate::text::{count, duration, percent};
 
-pub(super) fn report(report: &Report) -> String {
+pub(super) fn report(report: &BenchReport) -> String {
     let mut parts = vec![report.findings.join("\n"), objects(report)];
     for action in &report.actions {
         match action {
@@ -23,7 +23,7 @@ pub(super) fn report(report: &Report) -> String {
     parts.join("\n\n")
 }
 
-fn objects(report: &Report) -> String {
+fn objects(report: &BenchReport) -> String {
     let objects = &report.objects;
     let bytes = objects.bytes.map_or_else(String::new, |bytes| {
         let median = objects.median_bytes.unwrap_or_default() as f64 / 1e3;
@@ -43,7 +43,7 @@ fn objects(report: &Report) -> String {
     )
 }
 
-fn grid(cells: &[Cell]) -> String {
+fn grid(cells: &[LoadReport]) -> String {
     let header =
         ["load", "items/s", "MB/s", "in flight", "of", "getitem p50", "p99", "busy", "ceiling", "books"];
     let rows = cells.iter().map(|cell| {
@@ -65,9 +65,9 @@ fn grid(cells: &[Cell]) -> String {
 }
 
 /// Times of every level of every load, as in the seed's bars.
-fn levels(cells: &[Cell]) -> String {
+fn levels(cells: &[LoadReport]) -> String {
     let header = ["level", "load", "n", "mean", "median", "min", "max", "p90", "p99", "p99.9"];
-    let of = |cell: &Cell| {
+    let of = |cell: &LoadReport| {
         let levels = &cell.levels;
         [
             ("getitem", levels.getitem),
@@ -101,7 +101,7 @@ fn row(mut row: Vec<String>, spread: &Spread) -> Vec<String> {
     row
 }
 
-fn consists(cell: &Cell) -> String {
+fn consists(cell: &LoadReport) -> String {
     let title = format!("{}: what is in it", cell.label());
     let header = [title.as_str(), "n", "mean", "median", "max", "p99", "share"];
     let rows = cell.parts.iter().map(|part| {
@@ -115,7 +115,7 @@ fn consists(cell: &Cell) -> String {
     table(&header, rows)
 }
 
-fn counts(cell: &Cell) -> String {
+fn counts(cell: &LoadReport) -> String {
     let found = &cell.counts;
     format!(
         "Get item {}\nFetch {}\nWorker loop {}\nload all {}\nbenchmark {}",
@@ -123,7 +123,7 @@ fn counts(cell: &Cell) -> String {
     )
 }
 
-fn calls(calls: &Calls) -> String {
+fn calls(calls: &CallsReport) -> String {
     let pool = if calls.pool == 0 { String::new() } else { format!(", {} at a time", calls.pool) };
     let title = format!("{}{pool}", calls.action);
     let header = [title.as_str(), "n", "mean", "median", "min", "max", "p90", "p99", "p99.9", "per s"];
@@ -132,7 +132,7 @@ fn calls(calls: &Calls) -> String {
     table(&header, std::iter::once(only))
 }
 
-fn accelerators(report: &Report) -> String {
+fn accelerators(report: &BenchReport) -> String {
     let Some(found) = &report.accelerators else { return String::new() };
     let header = ["accelerators", "utilisation", "samples/s", "steps"];
     let trials = found.trials.iter().map(|trial| {
@@ -155,7 +155,7 @@ fn accelerators(report: &Report) -> String {
     format!("{}\n\n{presets}", table(&header, trials))
 }
 
-fn without(report: &Report) -> String {
+fn without(report: &BenchReport) -> String {
     if report.counterfactuals.is_empty() {
         return String::new();
     }
@@ -172,7 +172,7 @@ fn without(report: &Report) -> String {
     table(&header, rows)
 }
 
-fn failures(report: &Report) -> String {
+fn failures(report: &BenchReport) -> String {
     let groups = report.actions.iter().flat_map(|action| match action {
         ActionReport::WholeSet(cells) => cells
             .iter()
