@@ -1,4 +1,4 @@
-//! Who may run now: a budget of threads, memory and instances, and a line that nobody jumps.
+//! Admission of runs: a budget of threads, memory and instances, and a line in order of submission.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,6 @@ pub struct Budget {
     pub instances: u32,
 }
 
-/// What one run may use, or several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) threads: u32,
@@ -33,7 +32,7 @@ pub(crate) struct Cost {
     pub(crate) instances: u32,
 }
 
-/// Those that wait, in the order in which they came. The first one starts as soon as it fits, and none before it: small runs
+/// Waiting runs, in the order of submission. The first one starts as soon as it fits, and none before it: small runs
 /// would otherwise pass a large one for ever.
 #[derive(Debug)]
 pub(crate) struct Line<T> {
@@ -54,7 +53,7 @@ impl Budget {
 }
 
 impl Cost {
-    /// What a run of a plan may use, whose assets take so many MiB.
+    /// Cost of a run of a plan with assets of so many MiB.
     pub(crate) fn of(plan: &Plan, assets_mib: u64) -> Self {
         let threads = plan.threads.unwrap_or_else(penstock_pipeline::cores).max(1);
         let modules = u32::try_from(guests(plan).count()).unwrap_or(u32::MAX);
@@ -65,7 +64,7 @@ impl Cost {
         }
     }
 
-    /// What is enough for either.
+    /// Larger cost of both, part by part.
     pub(crate) fn most(self, other: Self) -> Self {
         Self {
             threads: self.threads.max(other.threads),
@@ -132,7 +131,7 @@ pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
     faults
 }
 
-/// Why so many threads can never be had.
+/// Checks threads against the budget.
 pub(crate) fn check_threads(threads: u32, budget: &Budget) -> Option<SpecFault> {
     (threads > budget.threads).then(|| {
         SpecFault::new(
@@ -145,7 +144,7 @@ pub(crate) fn check_threads(threads: u32, budget: &Budget) -> Option<SpecFault> 
     })
 }
 
-/// Why assets of so many MiB are too large.
+/// Checks the size of assets.
 pub(crate) fn check_assets(plan: &Plan, assets_mib: u64, bounds: &RunBounds) -> Option<SpecFault> {
     let has_assets =
         |stage: &StagePlan| matches!(&stage.kind, StageKind::Wasm(wasm) if !wasm.assets.is_empty());
@@ -161,7 +160,7 @@ pub(crate) fn check_assets(plan: &Plan, assets_mib: u64, bounds: &RunBounds) -> 
     })
 }
 
-/// Why a plan can never run within a budget, with the arithmetic.
+/// Checks a plan against the budget, and shows the arithmetic of each fault.
 pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFault> {
     let cost = Cost::of(plan, assets_mib);
     let mut faults: Vec<SpecFault> = check_threads(cost.threads, budget).into_iter().collect();
@@ -215,12 +214,11 @@ impl<T> Line<T> {
         Self { budget, used: Cost::default(), waiting: VecDeque::new() }
     }
 
-    /// Joins the line's end.
     pub(crate) fn join(&mut self, cost: Cost, who: T) {
         self.waiting.push_back((cost, who));
     }
 
-    /// The first one, if it fits now; what it may use is used from now on.
+    /// Returns the first one, if it fits now, and takes its cost from the budget.
     pub(crate) fn next(&mut self) -> Option<(Cost, T)> {
         let (cost, _) = self.waiting.front()?;
         if !self.used.plus(*cost).fits(&self.budget) {
@@ -231,7 +229,7 @@ impl<T> Line<T> {
         Some((cost, who))
     }
 
-    /// Takes a part without waiting, if it is free and nobody waits for it.
+    /// Takes a part without waiting, if it is free and no run waits.
     pub(crate) fn take(&mut self, cost: Cost) -> bool {
         let fits = self.waiting.is_empty() && self.used.plus(cost).fits(&self.budget);
         if fits {
@@ -240,12 +238,10 @@ impl<T> Line<T> {
         fits
     }
 
-    /// Gives back what was used.
     pub(crate) fn give_back(&mut self, cost: Cost) {
         self.used = self.used.minus(cost);
     }
 
-    /// Leaves the line.
     pub(crate) fn leave(&mut self, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let place = self.waiting.iter().position(|(_, who)| is_it(who))?;
         self.waiting.remove(place).map(|(_, who)| who)
@@ -255,7 +251,7 @@ impl<T> Line<T> {
         self.used
     }
 
-    /// Those that wait, first to last, each with what it waits for.
+    /// Waiting runs, first to last, each with the reason.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (&T, String)> {
         self.waiting
             .iter()
@@ -264,7 +260,7 @@ impl<T> Line<T> {
     }
 }
 
-/// What a newcomer would wait for behind so many others; nothing when it could start at once.
+/// Reason why a run would wait behind so many others; `None` when it could start at once.
 pub(crate) fn would_wait(cost: Cost, used: Cost, budget: &Budget, before: usize) -> Option<String> {
     let fits = before == 0 && used.plus(cost).fits(budget);
     (!fits).then(|| in_words(cost, used, budget, before))

@@ -1,4 +1,4 @@
-//! Modules that are there: names, versions, aliases, bytes; and what stores hold.
+//! Registered modules, with their versions, aliases and bytes; and keys of stores.
 
 use std::fs::File;
 
@@ -12,16 +12,14 @@ use crate::history::{transact, undamaged};
 use crate::queries::{cursor, limit, open_cursor};
 use crate::runs::{Runs, apart};
 use crate::wire::{
-    ModuleDetail, ModuleFile, ModuleQuery, ModuleSummary, ModuleVersion, Page, StoreKeys, StoreKind,
-    StoreSummary,
+    MAX_KEYS, ModuleDetail, ModuleFile, ModuleQuery, ModuleSummary, ModuleVersion, Page, StoreKeys,
+    StoreKind, StoreSummary,
 };
 
-/// Always the newest version; nobody sets it.
+/// Alias of the newest version; it cannot be set.
 const LATEST: &str = "latest";
-/// Keys of a store that are given unless told otherwise.
+/// Keys of a store that are listed unless given.
 const KEYS: u32 = 100;
-/// Most keys of a store that are given.
-pub const MAX_KEYS: u32 = 1_000;
 
 impl Runs {
     /// Modules by name, a page at a time.
@@ -60,7 +58,6 @@ impl Runs {
         if detail.versions.is_empty() { Err(RunsError::not_found("module", name)) } else { Ok(detail) }
     }
 
-    /// Whether there is a version of a module.
     pub async fn has_module(&self, name: &str) -> Result<bool, RunsError> {
         let own = name.to_owned();
         Ok(self.history().read(move |connection| modules::count_of(connection, &own)).await? > 0)
@@ -177,7 +174,7 @@ impl Runs {
     }
 }
 
-/// A store's error, as whoever asked may see it. A key that is not there, or cannot be, is theirs.
+/// Maps a store's error for the client. A missing or invalid key is the client's fault.
 pub(crate) fn storage(error: StoreError) -> RunsError {
     match &error {
         StoreError::NotFound { key, .. } => RunsError::not_found("object", key),
@@ -186,7 +183,6 @@ pub(crate) fn storage(error: StoreError) -> RunsError {
     }
 }
 
-/// An alias is a name that is no number and not the one that moves by itself.
 pub(crate) fn check_alias(alias: &str) -> Result<(), RunsError> {
     let is_name = Name::new(alias).is_some() && !alias.bytes().all(|byte| byte.is_ascii_digit());
     if is_name && alias != LATEST {

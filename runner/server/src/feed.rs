@@ -1,4 +1,4 @@
-//! What happens, as it happens: events with numbers, kept for a minute, and readers that lose rather than slow anybody.
+//! Live events with numbers, kept for a minute. A slow reader loses events and slows no other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,11 +14,10 @@ use tokio::sync::watch;
 
 use crate::wire::LogEntry;
 
-/// How long events are kept for readers that come back.
+/// Time for which events are kept for readers that reconnect.
 const KEPT: Duration = Duration::from_secs(60);
 /// Events kept of one run, and of lists, at most.
 const MAX_KEPT: usize = 4096;
-/// Events that a reader gets at a time.
 const MAX_AT_A_TIME: usize = 256;
 
 /// Something that happened.
@@ -56,7 +55,7 @@ pub struct RunGap {
     pub run: String,
 }
 
-/// Where events go. Cheap to clone.
+/// The events of all runs. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
     shared: Arc<Shared>,
@@ -109,7 +108,6 @@ pub fn parse_event_id(id: &str) -> Option<(&str, u64)> {
 }
 
 impl Event {
-    /// The event's name on the wire.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Sample(_) => "sample",
@@ -121,7 +119,6 @@ impl Event {
         }
     }
 
-    /// What it brings, as JSON.
     pub fn data(&self) -> serde_json::Result<String> {
         serde_json::to_string(self)
     }
@@ -138,17 +135,15 @@ impl Feed {
         self.lock().last
     }
 
-    /// Tells lists.
     pub(crate) fn tell_lists(&self, summary: RunSummary) {
         self.push(None, Event::Runs(summary));
     }
 
-    /// Tells those who watch the run.
     pub(crate) fn tell(&self, run: &str, event: Event) {
         self.push(Some(run), event);
     }
 
-    /// Keeps no more of a run: who still watches it has had a minute's time.
+    /// Drops the events of a run. Its readers have had a minute for them.
     pub(crate) fn forget(&self, run: &str) {
         let mut rings = self.lock();
         if let Some(ring) = rings.runs.remove(run) {
@@ -157,7 +152,6 @@ impl Feed {
         }
     }
 
-    /// Nothing will come any more.
     pub(crate) fn close(&self) {
         self.newest.send_modify(|newest| newest.is_closed = true);
     }
@@ -205,7 +199,7 @@ impl Ring {
         self.events.push_back((number, now, Arc::new(event)));
     }
 
-    /// Those behind `seen`, and whether some of them are lost.
+    /// Returns the events behind `seen`, and true if some of them are lost.
     fn since(&self, seen: u64) -> (bool, impl Iterator<Item = (u64, Arc<Event>)>) {
         let start = self.events.partition_point(|(number, ..)| *number <= seen);
         let events = self.events.range(start..).map(|(number, _, event)| (*number, event.clone()));
@@ -214,7 +208,7 @@ impl Ring {
 }
 
 impl Events {
-    /// What has happened since the last call, oldest first and never nothing; waits until something has. `None` when the
+    /// Waits for events since the last call, and returns them, oldest first; never an empty list. `None` when the
     /// server shuts down.
     pub async fn next(&mut self) -> Option<Vec<(u64, Arc<Event>)>> {
         if !self.first.is_empty() {

@@ -41,48 +41,33 @@ pub(crate) use self::schema::VERSION;
 
 const FILE: &str = "penstock.sqlite";
 const LOCK: &str = "penstock.lock";
-/// Pieces of work that wait for the writer.
+/// Most pieces of work that wait for the writer.
 const WAITING: usize = 1024;
 /// Connections that read at a time.
 const READERS: usize = 4;
-/// How long a connection waits for another process that looks at the file, in milliseconds.
+/// Time a connection waits for another process that reads the file, in milliseconds.
 const PATIENCE_MS: u32 = 5_000;
 
-/// Why there is no history in a data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryOpenError {
-    /// Another server uses it.
     #[error("the data directory `{}` is used by another server that is running; stop it or name another directory", .0.display())]
     InUse(PathBuf),
-    /// A later program wrote it.
     #[error(
         "`{}` was written by a newer Penstock (its schema is {found}, this program knows {}); use that one, or another data directory",
         .path.display(), VERSION
     )]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// The version of its schema.
-        found: i64,
-    },
-    /// It is something else.
+    Newer { path: PathBuf, found: i64 },
     #[error("`{}` is a database of another program; name another data directory", .0.display())]
     Foreign(PathBuf),
-    /// The file or the directory cannot be used.
     #[error("cannot use the data directory: `{}`", .path.display())]
     Unusable {
-        /// The file or directory.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: io::Error,
     },
-    /// The database cannot be used.
     #[error("cannot use `{}`", .path.display())]
     Database {
-        /// The file.
         path: PathBuf,
-        /// Why not.
         #[source]
         source: rusqlite::Error,
     },
@@ -100,20 +85,17 @@ struct Parts {
     runtime: Handle,
     work: Mutex<Option<SyncSender<Work>>>,
     writer: Mutex<Option<Writer>>,
-    /// Connections that nobody reads with now.
+    /// Idle connections.
     readers: Mutex<Vec<Connection>>,
     places: Arc<Semaphore>,
-    /// Held as long as the directory is used.
     _lock: File,
 }
 
-/// The thread that writes.
 #[derive(Debug)]
 struct Writer {
     thread: JoinHandle<()>,
-    /// What it does when nothing waits any more and nothing can come.
+    /// Takes the last piece of work.
     last: SyncSender<Work>,
-    /// Disconnected once it has ended.
     ended: Receiver<()>,
 }
 
@@ -130,7 +112,6 @@ impl History {
             schema::Found::Newer(found) => return Err(HistoryOpenError::Newer { path, found }),
             schema::Found::Foreign => return Err(HistoryOpenError::Foreign(path)),
         }
-        // What was alive when the last server ended: nobody runs it any more.
         runs::interrupt_all(&connection).map_err(database)?;
         let (send, receive) = sync_channel(WAITING);
         let (last, at_last) = sync_channel(1);
@@ -153,8 +134,7 @@ impl History {
         })))
     }
 
-    /// Does a piece of work in a transaction of its own; all of it is written, or nothing. It is done even if nobody
-    /// waits for it any more.
+    /// Does work in a transaction of its own, to its end even if the future is dropped.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, HistoryError> + Send + 'static,
@@ -162,7 +142,7 @@ impl History {
         self.work(|connection| transact(connection, work)).await
     }
 
-    /// Does work that makes its own transactions, from a thread that may wait.
+    /// As [`Self::work`], from a thread that may block.
     pub(crate) fn work_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> Result<T, HistoryError> + Send + 'static,
@@ -176,7 +156,7 @@ impl History {
         answer.recv().map_err(|_| self.unanswered())?
     }
 
-    /// Does work that makes its own transactions; it is done even if nobody waits for it any more.
+    /// Does work that makes its own transactions, to its end even if the future is dropped.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> Result<T, HistoryError> + Send + 'static,
@@ -188,7 +168,7 @@ impl History {
         answer.await.map_err(|_| self.unanswered())?
     }
 
-    /// Hands over work whose answer `work` itself deals with. Fails when too much waits.
+    /// Queues work without an answer. Fails when the queue is full.
     pub(crate) fn hand_over(&self, work: Work) -> Result<(), HistoryError> {
         match self.sender().map(|sender| sender.try_send(work)) {
             Some(Ok(())) => Ok(()),
@@ -205,7 +185,7 @@ impl History {
         let parts = self.0.clone();
         let place = parts.places.clone().acquire_owned().await.map_err(|_| HistoryError::Closed)?;
         let read = self.0.runtime.spawn_blocking(move || {
-            // As long as it is read, whoever waits for it.
+            // Held to the end of the read, even if the future is dropped.
             let _place = place;
             parts.read(work)
         });
@@ -215,7 +195,7 @@ impl History {
         })
     }
 
-    /// The same from a thread that may wait.
+    /// As [`Self::read`], from a thread that may block.
     pub(crate) fn read_blocking<T>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, HistoryError>,
@@ -223,8 +203,7 @@ impl History {
         self.0.read(work)
     }
 
-    /// Writes what waits, does `last`, and ends the writer; gives up waiting for that after `patience`. Afterwards nothing
-    /// is written any more.
+    /// Does all queued work and `last`, and ends the writer; waits no longer than `patience`.
     pub(crate) fn close(&self, last: Work, patience: Duration) {
         let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(writer) = writer else { return };
@@ -247,7 +226,6 @@ impl History {
         }
     }
 
-    /// Why there is no answer of a piece of work.
     fn unanswered(&self) -> HistoryError {
         let is_closed = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).is_none();
         if is_closed { HistoryError::Closed } else { HistoryError::Defect }
@@ -294,7 +272,7 @@ pub(crate) fn transact<T>(
     Ok(done)
 }
 
-/// What the writer's thread does. A piece of work that panics costs itself alone: its transaction is rolled back.
+/// Does all work that is queued, until the channel closes. Work that panics is rolled back.
 fn write_all(mut connection: Connection, waiting: &Receiver<Work>, last: &Receiver<Work>) {
     for work in waiting.iter().chain(last.try_iter()) {
         if catch_unwind(AssertUnwindSafe(|| work(&mut connection))).is_err() {
@@ -321,7 +299,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_size_limit", 64 << 20)
 }
 
-/// The directory belongs to whoever holds the lock; the system gives it back when a process dies.
+/// Locks the directory; the system releases the lock when the process dies.
 fn lock(folder: &Path) -> Result<File, HistoryOpenError> {
     let path = folder.join(LOCK);
     let unusable = |source| HistoryOpenError::Unusable { path: path.clone(), source };

@@ -1,4 +1,4 @@
-//! Dead letters of runs that are kept: what there is, and what becomes of them now.
+//! Dead letters of runs, and their replay.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::workshop::Workshop;
 use penstock_pipeline::letters_left_out;
 use penstock_pipeline::{Letters, ReplayFault, ReplayReport, Runner, StageLetters, StageReplay};
 
-/// How long a look at letters waits for its turn.
+/// Time a survey of letters waits for its turn.
 const TURN: Duration = Duration::from_secs(10);
-/// How often a replay or a trial looks whether somebody still wants it.
+/// Interval at which a replay or a trial checks whether it was cancelled.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
-/// Asks what it guards to end when nobody waits for it any more.
+/// Stops the work of a future that is dropped.
 pub(crate) struct Waited(pub(crate) StopFlag);
 
 impl Runs {
@@ -37,7 +37,7 @@ impl Runs {
         let busy = || RunsError::Busy("others look at dead letters; try again in a moment".to_owned());
         let turn = turn.map_err(|_| busy())?.map_err(|_| RunsError::Closed)?;
         apart(self, move || {
-            // As long as they are read, whoever waits for it.
+            // Held to the end, even if the future is dropped.
             let _turn = turn;
             let left_out = letters_left_out(&folder);
             match Letters::open(&folder) {

@@ -24,13 +24,11 @@ mod work;
 mod workshop;
 
 pub use admission::Budget;
-pub use catalogue::MAX_KEYS;
 pub use error::{OpenError, RunsError};
 pub use feed::{Event, Events, RunGap, RunLog, parse_event_id};
 pub use history::benchmarks::{MAX_BENCHMARK_BYTES, MAX_BENCHMARKS};
 pub use history::{HistoryError, HistoryOpenError};
 pub use predicting::{PredictRequest, PredictSweep, Predicted};
-pub use queries::{MAX_LIMIT, MAX_POINTS};
 pub use runs::{Runs, RunsSettings, Shutdown};
 pub use upload::Draft;
 pub use wire::*;

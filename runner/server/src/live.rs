@@ -1,4 +1,4 @@
-//! A run that is not over: what it says and does, on its way to those who watch and to the history.
+//! A run that is not over: its figures, errors and logs on their way to the feed and to the history.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,15 +47,14 @@ pub(crate) struct LiveRun {
     totals: Arc<Totals>,
     begun: OnceLock<Begun>,
     started: OnceLock<RunHandle>,
-    /// Where its batches are to be had, if other processes take them.
+    /// Set for a run with the consumer `stream`.
     stream: OnceLock<StreamAddress>,
     /// Its last snapshot and how it ended.
     ended: OnceLock<(RunSummary, Option<RunSnapshot>)>,
-    /// Whether others may know how it ended: it is stored, or cannot be.
-    is_told: AtomicBool,
+    /// Set once its end is public: it is stored, or cannot be.
+    is_end_public: AtomicBool,
     stop: watch::Sender<bool>,
-    said: Mutex<Said>,
-    /// Whether a write is under way.
+    pending: Mutex<Pending>,
     is_writing: AtomicBool,
 }
 
@@ -75,28 +74,28 @@ struct Begun {
     zero: Duration,
 }
 
-/// What a run has said that is not written yet.
+/// Errors and logs of a run that are not written yet.
 #[derive(Debug, Default)]
-struct Said {
+struct Pending {
     errors: Vec<RunError>,
     error_count: u64,
     errors_left_out: u64,
     logs: VecDeque<LogEntry>,
     log_count: u64,
-    /// Lines that gave way before they were written.
+    /// Lines that were dropped before they were written.
     logs_lost: u64,
-    /// Lines that were never kept, by stage.
+    /// Lines that the stage did not keep, by stage.
     logs_dropped: BTreeMap<String, u64>,
-    /// The next line of each stage.
+    /// Number of the next line, by stage.
     next_line: BTreeMap<String, u64>,
     state: Option<RunState>,
     delivered: u64,
     /// Items in each queue when it was last looked at.
     occupancy: Vec<usize>,
     written_at: u64,
-    /// Why the last write failed.
+    /// Error of the last write.
     broken: Option<String>,
-    /// Why its output is not whole.
+    /// Error of its output.
     output: Option<String>,
 }
 
@@ -118,9 +117,9 @@ impl Observer for LiveObserver {
 
     fn on_window(&self, _window: &Window) {}
 
-    fn on_sums(&self, stretch: &Sums) {
+    fn on_sums(&self, pulse: &Sums) {
         if let Some(live) = self.0.upgrade() {
-            live.on_sums(stretch);
+            live.on_sums(pulse);
         }
     }
 }
@@ -137,9 +136,9 @@ impl LiveRun {
             started: OnceLock::new(),
             stream: OnceLock::new(),
             ended: OnceLock::new(),
-            is_told: AtomicBool::new(false),
+            is_end_public: AtomicBool::new(false),
             stop: watch::Sender::new(false),
-            said: Mutex::default(),
+            pending: Mutex::default(),
             is_writing: AtomicBool::new(false),
         }
     }
@@ -148,7 +147,6 @@ impl LiveRun {
         &self.registered.id
     }
 
-    /// It is about to start.
     pub(crate) fn begin(&self, clock: Arc<MonotonicClock>, facts: RunFacts) {
         let zero = monotonic().saturating_sub(Duration::from_nanos(clock.now().nanos()));
         if self.begun.set(Begun { clock, facts, zero }).is_err() {
@@ -156,26 +154,24 @@ impl LiveRun {
         }
     }
 
-    /// It has started.
     pub(crate) fn on_started(&self, handle: RunHandle) {
         if self.started.set(handle).is_err() {
             tracing::error!(run = self.id(), "a run started twice; this is a defect of Penstock");
         }
-        // Somebody may have wanted it to stop in between.
+        // It may have been asked to stop in between.
         if *self.stop.borrow() {
             self.stop();
         }
         self.tell_state();
     }
 
-    /// Its batches are to be had there.
     pub(crate) fn on_stream(&self, address: StreamAddress) {
         if self.stream.set(address).is_err() {
             tracing::error!(run = self.id(), "a run streams twice; this is a defect of Penstock");
         }
     }
 
-    /// Where its batches are to be had, from the moment at which they are.
+    /// Address of its batches, once it streams.
     pub(crate) fn stream(&self) -> Option<&StreamAddress> {
         self.stream.get()
     }
@@ -188,7 +184,7 @@ impl LiveRun {
         }
     }
 
-    /// Becomes true when somebody wants it to end.
+    /// Becomes true when the run is to stop.
     pub(crate) fn stop_wanted(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
     }
@@ -197,79 +193,79 @@ impl LiveRun {
     fn on_failure(&self, failure: &SampleFailure) {
         self.totals.failures[failure.record.class as usize].fetch_add(1, Ordering::Relaxed);
         let at_s = self.begun.get().map_or(0.0, |begun| begun.clock.now().seconds());
-        let mut said = self.said();
-        if said.error_count >= MAX_ERRORS || said.errors.len() >= MAX_UNWRITTEN_ERRORS {
-            said.errors_left_out += 1;
+        let mut pending = self.pending();
+        if pending.error_count >= MAX_ERRORS || pending.errors.len() >= MAX_UNWRITTEN_ERRORS {
+            pending.errors_left_out += 1;
             return;
         }
-        said.error_count += 1;
+        pending.error_count += 1;
         let mut record = failure.record.clone();
         record.key = printable(&record.key, SHOWN_NAME);
         record.message = printable(&record.message, SHOWN_MESSAGE);
-        let number = said.error_count;
-        said.errors.push(RunError { number, failure: record, at_s, payload: payload(&failure.sample) });
+        let number = pending.error_count;
+        pending.errors.push(RunError { number, failure: record, at_s, payload: payload(&failure.sample) });
     }
 
-    /// A stretch of time is over. Called from the thread that keeps the run's time.
-    fn on_sums(self: &Arc<Self>, stretch: &Sums) {
-        let row = self.rows.add(stretch);
+    /// Adds the sums of a pulse. Called from the thread that keeps the run's time.
+    fn on_sums(self: &Arc<Self>, pulse: &Sums) {
+        let row = self.rows.add(pulse);
         let (state, is_due) = {
-            let mut said = self.said();
-            let more = stretch.delivered.saturating_sub(said.delivered);
-            said.delivered = stretch.delivered;
-            said.occupancy.clone_from(&stretch.occupancy);
+            let mut pending = self.pending();
+            let more = pulse.delivered.saturating_sub(pending.delivered);
+            pending.delivered = pulse.delivered;
+            pending.occupancy.clone_from(&pulse.occupancy);
             self.totals.samples.fetch_add(more, Ordering::Relaxed);
-            let state = (said.state != Some(stretch.state)).then_some(stretch.state);
-            said.state = Some(stretch.state);
-            let now = stretch.t1.nanos();
-            let is_full =
-                said.errors.len() > MAX_UNWRITTEN_ERRORS / 4 || said.logs.len() > MAX_UNWRITTEN_LOGS / 4;
-            (state, is_full || now.saturating_sub(said.written_at) >= WRITE_EVERY)
+            let state = (pending.state != Some(pulse.state)).then_some(pulse.state);
+            pending.state = Some(pulse.state);
+            let now = pulse.t1.nanos();
+            let is_full = pending.errors.len() > MAX_UNWRITTEN_ERRORS / 4
+                || pending.logs.len() > MAX_UNWRITTEN_LOGS / 4;
+            (state, is_full || now.saturating_sub(pending.written_at) >= WRITE_EVERY)
         };
-        self.hear();
+        self.collect_logs();
         // How it ended is told when all of it is stored.
         let is_draining = state.is_some_and(|state| state == RunState::Draining);
         if is_draining {
             self.tell_state();
         }
         if let Some(row) = row {
-            let (samples, failed) = (stretch.delivered, stretch.failed_samples);
-            let occupancy = &stretch.occupancy;
-            let sample = self.sample(&row, stretch.state, samples, failed, stretch.expected, occupancy);
+            let (samples, failed) = (pulse.delivered, pulse.failed_samples);
+            let occupancy = &pulse.occupancy;
+            let sample = self.sample(&row, pulse.state, samples, failed, pulse.expected, occupancy);
             self.feed.tell(self.id(), Event::Sample(sample));
         }
         // Lists are looked up by what is written.
         if is_due || is_draining {
-            self.write_soon(stretch.t1.nanos());
+            self.write_soon(pulse.t1.nanos());
         }
     }
 
-    /// Takes down what its modules have said.
-    fn hear(&self) {
+    /// Collects the lines that its modules have logged since the last time.
+    fn collect_logs(&self) {
         let Some(begun) = self.begun.get() else { return };
         for (stage, guest) in begun.facts.guests() {
-            let mut said = self.said();
-            let next = said.next_line.get(stage).copied().unwrap_or(0);
-            let heard = guest.logs_since(next);
-            said.logs_dropped.insert(stage.clone(), heard.dropped);
-            let Some(last) = heard.lines.last() else { continue };
-            let first = heard.lines.first().map_or(next, |line| line.number);
-            said.logs_lost += first.saturating_sub(next);
-            said.next_line.insert(stage.clone(), last.number + 1);
-            for line in heard.lines {
-                said.log_count += 1;
+            let mut pending = self.pending();
+            let next = pending.next_line.get(stage).copied().unwrap_or(0);
+            let logged = guest.logs_since(next);
+            pending.logs_dropped.insert(stage.clone(), logged.dropped);
+            let Some(last) = logged.lines.last() else { continue };
+            let first = logged.lines.first().map_or(next, |line| line.number);
+            pending.logs_lost += first.saturating_sub(next);
+            pending.next_line.insert(stage.clone(), last.number + 1);
+            for line in logged.lines {
+                pending.log_count += 1;
                 let entry = LogEntry {
-                    number: said.log_count,
+                    number: pending.log_count,
                     stage: stage.clone(),
                     level: line.level,
                     message: line.message,
                     at_s: line.at.saturating_sub(begun.zero).as_secs_f64(),
                 };
-                if said.logs.len() == MAX_UNWRITTEN_LOGS {
-                    said.logs.pop_front();
-                    said.logs_lost += 1;
+                if pending.logs.len() == MAX_UNWRITTEN_LOGS {
+                    pending.logs.pop_front();
+                    pending.logs_lost += 1;
                 }
-                said.logs.push_back(entry.clone());
+                pending.logs.push_back(entry.clone());
                 let log = RunLog { run: self.id().to_owned(), entry };
                 self.feed.tell(self.id(), Event::Log(log));
             }
@@ -307,7 +303,7 @@ impl LiveRun {
         }
     }
 
-    /// Has the writer write, unless it is about to.
+    /// Queues a write, unless one is queued.
     pub(crate) fn write_soon(self: &Arc<Self>, now: u64) {
         if self.is_writing.swap(true, Ordering::AcqRel) {
             return;
@@ -318,7 +314,7 @@ impl LiveRun {
             run.write(connection).ok();
         }));
         match handed_over {
-            Ok(()) => self.said().written_at = now,
+            Ok(()) => self.pending().written_at = now,
             Err(_) => self.is_writing.store(false, Ordering::Release),
         }
     }
@@ -328,56 +324,56 @@ impl LiveRun {
         let unwritten = self.rows.unwritten();
         let lost = self.rows.lost();
         let entry = {
-            let said = self.said();
+            let pending = self.pending();
             Entry {
                 summary: Some((self.last_summary().unwrap_or_else(|| self.summary()), self.snapshot())),
                 // When this is written, nothing is broken.
-                history: said.not_whole(None, lost),
-                errors: said.errors.clone(),
-                logs: said.logs.iter().cloned().collect(),
-                errors_left_out: said.errors_left_out,
-                logs_left_out: said.logs_left_out(),
+                history: pending.gaps(None, lost),
+                errors: pending.errors.clone(),
+                logs: pending.logs.iter().cloned().collect(),
+                errors_left_out: pending.errors_left_out,
+                logs_left_out: pending.logs_left_out(),
             }
         };
         let written = crate::history::transact(connection, |transaction| {
             crate::history::write_entry(transaction, self.id(), &entry, &unwritten)
         });
-        let mut said = self.said();
+        let mut pending = self.pending();
         match &written {
             Ok(()) => {
-                said.errors.drain(..entry.errors.len());
+                pending.errors.drain(..entry.errors.len());
                 let last = entry.logs.last().map_or(0, |line| line.number);
-                while said.logs.front().is_some_and(|line| line.number <= last) {
-                    said.logs.pop_front();
+                while pending.logs.front().is_some_and(|line| line.number <= last) {
+                    pending.logs.pop_front();
                 }
-                said.broken = None;
-                drop(said);
+                pending.broken = None;
+                drop(pending);
                 self.rows.on_written(&unwritten);
             }
             Err(error) => {
-                if said.broken.is_none() {
+                if pending.broken.is_none() {
                     tracing::error!(run = self.id(), %error, "the history of a run cannot be written; the run goes on");
                 }
-                said.broken = Some(error.to_string());
+                pending.broken = Some(error.to_string());
             }
         }
         self.is_writing.store(false, Ordering::Release);
         written
     }
 
-    /// Writes how it ended and no more, on the writer's thread: the rest of it cannot be written.
+    /// Writes its end alone, on the writer's thread, after the rest could not be written.
     pub(crate) fn write_end(&self, connection: &mut rusqlite::Connection) -> Result<(), HistoryError> {
         let Some((summary, snapshot)) = self.ended.get() else { return Ok(()) };
         let history = {
-            let said = self.said();
-            said.not_whole(said.broken.clone(), self.rows.lost())
+            let pending = self.pending();
+            pending.gaps(pending.broken.clone(), self.rows.lost())
         };
         crate::history::transact(connection, |transaction| {
             runs::write_end(transaction, summary, snapshot.as_ref(), history.as_deref())
         })
     }
 
-    /// Its threads have ended: everything is taken down.
+    /// Notes how it ended, after its threads have.
     pub(crate) fn on_ended(
         &self,
         snapshot: Option<RunSnapshot>,
@@ -385,11 +381,11 @@ impl LiveRun {
         error: Option<String>,
         output: Option<String>,
     ) {
-        self.hear();
+        self.collect_logs();
         if let (Some(row), Some(snapshot)) = (self.rows.finish(), &snapshot) {
             let failed = snapshot.stages.iter().map(|stage| stage.task.failed_samples).sum();
             let delivered = snapshot.ledger.total.delivered;
-            let occupancy = self.said().occupancy.clone();
+            let occupancy = self.pending().occupancy.clone();
             let sample = self.sample(&row, state, delivered, failed, snapshot.expected, &occupancy);
             self.feed.tell(self.id(), Event::Sample(sample));
         }
@@ -401,18 +397,16 @@ impl LiveRun {
         summary.state = state;
         summary.error = error;
         summary.ended_at = Some(crate::history::now());
-        self.said().output = output;
+        self.pending().output = output;
         if self.ended.set((summary, snapshot)).is_err() {
             tracing::error!(run = self.id(), "a run ended twice; this is a defect of Penstock");
         }
     }
 
-    /// What it looks like in a list for ever, once it has ended.
     fn last_summary(&self) -> Option<RunSummary> {
         self.ended.get().map(|(summary, _)| summary.clone())
     }
 
-    /// What it looks like in a list now.
     pub(crate) fn summary(&self) -> RunSummary {
         if let Some(summary) = self.last_summary().filter(|_| self.is_over()) {
             return summary;
@@ -450,7 +444,7 @@ impl LiveRun {
         summary
     }
 
-    /// Its figures now; `None` before it started.
+    /// Returns its figures; `None` before it started.
     pub(crate) fn snapshot(&self) -> Option<RunSnapshot> {
         if let Some((_, snapshot)) = self.ended.get() {
             return snapshot.clone();
@@ -459,60 +453,58 @@ impl LiveRun {
         Some(begun.facts.snapshot(handle.view()))
     }
 
-    /// All that is known of it.
     pub(crate) fn detail(&self, waiting: Option<String>) -> RunDetail {
         let summary = self.summary();
         let lost = self.rows.lost();
         let snapshot = self.snapshot();
-        let said = self.said();
+        let pending = self.pending();
         RunDetail {
             waiting: waiting.filter(|_| summary.state == RunState::Queued),
             summary,
             snapshot,
             cloned_from: self.registered.cloned_from.clone(),
-            history: said.not_whole(said.broken.clone(), lost),
-            errors_left_out: said.errors_left_out,
-            logs_left_out: said.logs_left_out(),
+            history: pending.gaps(pending.broken.clone(), lost),
+            errors_left_out: pending.errors_left_out,
+            logs_left_out: pending.logs_left_out(),
         }
     }
 
-    /// Tells everybody what it is doing.
+    /// Sends its state to its readers and to lists.
     pub(crate) fn tell_state(&self) {
         let summary = self.summary();
         self.feed.tell(self.id(), Event::State(summary.clone()));
         self.feed.tell_lists(summary);
     }
 
-    /// Whether its threads have ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.get().is_some()
     }
 
-    /// Whether it is over for others: stored, or it cannot be.
+    /// Returns true once its end is public.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_told.load(Ordering::Acquire)
+        self.is_end_public.load(Ordering::Acquire)
     }
 
-    /// From now on it is over for others.
-    pub(crate) fn reveal_end(&self) {
-        self.is_told.store(true, Ordering::Release);
+    pub(crate) fn publish_end(&self) {
+        self.is_end_public.store(true, Ordering::Release);
     }
 
-    /// Tells everybody that it is over and stored.
+    /// Sends its end to its readers and to lists.
     pub(crate) fn tell_end(&self) {
         self.tell_state();
         self.feed.tell(self.id(), Event::End(self.summary()));
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Said {
-    /// Why what is kept is not whole.
-    fn not_whole(&self, broken: Option<String>, lost: u64) -> Option<String> {
-        let lost = (lost > 0).then(|| format!("{lost} stretches of it could not be written and are lost"));
+impl Pending {
+    /// Says why its history is incomplete, if it is.
+    fn gaps(&self, broken: Option<String>, lost: u64) -> Option<String> {
+        let lost =
+            (lost > 0).then(|| format!("{lost} parts of its history could not be written and are lost"));
         let parts = [broken, lost, self.output.clone()];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join("; "))
@@ -524,7 +516,7 @@ impl Said {
     }
 }
 
-/// The figures of a list from those of a run.
+/// Fills the figures of a summary from a snapshot.
 fn figures(summary: &mut RunSummary, snapshot: &RunSnapshot) {
     let sink = snapshot.queues.last().map(|queue| &queue.figures);
     summary.state = snapshot.state;
@@ -539,7 +531,7 @@ fn figures(summary: &mut RunSummary, snapshot: &RunSnapshot) {
     summary.samples_per_s = snapshot.samples_per_s;
 }
 
-/// The head of what came into the stage.
+/// Shortens a failed sample for display.
 fn payload(sample: &Sample) -> Option<Vec<PayloadField>> {
     (!sample.fields.is_empty()).then(|| sample.fields.iter().take(SHOWN_FIELDS).map(shown).collect())
 }

@@ -1,4 +1,4 @@
-//! The one thread that owns all runs: it starts them when they fit, ends them, and joins their threads.
+//! The thread that owns all runs: it admits them, ends them, and joins their threads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,38 +19,55 @@ use crate::live::LiveRun;
 use crate::work::{Job, work};
 use crate::workshop::Workshop;
 
-/// How often the owner looks around.
+/// Interval of periodic work.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often old rows are removed, and for the first time after the start.
+/// Interval at which old rows are removed, the first time at the start.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
-/// How often it is looked up how much room the data take.
+/// Interval at which the size of the data directory is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(60);
-/// How long events of a run are kept after its end.
+/// Time for which events of a run are kept after its end.
 const FEED_AFTER_END: Duration = Duration::from_secs(60);
-/// How long runs get to end when the server does.
+/// Time for runs to end at a shutdown.
 const SHUTDOWN: Duration = Duration::from_millis(2_700);
-/// How long the history then gets at least, to be written to its end.
+/// Least time for the history to be written after that.
 const CLOSING: Duration = Duration::from_millis(250);
-/// Runs that are over and could not be stored, which are kept in memory at most.
+/// Most runs that could not be stored and are kept in memory.
 const MAX_UNSTORED: usize = 16;
 
-/// What the owner is told.
+/// A message to the owner.
 pub(crate) enum Message {
-    /// A run was registered and wants to start; the place among those that wait is given back then.
-    Join { run: Arc<LiveRun>, job: Box<Job>, cost: Cost, place: OwnedSemaphorePermit },
-    /// Somebody wants a run to end. The answer is the run, unless it is none of the owner's.
-    Stop { id: String, reply: oneshot::Sender<Option<Arc<LiveRun>>> },
-    /// A run's threads have ended, and this one is about to. `stored` says whether all of it is stored.
-    Ended { id: String, stored: bool },
-    /// Somebody does work beside the runs and needs a part of the budget.
-    Take { cost: Cost, reply: oneshot::Sender<Option<Part>> },
-    /// The part is given back.
-    GiveBack { cost: Cost },
-    /// The server ends. The answer is who did not end in time.
-    Shutdown { reply: oneshot::Sender<(usize, Vec<String>)> },
+    /// Admits a registered run, or lets it wait. Its place among those that wait is released when it starts.
+    Join {
+        run: Arc<LiveRun>,
+        job: Box<Job>,
+        cost: Cost,
+        place: OwnedSemaphorePermit,
+    },
+    /// Stops a run. The answer is the run, unless the owner does not have it.
+    Stop {
+        id: String,
+        reply: oneshot::Sender<Option<Arc<LiveRun>>>,
+    },
+    /// A run's thread is about to end. `stored`: all of the run is stored.
+    Ended {
+        id: String,
+        stored: bool,
+    },
+    /// Takes a part of the budget for work beside the runs.
+    Take {
+        cost: Cost,
+        reply: oneshot::Sender<Option<Part>>,
+    },
+    GiveBack {
+        cost: Cost,
+    },
+    /// Ends all runs. The answer is how many were stopped, and the ids of those that did not end in time.
+    Shutdown {
+        reply: oneshot::Sender<(usize, Vec<String>)>,
+    },
 }
 
-/// A part of the budget, given back when it is not needed any more.
+/// A part of the budget, given back on drop.
 #[derive(Debug)]
 pub(crate) struct Part {
     cost: Cost,
@@ -66,11 +83,11 @@ impl Drop for Part {
     }
 }
 
-/// What everybody may see of the runs that are not over.
+/// The runs that are not over, as others see them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     pub(crate) runs: BTreeMap<String, Arc<LiveRun>>,
-    /// What those that wait wait for.
+    /// What each waiting run lacks.
     pub(crate) waiting: BTreeMap<String, String>,
     pub(crate) used: Cost,
     pub(crate) alive: u64,
@@ -101,7 +118,6 @@ struct Alive {
     thread: JoinHandle<()>,
 }
 
-/// The owner's own state, reached by its thread alone.
 pub(crate) struct Owner {
     messages: Receiver<Message>,
     to_self: SyncSender<Message>,
@@ -112,15 +128,14 @@ pub(crate) struct Owner {
     alive: BTreeMap<String, Alive>,
     /// Over, and not stored yet.
     unstored: VecDeque<Arc<LiveRun>>,
-    /// Over and stored; their events are still kept.
-    fading: VecDeque<(Tick, String)>,
+    /// Runs that are stored, by the time at which their events are dropped.
+    expiring: VecDeque<(Tick, String)>,
     view: watch::Sender<Arc<View>>,
     clock: MonotonicClock,
     swept: Option<Tick>,
     measured: Tick,
-    /// The look at the data that goes on.
     measuring: Option<tokio::task::JoinHandle<()>>,
-    /// Whether there may be more runs than are kept, and the removal of the oldest that goes on.
+    /// Set when there may be more runs than are kept.
     is_retain_due: bool,
     retaining: Option<tokio::task::JoinHandle<()>>,
 }
@@ -143,7 +158,7 @@ impl Owner {
             line: Line::new(budget),
             alive: BTreeMap::new(),
             unstored: VecDeque::new(),
-            fading: VecDeque::new(),
+            expiring: VecDeque::new(),
             view,
             clock: MonotonicClock::start(),
             swept: None,
@@ -154,8 +169,8 @@ impl Owner {
         }
     }
 
-    /// What its thread does, until it is told to shut down.
-    pub(crate) fn own(mut self) {
+    /// Handles messages until a shutdown.
+    pub(crate) fn run(mut self) {
         let mut next_look = self.clock.now().after(LOOK);
         loop {
             // By the clock and not by a silence: messages may come without a pause.
@@ -163,7 +178,7 @@ impl Owner {
             match self.messages.recv_timeout(left) {
                 Ok(Message::Shutdown { reply }) => {
                     let ended = self.shut_down();
-                    // Nobody waits for it when the last handle was dropped.
+                    // The receiver is gone when the last handle was dropped.
                     reply.send(ended).ok();
                     return;
                 }
@@ -172,7 +187,7 @@ impl Owner {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.clock.now() >= next_look {
-                self.look_around();
+                self.do_periodic_work();
                 next_look = self.clock.now().after(LOOK);
             }
         }
@@ -184,19 +199,19 @@ impl Owner {
                 let told = run.clone();
                 self.is_retain_due = true;
                 self.line.join(cost, Waiting { run, job, place });
-                self.start_who_fit();
+                self.admit_waiting_runs();
                 self.show();
                 told.tell_state();
             }
             Message::Stop { id, reply } => {
-                // Nobody waits for it any more when the client is gone.
+                // The receiver is gone when the client is.
                 reply.send(self.stop(&id)).ok();
             }
             Message::Ended { id, stored } => self.on_ended(&id, stored),
             Message::Take { cost, reply } => {
                 let part = self.line.take(cost).then(|| Part { cost, owner: self.to_self.clone() });
-                // Whoever asked may have gone. It is given back here: no message of the owner to itself, which could wait
-                // for the owner.
+                // The receiver may be gone. The part is given back here, because a message of the owner to itself could wait for
+                // the owner.
                 if let Err(Some(mut part)) = reply.send(part) {
                     self.line.give_back(std::mem::take(&mut part.cost));
                 }
@@ -204,14 +219,14 @@ impl Owner {
             }
             Message::GiveBack { cost } => {
                 self.line.give_back(cost);
-                self.start_who_fit();
+                self.admit_waiting_runs();
                 self.show();
             }
             Message::Shutdown { .. } => {}
         }
     }
 
-    fn start_who_fit(&mut self) {
+    fn admit_waiting_runs(&mut self) {
         while let Some((cost, Waiting { run, job, place })) = self.line.next() {
             drop(place);
             let id = run.id().to_owned();
@@ -250,7 +265,7 @@ impl Owner {
         }
         let Waiting { run, .. } = self.line.leave(|waiting| waiting.run.id() == id)?;
         self.end(run.clone(), RunState::Stopped, None);
-        self.start_who_fit();
+        self.admit_waiting_runs();
         self.show();
         Some(run)
     }
@@ -259,7 +274,7 @@ impl Owner {
     fn end(&mut self, run: Arc<LiveRun>, state: RunState, error: Option<String>) {
         run.on_ended(None, state, error, None);
         let stored = self.store(&run);
-        self.fade(run, stored);
+        self.conclude(run, stored);
     }
 
     fn on_ended(&mut self, id: &str, stored: bool) {
@@ -268,22 +283,21 @@ impl Owner {
             tracing::error!(run = id, "a run's thread panicked; this is a defect of Penstock");
         }
         self.line.give_back(cost);
-        self.start_who_fit();
-        self.fade(run, stored);
+        self.admit_waiting_runs();
+        self.conclude(run, stored);
         self.show();
     }
 
-    /// A run is over: it is in the history from now on, or kept here until it is.
-    fn fade(&mut self, run: Arc<LiveRun>, stored: bool) {
+    /// Publishes the end of a run, and keeps the run here until it is stored.
+    fn conclude(&mut self, run: Arc<LiveRun>, stored: bool) {
         if stored {
-            // Whoever hears that it is over may delete it.
+            // A client that learns of its end may delete it.
             self.show();
         }
-        run.reveal_end();
+        run.publish_end();
         if stored {
-            self.fading.push_back((self.clock.now().after(FEED_AFTER_END), run.id().to_owned()));
+            self.expiring.push_back((self.clock.now().after(FEED_AFTER_END), run.id().to_owned()));
         } else {
-            // Perhaps that much can be stored.
             self.write_end(run.clone());
             self.unstored.push_back(run.clone());
             if self.unstored.len() > MAX_UNSTORED
@@ -293,14 +307,14 @@ impl Owner {
                     run = oldest.id(),
                     "what a run did is lost: it cannot be stored, as too many others"
                 );
-                self.fading.push_back((self.clock.now().after(FEED_AFTER_END), oldest.id().to_owned()));
+                self.expiring.push_back((self.clock.now().after(FEED_AFTER_END), oldest.id().to_owned()));
             }
         }
         self.show();
         run.tell_end();
     }
 
-    /// Has the writer store how a run ended and no more.
+    /// Queues a write of a run's end alone.
     fn write_end(&self, run: Arc<LiveRun>) {
         let id = run.id().to_owned();
         let handed_over = self.history.hand_over(Box::new(move |connection| {
@@ -316,22 +330,22 @@ impl Owner {
     fn store(&self, run: &Arc<LiveRun>) -> bool {
         let (own, (reply, answer)) = (run.clone(), std::sync::mpsc::sync_channel(1));
         let handed_over = self.history.hand_over(Box::new(move |connection| {
-            // Nobody waits for it when the server ended meanwhile.
+            // The receiver is gone when the server has ended.
             reply.send(own.write(connection).is_ok()).ok();
         }));
         handed_over.is_ok() && answer.recv().unwrap_or(false)
     }
 
-    fn look_around(&mut self) {
+    fn do_periodic_work(&mut self) {
         let now = self.clock.now();
-        while self.fading.front().is_some_and(|(until, _)| *until <= now) {
-            if let Some((_, id)) = self.fading.pop_front() {
+        while self.expiring.front().is_some_and(|(until, _)| *until <= now) {
+            if let Some((_, id)) = self.expiring.pop_front() {
                 self.feed.forget(&id);
             }
         }
         if let Some(run) = self.unstored.pop_front() {
             if self.store(&run) {
-                self.fading.push_back((now.after(FEED_AFTER_END), run.id().to_owned()));
+                self.expiring.push_back((now.after(FEED_AFTER_END), run.id().to_owned()));
                 self.show();
             } else {
                 self.unstored.push_front(run);
@@ -375,7 +389,7 @@ impl Owner {
         self.view.send_replace(Arc::new(view));
     }
 
-    /// Ends everything, the history too; those that do not end in time are told.
+    /// Ends all runs and the history. Returns how many were stopped, and the ids of those that did not end in time.
     fn shut_down(mut self) -> (usize, Vec<String>) {
         let until = self.clock.now().after(SHUTDOWN);
         self.alive.values().for_each(|alive| alive.run.stop());
@@ -412,7 +426,7 @@ impl Owner {
             for run in never_began {
                 run.on_ended(None, RunState::Stopped, None, None);
                 let is_stored = run.write(connection).is_ok();
-                run.reveal_end();
+                run.publish_end();
                 run.tell_end();
                 if is_stored { stored += 1 } else { lost.push(run.id().to_owned()) }
             }
@@ -421,7 +435,7 @@ impl Owner {
                     lost.push(run.id().to_owned());
                 }
             }
-            // Nobody waits for it when it took too long.
+            // The receiver is gone when it took too long.
             told.send((stored, lost)).ok();
         });
         history.close(last, Duration::from_nanos(until - clock.now()).max(CLOSING));

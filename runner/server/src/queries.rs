@@ -1,4 +1,4 @@
-//! What is asked of runs: lists, figures over time, errors, logs, live events, counts.
+//! Queries of runs: lists, figures over time, errors, logs, live events, counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,19 +18,15 @@ use crate::history::{ErrorFilter, HeldRows, Layout, LogFilter, RunFilter, module
 use crate::live::LiveRun;
 use crate::runs::Runs;
 use crate::wire::{
-    Counts, ErrorQuery, LiveCounts, LogEntry, LogQuery, Page, RunQuery, RunSpec, SeriesQuery, StorageUse,
-    WindowQuery,
+    Counts, ErrorQuery, LiveCounts, LogEntry, LogQuery, MAX_LIMIT, MAX_POINTS, Page, RunQuery, RunSpec,
+    SeriesQuery, StorageUse, WindowQuery,
 };
 use penstock_stream::StreamAddress;
 
-/// Entries of a page unless told otherwise.
+/// Entries of a page unless given.
 const LIMIT: u32 = 50;
-/// Most entries of a page.
-pub const MAX_LIMIT: u32 = 200;
-/// Buckets of a series unless told otherwise.
+/// Points of a series unless given.
 const POINTS: u32 = 600;
-/// Most buckets of a series.
-pub const MAX_POINTS: u32 = 5_000;
 /// Records of one answer at most: a bucket of a series, or a window, has one of each stage and of each queue. A series has up to
 /// eight numbers of each.
 const MAX_SERIES_RECORDS: usize = 250_000;
@@ -39,7 +35,7 @@ const MAX_WINDOW_RECORDS: usize = 100_000;
 const MAX_WATCHED: usize = 32;
 
 impl Runs {
-    /// Where the batches of a run with the consumer `stream` are to be had, while it is at work.
+    /// Returns the address of the batches of a running run with the consumer `stream`.
     pub async fn stream(&self, id: &str) -> Result<StreamAddress, RunsError> {
         let live = self.live(id).filter(|live| !live.has_ended());
         if let Some(address) = live.as_ref().and_then(|live| live.stream()) {
@@ -105,7 +101,6 @@ impl Runs {
         })
     }
 
-    /// What a run was made of.
     pub async fn spec(&self, id: &str) -> Result<RunSpec, RunsError> {
         let stored = self.stored_document(id).await?;
         Ok(RunSpec { document: stored.document, modules: stored.digests })
@@ -189,7 +184,7 @@ impl Runs {
 
     /// Failed samples of a run, oldest first.
     pub async fn errors(&self, id: &str, query: ErrorQuery) -> Result<Page<RunError>, RunsError> {
-        self.write_what_is_said(id).await?;
+        self.flush_errors_and_logs(id).await?;
         let filter = ErrorFilter {
             stage: query.stage,
             class: query.class,
@@ -206,7 +201,7 @@ impl Runs {
 
     /// What the modules of a run logged, oldest first.
     pub async fn logs(&self, id: &str, query: LogQuery) -> Result<Page<LogEntry>, RunsError> {
-        self.write_what_is_said(id).await?;
+        self.flush_errors_and_logs(id).await?;
         let filter = LogFilter {
             stage: query.stage,
             level: query.level,
@@ -239,7 +234,6 @@ impl Runs {
         Ok(self.0.feed.reader(watched.to_vec(), since, first))
     }
 
-    /// What is counted for monitoring.
     pub async fn counts(&self) -> Result<Counts, RunsError> {
         let mut runs = self.history().read(runs::count_by_state).await?;
         let view = self.view();
@@ -280,8 +274,8 @@ impl Runs {
         Ok(self.history().read(count).await?)
     }
 
-    /// Writes down what a run that is alive has said, so that it can be read. Fails for a run that is not there.
-    async fn write_what_is_said(&self, id: &str) -> Result<(), RunsError> {
+    /// Writes the pending errors and logs of a live run, so that they can be read. Fails for an unknown run.
+    async fn flush_errors_and_logs(&self, id: &str) -> Result<(), RunsError> {
         if let Some(live) = self.live(id) {
             // When it cannot be written, what could be is still there to be read.
             self.history().work(move |connection| live.write(connection)).await.ok();
@@ -293,7 +287,7 @@ impl Runs {
     }
 }
 
-/// What has a record in each bucket of a run.
+/// Records of one bucket.
 fn nodes(layout: &Layout) -> usize {
     (layout.stages.len() + layout.queues.len()).max(1)
 }
@@ -303,7 +297,6 @@ fn most_buckets(layout: &Layout, records: usize) -> usize {
     (records / nodes(layout)).max(1)
 }
 
-/// Why so many buckets are not given.
 fn too_many(layout: &Layout, count: usize, what: &str, most: usize) -> String {
     let (stages, queues) = (layout.stages.len(), layout.queues.len());
     let records = count.saturating_mul(nodes(layout));
@@ -328,7 +321,7 @@ pub(crate) fn limit(wanted: Option<u32>) -> u32 {
     wanted.unwrap_or(LIMIT).clamp(1, MAX_LIMIT)
 }
 
-/// Where a page ends, so that the next one can begin there; nobody else's business what it says.
+/// Encodes the end of a page. Opaque to clients.
 pub(crate) fn cursor(place: &impl Serialize) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(place).expect("numbers and texts are JSON"))
 }

@@ -24,11 +24,11 @@ use crate::owner::{Message, Owner, View};
 use crate::wire::BudgetUse;
 use crate::workshop::{CACHE, Workshop};
 
-/// Messages that wait for the owner at most.
+/// Most messages that wait for the owner.
 const MESSAGES: usize = 1024;
 /// Modules that are tried at a time.
 const TRIALS: usize = 2;
-/// How long one takes at most, unless set up otherwise.
+/// Default limit of the time of a trial.
 const TRIAL_TIME: Duration = Duration::from_secs(30);
 /// Instances that one trial has at a time: the one that is used, and the one it is compared with.
 const TRIAL_INSTANCES: u32 = 2;
@@ -37,7 +37,6 @@ const SURVEYS: usize = 2;
 /// Modules that are looked at and compiled at a time.
 const UPLOADS: usize = 2;
 
-/// How the runs of a server are set up.
 #[derive(Clone, Debug)]
 pub struct RunsSettings {
     /// Where everything is kept; made if it is missing. One server at a time uses it.
@@ -84,7 +83,6 @@ pub(crate) struct Parts {
     pub(crate) ending: StopFlag,
 }
 
-/// How the runs of a server ended with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shutdown {
     /// Runs that were stopped, those that waited included.
@@ -94,7 +92,6 @@ pub struct Shutdown {
 }
 
 impl RunsSettings {
-    /// Everything else as built in.
     pub fn new(data_dir: impl Into<PathBuf>, stores: Stores) -> Self {
         Self {
             data_dir: data_dir.into(),
@@ -125,8 +122,7 @@ impl Runs {
         let instances = budget.instances.saturating_add(TRIALS as u32 * TRIAL_INSTANCES);
         let sandbox = Sandbox::new(SandboxSettings { cache_dir: Some(cache), instances, ..sandbox })?;
         let workshop =
-            Workshop::open(runtime.clone(), stores, history.clone(), sandbox, (gate, bounds), data_dir)
-                .map_err(|(path, source)| OpenError::Unusable { path, source })?;
+            Workshop::open(runtime.clone(), stores, history.clone(), sandbox, (gate, bounds), data_dir)?;
         let workshop = Arc::new(workshop);
         let feed = Feed::new();
         let (show, view) = watch::channel(Arc::new(View::default()));
@@ -134,7 +130,7 @@ impl Runs {
         let messages = channel.0.clone();
         let owner = Owner::new(budget, channel, workshop.clone(), history, feed.clone(), show);
         let owner =
-            Builder::new().name("runs".to_owned()).spawn(|| owner.own()).map_err(OpenError::Thread)?;
+            Builder::new().name("runs".to_owned()).spawn(|| owner.run()).map_err(OpenError::Thread)?;
         Ok(Self(Arc::new(Parts {
             epoch: uuid::Uuid::now_v7().simple().to_string(),
             budget,
@@ -183,7 +179,6 @@ impl Runs {
         Shutdown { stopped, unfinished }
     }
 
-    /// What all runs together may use, and what they use now.
     pub fn use_now(&self) -> BudgetUse {
         let view = self.view();
         BudgetUse {
@@ -241,8 +236,7 @@ impl Drop for Parts {
     }
 }
 
-/// Does work that takes long, or waits for a disk, apart from the I/O threads. It is done even if nobody waits for it any
-/// more.
+/// Does blocking work apart from the I/O threads, to its end even if the future is dropped.
 pub(crate) async fn apart<T: Send + 'static>(
     runs: &Runs,
     work: impl FnOnce() -> Result<T, RunsError> + Send + 'static,

@@ -30,13 +30,13 @@ const MAX_DEADLINE_MS: u32 = 10_000;
 /// Memory of an instance unless told otherwise, and at most, in MiB.
 const MEMORY_MIB: u32 = 256;
 const MAX_MEMORY_MIB: u32 = 1_024;
-/// How often each sample is tried at most.
+/// Most trials of one sample.
 const MAX_REPEAT: u32 = 3;
 /// Samples of one call to a module of mode `batch`.
 const BATCH: usize = MAX_SAMPLES;
 /// Bytes of the tensors that come out that a page can show: some twenty pictures of a training set.
 const SHOWN_BYTES: u64 = 4 << 20;
-/// How long a trial waits for its turn.
+/// Time a trial waits for its turn.
 const TURN: Duration = Duration::from_secs(10);
 
 impl Runs {
@@ -73,7 +73,7 @@ impl Runs {
         let waited = Waited(StopFlag::default());
         let (workshop, stop) = (self.0.workshop.clone(), waited.0.clone());
         let mut trial = std::pin::pin!(apart(self, move || {
-            // As long as the work goes on, whoever waits for it.
+            // Held to the end, even if the future is dropped.
             let _turn = turn;
             let refused = |error: &dyn std::error::Error| RunsError::Refused(with_causes(error));
             let module = workshop.load(&digest).map_err(|error| refused(&error))?;

@@ -27,7 +27,7 @@ pub struct Draft {
     limit: u64,
 }
 
-/// A file that is removed unless it found its place.
+/// A file that is removed on drop unless it was moved.
 #[derive(Debug)]
 struct Whole(PathBuf);
 
@@ -43,7 +43,6 @@ impl Drop for Whole {
 }
 
 impl Runs {
-    /// Begins an upload.
     pub async fn begin_upload(&self) -> Result<Draft, RunsError> {
         let workshop = &self.0.workshop;
         let path = workshop.draft();
@@ -55,7 +54,6 @@ impl Runs {
 }
 
 impl Draft {
-    /// Writes the next piece.
     pub async fn write(&mut self, piece: &[u8]) -> Result<(), RunsError> {
         self.size = self.size.saturating_add(piece.len() as u64);
         if self.size > self.limit {
@@ -130,7 +128,6 @@ impl Draft {
     }
 }
 
-/// Refuses one version more than are kept.
 fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {
     let most = workshop.gate.versions;
     let (is_known, count) = workshop
@@ -144,7 +141,7 @@ fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {
     )))
 }
 
-/// What the module is; from the registry when its bytes are known, else after it was compiled.
+/// Returns the report of a module: from the history if its bytes are known, else after compiling it.
 fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleReport, RunsError> {
     let own = digest.to_owned();
     let known = workshop.history.read_blocking(|connection| modules::resolve(connection, &own))?;

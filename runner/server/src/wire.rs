@@ -1,4 +1,4 @@
-//! What goes over the wire beside the types of `penstock_types`, and what is asked.
+//! Requests and answers beside the types of `penstock_types`.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,12 @@ use serde::de::{Error, IntoDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use crate::catalogue::MAX_KEYS;
-use crate::queries::{MAX_LIMIT, MAX_POINTS};
+/// Most entries of a page.
+pub const MAX_LIMIT: u32 = 200;
+/// Most points of a series.
+pub const MAX_POINTS: u32 = 5_000;
+/// Most keys of a store that are listed.
+pub const MAX_KEYS: u32 = 1_000;
 
 /// A part of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use penstock_engine::running::StopReason;
-use penstock_pipeline::{Ended, OutputFolder, Run, RunEnds, StartError};
+use penstock_pipeline::{Ended, OutputError, OutputFolder, Run, RunEnds, StartError};
+use penstock_stream::OpenStreamError;
 use penstock_types::plan::{ConsumerPlan, Plan};
 use penstock_types::run::RunState;
 use penstock_types::text::with_causes;
 use serde_json::Value;
 
 use crate::live::{LiveObserver, LiveRun};
-use crate::workshop::Workshop;
+use crate::workshop::{LoadError, Workshop};
 
-/// How long a run waits for its end at a time.
 const WAIT: Duration = Duration::from_secs(3600);
 
-/// What is to be run.
+/// A checked document to run.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) plan: Plan,
@@ -30,7 +30,20 @@ pub(crate) struct Job {
     pub(crate) time: Option<Duration>,
 }
 
-/// Runs it. Says whether all of it is stored.
+/// Reason why a registered run cannot start.
+#[derive(Debug, thiserror::Error)]
+enum RunStartError {
+    #[error("the module `{written}`")]
+    Module { written: String, source: LoadError },
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    #[error(transparent)]
+    Stream(#[from] OpenStreamError),
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// Runs a job to its end. Returns true if all of the run is stored.
 pub(crate) fn work(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> bool {
     match start(workshop, live, job) {
         Ok(Some(run)) => {
@@ -43,14 +56,14 @@ pub(crate) fn work(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> bool 
             live.on_ended(Some(snapshot), state, error, output);
         }
         Ok(None) => live.on_ended(None, RunState::Stopped, None, None),
-        Err(error) => live.on_ended(None, RunState::Failed, Some(error), None),
+        Err(error) => live.on_ended(None, RunState::Failed, Some(with_causes(&error)), None),
     }
     let own = live.clone();
     workshop.history.work_blocking(move |connection| own.write(connection)).is_ok()
 }
 
-/// Starts the run; `None` when somebody stopped it before it had.
-fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<Run>, String> {
+/// Starts the run; `None` when it was stopped before.
+fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<Run>, RunStartError> {
     let mut stop = live.stop_wanted();
     let mut runner = None;
     for (written, digest) in &job.modules {
@@ -59,18 +72,16 @@ fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<R
         }
         let module = workshop
             .load(digest)
-            .map_err(|error| format!("the module `{written}`: {}", with_causes(&error)))?;
+            .map_err(|source| RunStartError::Module { written: written.clone(), source })?;
         runner.get_or_insert_with(|| workshop.modules()).insert(written, module);
     }
     let runner = workshop.runner(runner);
     let folder = workshop.run_folder(live.id());
     let letter_bytes = u64::from(workshop.bounds.dead_letters_mib.get()) << 20;
-    let output = OutputFolder::for_letters(&folder, job.spec.clone(), letter_bytes);
-    let output = output.map_err(|error| with_causes(&error))?;
+    let output = OutputFolder::for_letters(&folder, job.spec.clone(), letter_bytes)?;
     let mut ends = RunEnds { id: Some(live.id().to_owned()), ..RunEnds::default() };
     if let ConsumerPlan::Stream { ahead, wait } = job.plan.consumer {
-        let opened = penstock_stream::open(&workshop.streams(), live.id(), &job.plan.name, ahead, wait);
-        let opened = opened.map_err(|error| with_causes(&error))?;
+        let opened = penstock_stream::open(&workshop.streams(), live.id(), &job.plan.name, ahead, wait)?;
         live.on_stream(opened.address);
         ends.consumer = Some(Box::new(opened.consumer));
         ends.memory = Some(opened.memory);
@@ -84,10 +95,9 @@ fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<R
             Either::Right(_) => None,
         }
     });
-    let told = |error: StartError| with_causes(&error);
-    let Some(ready) = ready.transpose().map_err(told)? else { return Ok(None) };
+    let Some(ready) = ready.transpose()? else { return Ok(None) };
     live.begin(ready.clock().clone(), ready.facts().clone());
-    ready.start(vec![Arc::new(LiveObserver::of(live))]).map(Some).map_err(told)
+    Ok(Some(ready.start(vec![Arc::new(LiveObserver::of(live))])?))
 }
 
 fn wait(run: Run, time: Option<Duration>) -> Ended {

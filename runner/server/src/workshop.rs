@@ -1,4 +1,4 @@
-//! What runs are made with: the sandbox, the modules' bytes and those that are loaded, the stores, and folders.
+//! Resources of all runs: the sandbox, modules, stores, and folders.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -11,10 +11,11 @@ use penstock_types::config::{GateBounds, RunBounds};
 use penstock_wasm::{Module, ModuleError, Sandbox};
 use tokio::runtime::Handle;
 
+use crate::error::OpenError;
 use crate::history::{History, HistoryError, modules, runs, transact};
 use penstock_pipeline::{Modules, Runner, Stores};
 
-/// Loaded modules that are kept beside those that runs hold.
+/// Loaded modules that are cached.
 const KEPT: usize = 16;
 
 /// Runs that are removed at a time.
@@ -26,7 +27,6 @@ const RUNS: &str = "runs";
 const STREAMS: &str = "streams";
 pub(crate) const CACHE: &str = "cache";
 
-/// What all runs are made with.
 #[derive(Debug)]
 pub(crate) struct Workshop {
     pub(crate) runtime: Handle,
@@ -36,15 +36,14 @@ pub(crate) struct Workshop {
     pub(crate) gate: GateBounds,
     pub(crate) bounds: RunBounds,
     pub(crate) data_dir: PathBuf,
-    /// Bytes of everything in the folder, when it was last looked up.
+    /// Size of the folder when it was last measured.
     data_dir_bytes: AtomicU64,
-    /// Used last at the end.
+    /// Least recently used first.
     loaded: Mutex<VecDeque<Module>>,
-    /// Held while bytes and the row of a module come or go, so that there is never one without the other.
+    /// Held while the bytes and the row of a module are added or removed, so that there is never one without the other.
     registering: Mutex<()>,
 }
 
-/// Why a module of the registry cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error("its bytes cannot be read")]
@@ -64,16 +63,21 @@ impl Workshop {
         sandbox: Sandbox,
         (gate, bounds): (GateBounds, RunBounds),
         data_dir: PathBuf,
-    ) -> Result<Self, (PathBuf, io::Error)> {
-        let at = |path: &Path, done: io::Result<()>| done.map_err(|error| (path.to_owned(), error));
+    ) -> Result<Self, OpenError> {
+        let unusable = |path: &Path| {
+            let path = path.to_owned();
+            |source| OpenError::Unusable { path, source }
+        };
         for folder in [DRAFTS, STREAMS].map(|folder| data_dir.join(folder)) {
             match fs::remove_dir_all(&folder) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err((folder, error)),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(unusable(&folder)(error));
+                }
                 _ => {}
             }
         }
         for folder in [DRAFTS, OBJECTS, RUNS].map(|folder| data_dir.join(folder)) {
-            at(&folder, fs::create_dir_all(&folder))?;
+            fs::create_dir_all(&folder).map_err(unusable(&folder))?;
         }
         let workshop = Self {
             runtime,
@@ -104,7 +108,7 @@ impl Workshop {
         self.data_dir.join(RUNS).join(run)
     }
 
-    /// Where the sockets of runs lie whose batches are taken by other processes.
+    /// Folder of the sockets of runs with the consumer `stream`.
     pub(crate) fn streams(&self) -> PathBuf {
         self.data_dir.join(STREAMS)
     }
@@ -113,7 +117,7 @@ impl Workshop {
         self.data_dir_bytes.load(Ordering::Relaxed)
     }
 
-    /// Looks up how much room the folder takes: every file in it, which may be many.
+    /// Measures the data directory: every file in it, which may be many.
     pub(crate) fn measure(&self) {
         self.data_dir_bytes.store(size_of(&self.data_dir), Ordering::Relaxed);
     }
@@ -147,7 +151,7 @@ impl Workshop {
         }
     }
 
-    /// Removes what is kept of a run beside the history.
+    /// Removes the files of a run.
     pub(crate) fn remove_run_folder(&self, run: &str) {
         match fs::remove_dir_all(self.run_folder(run)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -157,12 +161,12 @@ impl Workshop {
         }
     }
 
-    /// To be held, on a thread that may wait, while bytes and the row of a module come or go.
+    /// Locks modules against being added or removed; blocks.
     pub(crate) fn registering(&self) -> MutexGuard<'_, ()> {
         self.registering.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The module of this digest: one that is loaded, or else from its bytes. Takes up to seconds.
+    /// Returns the module of this digest: a cached one, or one loaded from its bytes, which takes up to seconds.
     pub(crate) fn load(&self, digest: &str) -> Result<Module, LoadError> {
         if let Some(module) = self.loaded(digest) {
             return Ok(module);
@@ -176,7 +180,7 @@ impl Workshop {
         Ok(module)
     }
 
-    /// Keeps a module that was just loaded.
+    /// Caches a module.
     pub(crate) fn keep(&self, module: Module) {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         loaded.retain(|kept| kept.digest() != module.digest());
@@ -186,17 +190,15 @@ impl Workshop {
         }
     }
 
-    /// Keeps it no more; runs that have it go on.
+    /// Removes a module from the cache; runs that have it go on.
     pub(crate) fn forget(&self, digest: &str) {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner).retain(|kept| kept.digest() != digest);
     }
 
-    /// No modules yet.
     pub(crate) fn modules(&self) -> Modules {
         Modules::new(self.sandbox.clone())
     }
 
-    /// A runner with these modules.
     pub(crate) fn runner(&self, modules: Option<Modules>) -> Runner {
         let modules = modules.unwrap_or_else(|| self.modules());
         Runner::new(self.runtime.clone(), self.stores.clone(), modules)
@@ -248,7 +250,7 @@ fn size_of(folder: &Path) -> u64 {
     sizes.sum()
 }
 
-/// Makes what was renamed into a folder last.
+/// Makes a rename into the folder durable.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }

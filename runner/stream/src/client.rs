@@ -38,69 +38,48 @@ pub struct Client {
     out: Mutex<BTreeSet<u64>>,
 }
 
-/// What [`Client::next`] gave.
+/// Result of [`Client::next`].
 #[derive(Debug)]
 pub enum Received {
-    /// A batch.
     Batch(Batch),
-    /// Nothing came in time.
     Nothing,
-    /// No other batch comes.
     End(End),
 }
 
 /// A batch that is to be acknowledged.
 #[derive(Debug)]
 pub struct Batch {
-    /// Its number in the run.
     pub seq: u64,
-    /// Whether it was given to a consumer before, which may have seen it.
+    /// Set if an earlier consumer was given it, and may have seen it.
     pub redelivered: bool,
-    /// What is in it. Large arrays lie in memory that the server has shown, page by page: it may use each of them for another batch
+    /// Samples and fields. Large arrays lie in memory that the server has shown, page by page: it may use each of them for another batch
     /// when the last handle of that array's memory is dropped, here, and the batch is acknowledged. Whoever writes to them
     /// writes to copies of their own.
     pub contents: Collated,
 }
 
-/// Why there are no batches to be had.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// Nobody is there.
     #[error(
         "cannot connect to `{}`: the run is over, or its server runs on another machine or as another user", .socket.display()
     )]
-    Connect {
-        /// The socket.
-        socket: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// Another user's process is there.
+    Connect { socket: PathBuf, source: io::Error },
     #[error("the socket `{}` is not of a process of this user", .0.display())]
     Stranger(PathBuf),
-    /// The server does not want this consumer.
     #[error("the server refuses: {}", .0.why)]
     Refused(Refused),
-    /// The server is gone, or has closed the connection.
     #[error("the server closed the connection before the run was over")]
     Closed,
-    /// What came from the server is not what was agreed on.
     #[error("what the server sent cannot be read: {0}")]
     Garbled(String),
-    /// The batch is none of this connection's, or was acknowledged before.
     #[error("batch {0} is not one that this connection was given and has not acknowledged")]
     NotGiven(u64),
-    /// A batch's memory cannot be had.
     #[error("the memory of a batch cannot be mapped")]
     Memory(#[source] io::Error),
-    /// The connection does not work any more.
     #[error("the connection to the server is broken")]
     Socket(#[source] io::Error),
-    /// The server does not answer.
     #[error("the server did not answer within {} s", .0.as_secs_f64())]
     Late(Duration),
-    /// It failed before in a way after which nothing that comes can be trusted: the consumer has left, and what it has not
-    /// acknowledged goes to the next one.
     #[error("this consumer has left after it failed: {0}")]
     Left(String),
 }
@@ -175,12 +154,10 @@ impl Client {
         Ok(Self { connection, clock, welcome, receiving, out: Mutex::default() })
     }
 
-    /// Id of the run.
     pub fn run(&self) -> &str {
         &self.welcome.run
     }
 
-    /// Name of its pipeline.
     pub fn name(&self) -> &str {
         &self.welcome.name
     }

@@ -240,7 +240,7 @@ impl Door {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                tracing::warn!(run = self.welcome.run, %error, "nobody can connect to a stream now");
+                tracing::warn!(run = self.welcome.run, %error, "a stream cannot accept connections now");
                 self.opens_at = self.shared.now().after(PAUSE);
             }
         }

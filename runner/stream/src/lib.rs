@@ -58,13 +58,12 @@ pub struct StreamAddress {
 pub struct OpenedStream {
     /// Consumer for the run.
     pub consumer: StreamConsumer,
-    /// What the arrays of its batches lie in, if they are to be handed over as they are.
+    /// Memory of arrays that are handed over without a copy.
     pub memory: Arc<dyn BatchMemory>,
     /// Address for clients.
     pub address: StreamAddress,
 }
 
-/// Why a run has no door for consumers.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenStreamError {
     #[error("the machine gives no random numbers for a secret")]
@@ -77,7 +76,6 @@ pub enum OpenStreamError {
     Door(#[source] io::Error),
 }
 
-/// What a consumer has to know.
 #[derive(Clone)]
 struct Secret(String);
 

@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::retry_on_intr;
 
-/// What keeps a file as it is: its size, and that only mappings that are there already write to it.
+/// Seals of a file: its size is fixed, and only mappings that exist already write to it.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
 
 /// Makes a file of `len` bytes that is nowhere but in memory, and its only mapping that can be written to.

@@ -29,13 +29,11 @@ pub const MAX_BODY_BYTES: usize = 64 << 20;
 /// Most regions of one batch.
 pub const MAX_REGIONS: usize = 9;
 
-/// What a consumer is told.
+/// A message to a consumer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ToConsumer {
-    /// Batches follow.
     Welcome(Welcome),
-    /// A batch.
     Batch(BatchHead),
     /// There are no more batches. The last frame.
     End(End),
@@ -43,27 +41,20 @@ pub enum ToConsumer {
     Refused(Refused),
 }
 
-/// What a consumer says.
+/// A message from a consumer.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum FromConsumer {
-    /// Who comes.
+    /// Authenticates the connection.
     Hello {
         /// The version that it speaks.
         protocol: u32,
-        /// The run's secret.
         secret: String,
     },
     /// It is done with a batch that it was given on this socket: never give it to anybody again.
-    Ack {
-        /// The batch's number.
-        seq: u64,
-    },
+    Ack { seq: u64 },
     /// It does not read a region any more that it was given on this socket.
-    Release {
-        /// The region's number.
-        region: u64,
-    },
+    Release { region: u64 },
 }
 
 /// Without the secret.
@@ -79,25 +70,22 @@ impl fmt::Debug for FromConsumer {
     }
 }
 
-/// To whom a consumer has come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// The version that is spoken.
     pub protocol: u32,
-    /// The run's id.
     pub run: String,
-    /// The pipeline's name.
     pub name: String,
     /// Batches that may be out and not acknowledged; no other comes before one of them is.
     pub ahead: usize,
 }
 
-/// What a batch's head says; the body is [`Contents`] as JSON, and small data behind it.
+/// Head of a batch; the body is [`Contents`] as JSON, and small data behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchHead {
     /// Its number in the run, from 0.
     pub seq: u64,
-    /// Whether it was given to a consumer before, which may have seen it.
+    /// Set if an earlier consumer was given it, and may have seen it.
     pub redelivered: bool,
     /// Bytes of the body that are [`Contents`].
     pub contents_bytes: u32,
@@ -106,7 +94,6 @@ pub struct BatchHead {
 /// A batch without its data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Contents {
-    /// Keys of the samples.
     pub keys: Vec<Arc<str>>,
     /// Pass over the source of every sample.
     pub epochs: Vec<u32>,
@@ -130,12 +117,9 @@ pub struct RegionHead {
     pub bytes: u64,
 }
 
-/// A stacked field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldHead {
-    /// Its name.
     pub name: Arc<str>,
-    /// Its values.
     #[serde(flatten)]
     pub values: ValuesHead,
 }
@@ -148,9 +132,7 @@ pub enum ValuesHead {
     Tensor {
         /// Element type, as NumPy spells it.
         dtype: String,
-        /// Dimensions.
         shape: Vec<u32>,
-        /// The elements.
         data: Spot,
     },
     /// Texts, one after another.
@@ -162,31 +144,26 @@ pub enum ValuesHead {
     },
     /// Blobs, one after another.
     Blobs {
-        /// Their bytes.
         data: Spot,
         /// As those of texts.
         offsets: Spot,
     },
 }
 
-/// Where data lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spot {
-    /// In shared memory.
     Region {
         /// Place in [`Contents::regions`], from 0.
         place: usize,
         /// First byte of it.
         offset: u64,
-        /// How many.
         bytes: u64,
     },
     /// In the body, behind [`Contents`].
     Body {
         /// First byte of it, from the end of [`Contents`].
         offset: u64,
-        /// How many.
         bytes: u64,
     },
 }
@@ -202,24 +179,18 @@ pub struct End {
     pub error: Option<String>,
 }
 
-/// Why somebody gets no batches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// Which reason.
     pub reason: Refusal,
-    /// The reason in words.
     pub why: String,
 }
 
-/// Reasons to refuse somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Refusal {
-    /// Another consumer is connected.
     Busy,
     /// It does not know the secret, or belongs to another user.
     Stranger,
-    /// It speaks another version.
     Version,
     /// It said nothing in time, or something that cannot be.
     Garbled,

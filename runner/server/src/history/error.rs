@@ -1,27 +1,19 @@
 use std::sync::Arc;
 
-/// Why the history cannot be read or written.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// The database says no.
     #[error("the history cannot be {what}: {}", in_words(.source))]
     Database {
-        /// `read` or `written`.
         what: &'static str,
-        /// What it said.
         #[source]
         source: Arc<rusqlite::Error>,
     },
-    /// Something in it is not what was written.
     #[error("the history is damaged: {0}")]
     Damaged(String),
-    /// More is to be written than the disk takes.
     #[error("the disk is too slow for what is to be written down; try again")]
     Behind,
-    /// Work on it panicked.
     #[error("the history was not written; the server's log says more")]
     Defect,
-    /// It was closed.
     #[error("the history is closed")]
     Closed,
 }
@@ -36,7 +28,7 @@ impl HistoryError {
     }
 }
 
-/// What closures on a connection fail with; which of both it was is told by who called them.
+/// Closures on a connection are taken to write; [`super::History::read`] corrects it.
 impl From<rusqlite::Error> for HistoryError {
     fn from(source: rusqlite::Error) -> Self {
         Self::written(source)
@@ -49,7 +41,7 @@ impl From<serde_json::Error> for HistoryError {
     }
 }
 
-/// What a row of the history holds; `None`, and said in the log, when that is damaged: the others are still good.
+/// Returns the contents of a row; `None`, with an error in the log, for a damaged one.
 pub(crate) fn undamaged<T>(
     what: &'static str,
     row: rusqlite::Result<Result<T, HistoryError>>,
@@ -71,7 +63,7 @@ pub(crate) fn undamaged<T>(
     Ok(None)
 }
 
-/// What an operator can do something about, without paths.
+/// Explains an error to an operator, without paths.
 fn in_words(error: &rusqlite::Error) -> &'static str {
     use rusqlite::ErrorCode;
     match error.sqlite_error_code() {

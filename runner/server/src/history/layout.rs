@@ -28,7 +28,6 @@ pub(crate) struct LayoutQueue {
 }
 
 impl Layout {
-    /// What a plan's run will have.
     pub(crate) fn of(plan: &Plan) -> Self {
         let stages = plan.stages.iter().map(|stage| LayoutStage {
             id: stage.id.to_string(),
@@ -49,7 +48,7 @@ impl Layout {
         Self { stages: stages.collect(), queues: queues.collect() }
     }
 
-    /// A row as people read it. Its percentiles are unknown: those need histograms.
+    /// Makes a window of a row, without percentiles: those need histograms.
     pub(crate) fn window(&self, row: &Row) -> Window {
         let stage = |(stage, row): (&LayoutStage, &penstock_types::series::TaskRow)| StageRecord {
             id: stage.id.clone(),

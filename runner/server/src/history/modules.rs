@@ -12,7 +12,6 @@ use crate::wire::ModuleVersion;
 /// Runs that are not over, listed with a version they use.
 const MAX_IN_USE: usize = 100;
 
-/// A version that was asked to be removed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Removed {
     /// It is gone; these bytes belong to nothing any more.
@@ -173,7 +172,6 @@ pub(crate) fn resolve(connection: &Connection, written: &str) -> Result<Option<M
     }
 }
 
-/// One version of a module.
 pub(crate) fn find(
     connection: &Connection,
     name: &str,
@@ -242,7 +240,6 @@ pub(crate) fn names(
     Ok((names, more))
 }
 
-/// How many runs used any version of a module that is still there.
 pub(crate) fn runs_of(connection: &Connection, name: &str) -> Result<u64, HistoryError> {
     let runs: i64 = connection.query_row(
         "SELECT count(DISTINCT run) FROM run_modules WHERE digest IN (SELECT digest FROM modules WHERE name = ?1)",
@@ -252,19 +249,16 @@ pub(crate) fn runs_of(connection: &Connection, name: &str) -> Result<u64, Histor
     Ok(runs as u64)
 }
 
-/// How many versions a module has.
 pub(crate) fn count_of(connection: &Connection, name: &str) -> Result<u64, HistoryError> {
     let count: i64 =
         connection.query_row("SELECT count(*) FROM modules WHERE name = ?1", [name], |row| row.get(0))?;
     Ok(count as u64)
 }
 
-/// How many versions there are.
 pub(crate) fn count(connection: &Connection) -> Result<u64, HistoryError> {
     Ok(connection.query_row("SELECT count(*) FROM modules", [], |row| row.get::<_, i64>(0))? as u64)
 }
 
-/// Whether bytes of this digest belong to a version.
 pub(crate) fn has(connection: &Connection, digest: &str) -> Result<bool, HistoryError> {
     Ok(connection.prepare_cached("SELECT 1 FROM modules WHERE digest = ?1")?.exists([digest])?)
 }

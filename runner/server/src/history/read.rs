@@ -1,4 +1,4 @@
-//! What is asked of a run over time.
+//! Queries of rows, errors and logs of one run.
 
 use penstock_types::run::{FailureClass, RunError, Window};
 use penstock_types::series::{Buckets, Level, Metric, Row, SeriesColumn, Thinned};
@@ -14,25 +14,21 @@ use super::layout::Layout;
 use super::runs::like;
 use crate::wire::LogEntry;
 
-/// Which failed samples are asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ErrorFilter {
     pub(crate) stage: Option<String>,
     pub(crate) class: Option<FailureClass>,
     pub(crate) text: Option<String>,
-    /// Number of the one before them.
     pub(crate) after: u64,
     pub(crate) limit: u32,
 }
 
-/// Which log lines are asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogFilter {
     pub(crate) stage: Option<String>,
     /// This one and what matters more.
     pub(crate) level: Option<LogLevel>,
     pub(crate) text: Option<String>,
-    /// Number of the one before them.
     pub(crate) after: u64,
     pub(crate) limit: u32,
 }
@@ -46,7 +42,7 @@ impl HeldRows {
         Self(Level::ALL.map(|level| buffer.map_or_else(Held::default, |buffer| buffer.held(level))))
     }
 
-    /// Where the place of the last of them ends, in nanoseconds.
+    /// End of the last row, in nanoseconds.
     pub(crate) fn end(&self) -> Option<u64> {
         self.0[0].rows.last().map(|row| (row.number + 1) * Level::Finest.width())
     }
@@ -141,7 +137,7 @@ pub(crate) fn times(
     Ok(all)
 }
 
-/// Where the place of the last stored row of a run ends, in nanoseconds since its start; 0 without any.
+/// End of the last stored row of a run, in nanoseconds since its start; 0 without any.
 pub(crate) fn end(connection: &Connection, run: &str) -> Result<u64, HistoryError> {
     for level in Level::ALL {
         let last: Option<Vec<u8>> = connection
@@ -165,7 +161,7 @@ pub(crate) fn end(connection: &Connection, run: &str) -> Result<u64, HistoryErro
     Ok(0)
 }
 
-/// Whether rows of the buckets' level were removed where coarser ones are still there.
+/// Returns true if rows of the buckets' level were removed and coarser ones were not.
 fn is_gone(
     connection: &Connection,
     run: &str,
@@ -234,7 +230,7 @@ fn gather(
     Ok(())
 }
 
-/// Failed samples in order, and whether there are more.
+/// Returns failed samples in order, and true if there are more.
 pub(crate) fn errors(
     connection: &Connection,
     run: &str,
@@ -256,7 +252,7 @@ pub(crate) fn errors(
     Ok((found.into_iter().flatten().collect(), more))
 }
 
-/// Log lines in order, and whether there are more.
+/// Returns log lines in order, and true if there are more.
 pub(crate) fn logs(
     connection: &Connection,
     run: &str,

@@ -1,4 +1,4 @@
-//! Runs as rows of a table.
+//! The table of runs.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ use crate::wire::{LogEntry, RunColumn, RunSort};
 pub(crate) const MAX_ERRORS: u64 = 10_000;
 /// Log lines of one run that are kept: the last ones.
 pub(crate) const MAX_LOGS: u64 = 10_000;
-/// How long a key stands for its request, in seconds.
+/// Time for which a key stands for its request, in seconds.
 const KEY_SECONDS: i64 = 24 * 3600;
-/// How long the finest rows are kept, in seconds.
+/// Time for which the finest rows are kept, in seconds.
 const FINEST_SECONDS: i64 = 7 * 24 * 3600;
 
-/// What is known of a run from the moment it is submitted, and never changes.
+/// The unchanging facts of a submitted run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Registered {
     pub(crate) id: String,
@@ -36,7 +36,6 @@ pub(crate) struct Registered {
     pub(crate) modules: Vec<String>,
     /// Digests by stage id.
     pub(crate) digests: BTreeMap<String, String>,
-    /// As it was sent.
     pub(crate) document: Value,
     pub(crate) layout: Layout,
     pub(crate) for_s: Option<f64>,
@@ -50,7 +49,6 @@ pub(crate) struct Repeat {
     pub(crate) request: [u8; 32],
 }
 
-/// What a run is in the history.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredRun {
     pub(crate) summary: RunSummary,
@@ -61,17 +59,14 @@ pub(crate) struct StoredRun {
     pub(crate) logs_left_out: u64,
 }
 
-/// What a run was made of.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredDocument {
-    /// As it was sent.
     pub(crate) document: Value,
     /// Digests by stage id.
     pub(crate) digests: BTreeMap<String, String>,
     pub(crate) for_s: Option<f64>,
 }
 
-/// Which runs are asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct RunFilter {
     pub(crate) states: Vec<RunState>,
@@ -79,23 +74,21 @@ pub(crate) struct RunFilter {
     pub(crate) module: Option<String>,
     pub(crate) text: Option<String>,
     pub(crate) sort: RunSort,
-    /// What the last run before them has in the sorted column, and its id.
+    /// Value of the sorted column and id of the last run of the page before.
     pub(crate) after: Option<(Value, String)>,
     pub(crate) limit: u32,
 }
 
-/// What a key stands for.
+/// Meaning of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Nothing.
     No,
-    /// This run, by the same request.
+    /// The run of the same request.
     Same(String),
-    /// Another request.
     Other,
 }
 
-/// What is written of a run at a time.
+/// Everything of a run to write at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) summary: Option<(RunSummary, Option<RunSnapshot>)>,
@@ -108,7 +101,7 @@ pub(crate) struct Entry {
 
 const SUMMARY: &str = "id, name, state, error, submitted_at, started_at, ended_at, elapsed_s, threads, memory_mib, samples, expected, failed_samples, readiness, wait_s, qps, modules";
 
-/// Marks everything alive as interrupted.
+/// Marks the runs of a server that has ended as interrupted.
 pub(crate) fn interrupt_all(connection: &Connection) -> rusqlite::Result<usize> {
     connection.execute(
         "UPDATE runs SET state = 'interrupted', ended_at = ?1, \
@@ -118,7 +111,6 @@ pub(crate) fn interrupt_all(connection: &Connection) -> rusqlite::Result<usize> 
     )
 }
 
-/// Now, as times are written.
 pub(crate) fn now() -> String {
     humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string()
 }
@@ -166,7 +158,6 @@ pub(crate) fn insert(
     Ok(Known::No)
 }
 
-/// What a key stands for now.
 pub(crate) fn find_key(connection: &Connection, repeat: &Repeat) -> Result<Known, HistoryError> {
     let found: Option<(String, Vec<u8>)> = connection
         .query_row(
@@ -182,7 +173,6 @@ pub(crate) fn find_key(connection: &Connection, repeat: &Repeat) -> Result<Known
     })
 }
 
-/// Writes what a run has done since the last time.
 pub(crate) fn write(
     transaction: &Transaction<'_>,
     run: &str,
@@ -233,7 +223,6 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Writes what a run is doing and its figures.
 pub(crate) fn write_summary(
     transaction: &Transaction<'_>,
     summary: &RunSummary,
@@ -262,7 +251,7 @@ pub(crate) fn write_summary(
     Ok(())
 }
 
-/// Writes how a run ended, and why what else is kept of it is not whole.
+/// Writes the end of a run, and the reason why its history is incomplete.
 pub(crate) fn write_end(
     transaction: &Transaction<'_>,
     summary: &RunSummary,
@@ -274,7 +263,6 @@ pub(crate) fn write_end(
     Ok(())
 }
 
-/// The run of this id.
 pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<StoredRun>, HistoryError> {
     let found = connection
         .query_row(
@@ -302,7 +290,6 @@ pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<StoredRun
     }))
 }
 
-/// What the run of this id was made of.
 pub(crate) fn document(connection: &Connection, id: &str) -> Result<Option<StoredDocument>, HistoryError> {
     let found: Option<(String, String, Option<f64>)> = connection
         .query_row("SELECT document, digests, for_s FROM runs WHERE id = ?1", [id], |row| {
@@ -320,7 +307,7 @@ pub(crate) fn layout(connection: &Connection, id: &str) -> Result<Option<Layout>
     Ok(found.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
-/// The runs that are asked for, and whether there are more.
+/// Returns the runs of a page, and true if there are more.
 pub(crate) fn list(
     connection: &Connection,
     filter: &RunFilter,
@@ -377,7 +364,7 @@ pub(crate) fn list(
     Ok((found, count > filter.limit))
 }
 
-/// What a run has in the column that is sorted by, as a cursor holds it.
+/// Value of the sorted column, as a cursor holds it.
 pub(crate) fn sort_value(summary: &RunSummary, by: RunColumn) -> Value {
     let number = |number: Option<f64>| Value::from(number.unwrap_or(-1.0));
     match by {
@@ -423,7 +410,7 @@ pub(crate) fn like(text: &str) -> String {
     format!("%{}%", text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_"))
 }
 
-/// Takes back a registration: removes a run in whatever state it is.
+/// Removes a run in any state.
 pub(crate) fn unregister(transaction: &Transaction<'_>, id: &str) -> Result<(), HistoryError> {
     transaction.execute("DELETE FROM runs WHERE id = ?1", [id])?;
     Ok(())
@@ -442,12 +429,10 @@ pub(crate) fn oldest(connection: &Connection, kept: u64, most: u32) -> Result<Ve
     Ok(statement.query_map([beyond as i64], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
 }
 
-/// A run that was asked to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Removed {
     Yes,
     NotThere,
-    /// It is not over.
     Alive,
 }
 
@@ -462,7 +447,6 @@ pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<Removed,
     Ok(if is_there { Removed::Alive } else { Removed::NotThere })
 }
 
-/// Runs by state.
 pub(crate) fn count_by_state(connection: &Connection) -> Result<BTreeMap<RunState, u64>, HistoryError> {
     let mut statement = connection.prepare_cached("SELECT state, count(*) FROM runs GROUP BY state")?;
     let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
