@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_tests::workspace_metadata;
+use penstock_tests::{dependency_features, workspace_metadata};
 use serde_json::Value;
 
 /// The crates of this workspace that each crate may depend on.
@@ -216,4 +216,19 @@ fn stages_see_the_sdk_and_nothing_native() {
     for stage in stages {
         assert!(stage.normal.contains("penstock-guest"), "`{}` is no stage without the SDK", stage.name);
     }
+}
+
+/// A dependency with other features in another selection is compiled once more for it, and everything above it.
+#[test]
+fn every_selection_of_packages_has_the_same_features() {
+    let all = dependency_features(&["--workspace", "--exclude=guest-*", "--edges=normal,build,dev"]);
+    let command = dependency_features(&["--package=penstock", "--package=make-data", "--edges=normal,build"]);
+    let wheel = dependency_features(&["--package=penstock-python", "--edges=normal,build"]);
+    assert!(command.len() > 300);
+    let only_in = |part: &BTreeSet<String>, whole| part.difference(whole).cloned().collect::<Vec<_>>();
+    assert_eq!(only_in(&command, &all), [""; 0], "the command and its tests differ in features");
+    assert_eq!(only_in(&wheel, &all), [""; 0], "the wheel and the tests differ in features");
+    let own = |line: &str| line.starts_with("make-data ") || line.starts_with("jpeg-encoder ");
+    let missing: Vec<_> = only_in(&command, &wheel).into_iter().filter(|line| !own(line)).collect();
+    assert_eq!(missing, [""; 0], "the command and the wheel differ in features");
 }

@@ -9,7 +9,9 @@ mod shown;
 
 pub use call::{Call, Finished};
 pub use files::{Folder, lines, photos};
-pub use programs::{make_data, module, penstock, repository, target, trouble, workspace_metadata};
+pub use programs::{
+    dependency_features, make_data, module, penstock, repository, target, trouble, workspace_metadata,
+};
 pub use random::RandomPipeline;
 pub use served::{Answer, Served, Serving};
 pub use shown::{shown, without_figures};

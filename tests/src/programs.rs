@@ -1,5 +1,6 @@
 //! Where the programs and modules under test lie.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,13 +65,28 @@ pub fn trouble() -> PathBuf {
     made.clone()
 }
 
-/// What `cargo metadata` says of the packages of this workspace.
+/// Output of `cargo metadata` for the packages of this workspace.
 pub fn workspace_metadata() -> Value {
-    let mut cargo = cargo();
-    cargo.args(["metadata", "--format-version=1", "--no-deps", "--locked", "--offline"]);
-    let output = cargo.output().expect("cargo runs");
+    let output = cargo_output(&["metadata", "--format-version=1", "--no-deps"]);
+    serde_json::from_slice(&output).expect("cargo writes JSON")
+}
+
+/// Packages that cargo builds for a `selection`, one line each with version and features.
+pub fn dependency_features(selection: &[&str]) -> BTreeSet<String> {
+    let output = cargo_output(&[&["tree", "--prefix=none", "--format={p} {f}"], selection].concat());
+    let lines = String::from_utf8(output).expect("cargo writes UTF-8");
+    lines
+        .lines()
+        .map(|line| line.trim_end_matches(" (*)").to_owned())
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+/// Standard output of a cargo command that builds nothing.
+fn cargo_output(args: &[&str]) -> Vec<u8> {
+    let output = cargo().args(args).args(["--locked", "--offline"]).output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
+    output.stdout
 }
 
 impl Programs {
