@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Collated, DeviceTensor, Stacked};
-use penstock_engine::memory::{BatchMemory, Block, Pool};
+use penstock_engine::memory::{BatchMemory, Pool, bytes_of};
 use penstock_engine::ports::Fault;
 use penstock_types::run::FailureClass;
 use penstock_types::stats::Tick;
@@ -33,7 +33,6 @@ pub(crate) struct Copier {
     full_was_told: bool,
     /// Batches on their way, in the order of the stream.
     under_way: VecDeque<UnderWay>,
-    /// Why nothing can be copied any more.
     lost: Option<Fault>,
     home: Sender<CopierMessage>,
     clock: Arc<MonotonicClock>,
@@ -55,9 +54,6 @@ struct ArrayPlace {
     at: usize,
     len: usize,
 }
-
-/// Pinned memory that arrays are copied from, and that nobody writes to any more.
-struct Staged(Box<dyn Block>);
 
 /// How often a copy under way is looked at. A small batch takes longer.
 const LOOK: Duration = Duration::from_micros(50);
@@ -99,7 +95,6 @@ impl Copier {
         })
     }
 
-    /// Copies until it is told to close.
     pub(crate) fn run(mut self, messages: &Receiver<CopierMessage>) {
         while self.receive_all(messages) {
             self.finish_copies();
@@ -141,7 +136,6 @@ impl Copier {
         }
     }
 
-    /// Returns false when the thread is to close.
     fn receive(&mut self, message: CopierMessage) -> bool {
         match message {
             CopierMessage::Copy(job) => self.waiting.push_back(job),
@@ -152,7 +146,6 @@ impl Copier {
         true
     }
 
-    /// Begins copies as long as there are slots.
     fn begin_copies(&mut self) {
         self.is_full = false;
         while let Some(job) = self.waiting.pop_front() {
@@ -224,14 +217,13 @@ impl Copier {
             place.copy_from_slice(array);
             room = rest;
         }
-        let mut staged = Bytes::from_owner(Staged(block));
+        let mut staged = bytes_of(block);
         for array in &mut others {
             **array = staged.split_to(array.len());
         }
         staged_bytes
     }
 
-    /// Passes on what has arrived.
     fn finish_copies(&mut self) {
         while let Some(mut first) = self.under_way.pop_front() {
             match first.copies.are_done(&first.slot.copied) {
@@ -328,7 +320,6 @@ impl CopyJob {
         drop(reply.send(Ok(batch)));
     }
 
-    /// The batch, its arrays on the device.
     fn answer_with(self, places: &[ArrayPlace], filled: &Filled) {
         let Self { mut batch, reply, .. } = self;
         for place in places {
@@ -365,10 +356,4 @@ fn places(batch: &Collated) -> (Vec<ArrayPlace>, usize) {
     }
     // An array without elements has a place, too.
     (places, room.max(ALIGNMENT))
-}
-
-impl AsRef<[u8]> for Staged {
-    fn as_ref(&self) -> &[u8] {
-        (*self.0).as_ref()
-    }
 }

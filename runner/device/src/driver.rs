@@ -17,7 +17,6 @@ use symbols::{Function, ResultCode, Symbols};
 
 use crate::error::{DriverError, GpuError};
 
-/// The driver of this machine, ready to be called.
 pub(crate) struct Driver(Symbols);
 
 const SUCCESS: ResultCode = 0;
@@ -40,7 +39,6 @@ impl Driver {
         }
     }
 
-    /// Number of devices that the driver shows.
     pub(crate) fn devices(&self) -> Result<u32, DriverError> {
         let mut count: c_int = 0;
         // SAFETY: it writes a number.

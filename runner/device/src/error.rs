@@ -1,13 +1,9 @@
-/// A call of the driver that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{call}` answered {name} ({meaning})")]
 pub struct DriverError {
-    /// The function that was called.
     pub call: &'static str,
     pub code: u32,
-    /// The driver's name for the code.
     pub name: String,
-    /// The driver's description of the code.
     pub meaning: String,
 }
 

@@ -10,7 +10,6 @@ pub struct TransferFigures {
     sums: Mutex<TransferSums>,
 }
 
-/// What all batches add up to, at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct TransferSums {
     batches: u64,

@@ -36,7 +36,6 @@ struct PinnedBytes(usize);
 /// Bytes that the process has pinned, or is about to: the machine's memory is one, however many runs and GPUs share it.
 static PINNED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Pinned memory comes in pages.
 const PAGE: usize = 4096;
 
 /// One part in so many of the memory that this process may use can be pinned.
@@ -48,7 +47,6 @@ impl PinnedMemory {
         Self(Arc::new(PinnedShared { context: gpu.context().clone(), cap_bytes, places: Mutex::default() }))
     }
 
-    /// Whether all these bytes lie in it.
     pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
         let begin = bytes.as_ptr() as usize;
         let places = self.places();

@@ -20,7 +20,6 @@ pub(crate) struct Ring {
     most: usize,
 }
 
-/// What who asks for a slot finds.
 pub(crate) enum SlotSearch {
     Slot(RingSlot),
     /// All that may be are in use.
@@ -33,7 +32,6 @@ pub(crate) enum SlotSearch {
 struct Lease {
     /// Always some, but for the moment in which it goes back.
     slot: Option<RingSlot>,
-    /// Where it is read.
     streams: Mutex<Vec<ConsumerStream>>,
     home: Sender<CopierMessage>,
 }
@@ -128,7 +126,6 @@ impl Filled {
         Self(Arc::new(Lease { slot: Some(slot), streams: Mutex::default(), home }))
     }
 
-    /// The array that lies there.
     pub(crate) fn buffer(&self, at: usize, len: usize) -> DeviceBuffer {
         DeviceBuffer { lease: self.0.clone(), at, len }
     }

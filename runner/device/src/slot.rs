@@ -22,17 +22,14 @@ pub(crate) struct RingSlot {
 
 /// A message to the thread that copies. There are never more of these than tasks of the stage and slots of the ring.
 pub(crate) enum CopierMessage {
-    /// A batch is to be copied.
     Copy(CopyJob),
     /// Nobody holds the batch of this slot any more.
     Back(RingSlot),
     /// A slot that was lent does not come back.
     Gone,
-    /// Nothing more is to be copied.
     Close,
 }
 
-/// A batch that is to be copied, and who waits for it.
 pub(crate) struct CopyJob {
     pub(crate) batch: Collated,
     pub(crate) reply: oneshot::Sender<Result<Collated, Fault>>,
@@ -58,7 +55,6 @@ impl RingSlot {
         stream.record(&self.begun)
     }
 
-    /// Whether all who read it are done.
     pub(crate) fn is_released(&self) -> bool {
         // Who cannot be asked any more reads nothing any more.
         self.released.iter().all(|released| released.is_complete().unwrap_or(true))

@@ -6,13 +6,11 @@ use std::time::{Duration, Instant};
 
 use penstock_types::stats::Tick;
 
-/// Tells the time of one run.
 pub trait Clock: Send + Sync + Debug {
     /// Now, since the run's start.
     fn now(&self) -> Tick;
 }
 
-/// The machine's monotonic clock.
 #[derive(Debug)]
 pub struct MonotonicClock(Instant);
 

@@ -27,7 +27,6 @@ impl Simulate {
         Self { step, jitter, random: Random::named(seed, "simulate"), taken: 0 }
     }
 
-    /// How long the next step takes.
     pub(crate) fn next_step(&mut self) -> Duration {
         let factor = 1.0 + self.jitter * (2.0 * self.random.nth(self.taken).next() - 1.0);
         self.taken += 1;

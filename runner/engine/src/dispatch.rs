@@ -46,7 +46,6 @@ struct DispatchState {
     /// Set while the source waits and has not been woken.
     source_waits: bool,
     takers: usize,
-    /// Samples that the source makes in all, once known.
     expected: Option<u64>,
     stopped: Option<StopReason>,
     ended_at: Option<Tick>,
@@ -293,7 +292,6 @@ impl Dispatcher {
         self.event(|schedule, _| schedule.fail(message));
     }
 
-    /// Ends the run because somebody wants it.
     pub(crate) fn stop(self: &Arc<Self>, reason: StopReason) {
         let mut state = self.lock();
         if !state.schedule.is_over() {

@@ -21,7 +21,6 @@ pub struct Graph {
     pub consumer: Option<Box<dyn Consumer>>,
     /// Worker threads; none are started when no stage needs them.
     pub threads: usize,
-    /// Stack of each worker thread, in bytes.
     pub stack_bytes: usize,
     /// Bytes that all queues together may hold.
     pub buffer_bytes: u64,
@@ -58,24 +57,25 @@ pub struct StageNode {
 /// What a stage does with items.
 pub enum StageWork {
     /// Calls an op that waits.
-    Tasks { op: Arc<dyn TaskOp>, concurrency: Concurrency, order: Order },
+    Tasks {
+        op: Arc<dyn TaskOp>,
+        concurrency: Concurrency,
+        order: Order,
+    },
     /// Calls an op that computes.
     Threads {
-        /// Builds an op on each worker thread.
         factory: Arc<dyn ThreadOpFactory>,
         concurrency: Concurrency,
         order: Order,
         /// Whether the op keeps samples from call to call, so that there may be only one of it.
         stateful: bool,
     },
-    /// Collects samples into batches.
     Aggregate {
         /// Samples in a batch, never 0.
         size: usize,
         /// Whether an epoch's last batch is thrown away if it is incomplete.
         drop_last: bool,
     },
-    /// Takes batches apart.
     Disaggregate,
 }
 

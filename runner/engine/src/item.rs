@@ -102,9 +102,7 @@ pub enum Stacked {
     Tensor(Tensor),
     /// The same, in the memory of a device.
     Device(DeviceTensor),
-    /// Texts stay a list.
     Texts(Vec<String>),
-    /// Blobs stay a list.
     Blobs(Vec<Bytes>),
 }
 
@@ -112,14 +110,12 @@ pub enum Stacked {
 #[derive(Clone, Debug)]
 pub struct DeviceTensor {
     pub dtype: Dtype,
-    /// Dimensions, slowest first.
     pub shape: Vec<u32>,
     /// Its elements, row-major, from the memory's begin; there may be more room behind them.
     pub memory: Arc<dyn DeviceMemory>,
 }
 
 impl DeviceTensor {
-    /// Bytes of its elements.
     pub fn bytes(&self) -> u64 {
         self.shape.iter().map(|size| u64::from(*size)).product::<u64>() * self.dtype.size() as u64
     }
@@ -152,7 +148,6 @@ impl Dtype {
         Self::TABLE.iter().map(|(dtype, ..)| *dtype)
     }
 
-    /// The type of this [`name`](Self::name).
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|dtype| dtype.name() == name)
     }
@@ -162,7 +157,6 @@ impl Dtype {
         Self::TABLE[self as usize].1
     }
 
-    /// Bytes of one element.
     pub fn size(self) -> usize {
         Self::TABLE[self as usize].2
     }
@@ -194,7 +188,6 @@ impl Sample {
 }
 
 impl Value {
-    /// Bytes it holds, without overhead.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Blob(bytes) => bytes.len() as u64,
@@ -206,7 +199,6 @@ impl Value {
 }
 
 impl Item {
-    /// How many samples it holds.
     pub fn samples(&self) -> u64 {
         match self {
             Self::Sample(_) => 1,
@@ -251,7 +243,6 @@ impl Collated {
 }
 
 impl Stacked {
-    /// Bytes it holds, without overhead.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Tensor(tensor) => tensor.data.len() as u64,

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use procfs::process::Process;
 use procfs::{Current, Meminfo};
 
-/// Gives out memory for arrays.
 pub trait BatchMemory: fmt::Debug + Send + Sync {
     /// A block of at least `len` bytes; `None` where the heap will do, because there is no such block or because it is not
     /// worth one.
@@ -35,7 +34,6 @@ pub trait DeviceMemory: fmt::Debug + Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Makes regions of memory for a [`Pool`].
 pub trait Maker: fmt::Debug + Send + Sync + 'static {
     /// A region. Making one is slow, which is why there is a pool.
     type Region: AsRef<[u8]> + AsMut<[u8]> + Send + 'static;
@@ -52,7 +50,6 @@ struct PoolShared<M: Maker> {
     free: Mutex<Vec<M::Region>>,
 }
 
-/// A region that is in use.
 struct Lent<M: Maker> {
     /// Always some, but for the moment in which it goes back.
     region: Option<M::Region>,
@@ -138,6 +135,19 @@ impl<M: Maker> fmt::Debug for Pool<M> {
     }
 }
 
+/// The bytes of a block that nobody writes to any more.
+pub fn bytes_of(block: Box<dyn Block>) -> Bytes {
+    struct BlockOwner(Box<dyn Block>);
+
+    impl AsRef<[u8]> for BlockOwner {
+        fn as_ref(&self) -> &[u8] {
+            (*self.0).as_ref()
+        }
+    }
+
+    Bytes::from_owner(BlockOwner(block))
+}
+
 /// An array that is written from its begin to its end.
 pub(crate) struct Filling {
     room: Room,
@@ -172,19 +182,11 @@ impl Filling {
         match self.room {
             Room::Heap(vec) => Bytes::from(vec),
             Room::Block(block) => {
-                let mut bytes = Bytes::from_owner(Owner(block));
+                let mut bytes = bytes_of(block);
                 bytes.truncate(self.written);
                 bytes
             }
         }
-    }
-}
-
-struct Owner(Box<dyn Block>);
-
-impl AsRef<[u8]> for Owner {
-    fn as_ref(&self) -> &[u8] {
-        (*self.0).as_ref()
     }
 }
 

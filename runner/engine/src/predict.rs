@@ -54,14 +54,12 @@ pub struct ScenarioStage {
 #[derive(Debug)]
 pub enum ScenarioWork {
     Op(ScenarioOp),
-    /// Collects samples into batches.
     Aggregate {
         /// Samples in a batch, never 0.
         size: usize,
         /// Whether an epoch's last batch is thrown away if it is incomplete.
         drop_last: bool,
     },
-    /// Takes batches apart.
     Disaggregate,
 }
 
@@ -81,7 +79,6 @@ pub struct ScenarioOp {
 pub enum OpPlace {
     /// As a future, which needs no thread while it waits.
     Task,
-    /// On a worker thread.
     Thread {
         /// Share of the time in which it needs a core, 0.0 to 1.0.
         computing: f64,

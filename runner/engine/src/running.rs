@@ -26,7 +26,6 @@ pub struct RunView {
     pub state: RunState,
     pub error: Option<String>,
     pub elapsed: Duration,
-    /// How many samples the source makes in all, once it knows.
     pub expected: Option<u64>,
     pub stages: Vec<StageRecord>,
     pub queues: Vec<QueueRecord>,
@@ -203,7 +202,6 @@ impl RunHandle {
 /// Longest time between two readings of the sums.
 const PULSE: Duration = Duration::from_millis(250);
 
-/// Moments at equal distances.
 struct Grid {
     step: Duration,
     /// The next one to come.

@@ -67,17 +67,8 @@ pub(crate) struct StageShape {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Does {
-    Pipe {
-        concurrency: usize,
-        order: Order,
-        runs_on: RunsOn,
-    },
-    /// Collects samples into batches.
-    Aggregate {
-        size: usize,
-        drop_last: bool,
-    },
-    /// Takes batches apart.
+    Pipe { concurrency: usize, order: Order, runs_on: RunsOn },
+    Aggregate { size: usize, drop_last: bool },
     Disaggregate,
 }
 

@@ -31,13 +31,13 @@ pub(crate) fn run_worker(
     while let Some(job) = dispatcher.next_job(worker, done.take(), now) {
         let stage = job.task.stage;
         if matches!(job.work, OpCall::Prepare) {
-            let built = own.get_or_build(stage, stop).map(|_| ());
+            let built = own.build(stage, stop).map(|_| ());
             dispatcher.event(|schedule, now| schedule.prepared(stage, built, now));
             now = dispatcher.now();
             continue;
         }
         // An instance that is still to be made is no part of the op.
-        let built = own.get_or_build(stage, stop).map(|(_, made)| made);
+        let built = own.build(stage, stop);
         let begin = dispatcher.now();
         let outcome = own.run(stage, job.work, built, stop);
         now = dispatcher.now();
@@ -47,17 +47,15 @@ pub(crate) fn run_worker(
 }
 
 impl OwnOps<'_> {
-    /// The op of `stage`, and how many were made for it just now.
-    fn get_or_build(&mut self, stage: usize, stop: &StopFlag) -> Result<(&mut dyn ThreadOp, u64), Fault> {
-        let made = u64::from(self.ops[stage].is_none());
-        if self.ops[stage].is_none()
-            && let Some(factory) = &self.factories[stage]
-        {
-            let built = catch_unwind(AssertUnwindSafe(|| factory.build(stop)));
-            self.ops[stage] = Some(built.unwrap_or_else(|panic| Err(Fault::of_panic(&*panic)))?);
+    /// Builds the op of `stage` unless there is one. Returns how many were made.
+    fn build(&mut self, stage: usize, stop: &StopFlag) -> Result<u64, Fault> {
+        if self.ops[stage].is_some() {
+            return Ok(0);
         }
-        let op = self.ops[stage].as_deref_mut().expect("a stage with jobs has a factory");
-        Ok((op, made))
+        let factory = self.factories[stage].as_ref().expect("a stage with jobs has a factory");
+        let built = catch_unwind(AssertUnwindSafe(|| factory.build(stop)));
+        self.ops[stage] = Some(built.unwrap_or_else(|panic| Err(Fault::of_panic(&*panic)))?);
+        Ok(1)
     }
 
     /// Calls the op of `stage`, of which `built` were made just now, if it could be made.

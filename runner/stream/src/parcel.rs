@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use penstock_engine::item::{Collated, Column, Dtype, Stacked, Tensor};
-use penstock_engine::memory::{BatchMemory, Block, Pool};
+use penstock_engine::memory::{BatchMemory, Pool, bytes_of};
 
 use crate::protocol::{
     BatchHead, Contents, FieldHead, MAX_BODY_BYTES, MAX_REGIONS, RegionHead, Spot, ValuesHead,
@@ -173,7 +173,7 @@ impl Load {
             *spot = Some(Spot::Body { offset: offset as u64, bytes: piece.len() as u64 });
         }
         if let Some(block) = packed {
-            let kept = Bytes::from_owner(Packed(block));
+            let kept = bytes_of(block);
             let (region, _) = memory.maker().find(&kept).expect("the pool has regions of this memory only");
             let place = regions.len();
             regions.push(Shown { region, kept });
@@ -215,14 +215,6 @@ impl Unplaced {
     }
 }
 
-struct Packed(Box<dyn Block>);
-
-impl AsRef<[u8]> for Packed {
-    fn as_ref(&self) -> &[u8] {
-        (*self.0).as_ref()
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use penstock_engine::item::Origin;
@@ -258,7 +250,7 @@ pub(crate) mod tests {
     fn shared(memory: &Pool<SharedMemory>, len: usize) -> Bytes {
         let mut block = memory.take(len).unwrap();
         (*block).as_mut().fill(7);
-        Bytes::from_owner(Packed(block)).slice(..len)
+        bytes_of(block).slice(..len)
     }
 
     fn spot(contents: &Contents, place: usize) -> Spot {

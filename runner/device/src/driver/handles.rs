@@ -79,7 +79,6 @@ impl CudaContext {
         self.uuid
     }
 
-    /// Calls one function in this context.
     pub(super) fn call<F: Copy>(
         &self,
         function: impl Fn(&Symbols) -> &Function<F>,
@@ -192,7 +191,6 @@ impl CudaEvent {
         Self::new(context, EVENT_DEFAULT)
     }
 
-    /// An event that is only waited for.
     pub(crate) fn untimed(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
         Self::new(context, EVENT_DISABLE_TIMING)
     }

@@ -15,12 +15,10 @@ pub(super) struct Cores<T> {
 }
 
 impl<T> Cores<T> {
-    /// So many cores, and nothing to do.
     pub(super) fn new(count: f64) -> Self {
         Self { count: count.max(f64::MIN_POSITIVE), given: 0.0, at: 0, work: BTreeMap::new(), begun: 0 }
     }
 
-    /// Begins a piece that takes `nanos` on a core of its own.
     pub(super) fn begin(&mut self, now: u64, nanos: u64, piece: T) {
         self.advance(now);
         self.begun += 1;
@@ -34,7 +32,6 @@ impl<T> Cores<T> {
         Some((self.at + (left / self.speed()).ceil() as u64).max(now))
     }
 
-    /// Takes out a piece that is done by now.
     pub(super) fn take_done(&mut self, now: u64) -> Option<T> {
         self.advance(now);
         // Half a nanosecond: what rounding costs must not hold anything up.

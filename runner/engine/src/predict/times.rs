@@ -7,7 +7,6 @@ use crate::consumers::Simulate;
 use crate::item::Item;
 use crate::ops::{Random, SleepTimes, origin};
 
-/// How long an op takes for an item.
 #[derive(Debug)]
 pub enum OpTimes {
     /// As the document says: for each item as in a run of it.
@@ -19,7 +18,6 @@ pub enum OpTimes {
     Recorded(RecordedTimes),
 }
 
-/// How long the consumer takes for an item.
 #[derive(Debug)]
 pub enum StepTimes {
     Simulate {
@@ -44,7 +42,6 @@ pub struct RecordedTimes {
 }
 
 impl OpTimes {
-    /// How many nanoseconds, and whether it fails then.
     pub(super) fn of(&self, item: &Item) -> (u64, bool) {
         match self {
             Self::Sleep { times, late } => {

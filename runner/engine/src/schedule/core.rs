@@ -115,7 +115,6 @@ impl Core {
         }
     }
 
-    /// The book, with so many samples inside.
     pub(crate) fn book_with(&self, left: u64) -> StageBook {
         StageBook { left, ..self.book.clone() }
     }

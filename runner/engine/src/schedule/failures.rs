@@ -9,10 +9,8 @@ use crate::ports::{Failed, Fault, SampleFailure};
 
 /// Most groups a run lists; what comes on top is only counted.
 const MAX_GROUPS: usize = 100;
-/// Keys a group names.
 const FIRST_KEYS: usize = 5;
 
-/// Counts and groups the failures of one run.
 #[derive(Debug, Default)]
 pub(crate) struct FailureLog {
     groups: Vec<OpenGroup>,
@@ -115,7 +113,6 @@ pub(crate) fn exceeds(limit: FailureLimit, failures: u64, tasks: u64, over: bool
     }
 }
 
-/// Says what was exceeded, for people.
 pub(crate) fn too_many(who: &str, limit: FailureLimit, failures: u64, of: &str) -> String {
     match limit {
         FailureLimit::Count(most) => {

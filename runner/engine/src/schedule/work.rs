@@ -2,7 +2,6 @@ use std::collections::VecDeque;
 
 use crate::item::Item;
 
-/// Names one living task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Task {
     /// Position of its stage, 0 for the first one behind the source.
@@ -10,7 +9,6 @@ pub(crate) struct Task {
     pub(crate) slot: usize,
 }
 
-/// Where the ops of a stage run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunsOn {
     /// As futures on the I/O runtime; they need no thread while they wait.
@@ -21,7 +19,6 @@ pub(crate) enum RunsOn {
     OneThread(usize),
 }
 
-/// Something for a worker thread to do.
 #[derive(Debug)]
 pub(crate) struct WorkerJob {
     pub(crate) task: Task,
@@ -38,18 +35,15 @@ pub(crate) struct OpTime {
     pub(crate) cpu: u64,
 }
 
-/// What a worker thread does for a task.
 #[derive(Debug)]
 pub(crate) enum OpCall {
     /// Build the op, before anything else happens.
     Prepare,
-    /// Call the op on an item.
     Apply(Item),
     /// Ask the op for what it holds back: the epoch is over.
     Finish,
 }
 
-/// What the schedule wants done outside of it.
 #[derive(Debug, Default)]
 pub(crate) struct WorkList {
     /// For worker threads, oldest first.
@@ -73,7 +67,6 @@ impl RunsOn {
 }
 
 impl WorkList {
-    /// The oldest job that `worker` may do.
     pub(crate) fn take_job(&mut self, worker: usize) -> Option<WorkerJob> {
         let mine = |job: &WorkerJob| job.worker.is_none_or(|only| only == worker);
         let position = self.jobs.iter().position(mine)?;
