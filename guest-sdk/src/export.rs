@@ -37,12 +37,8 @@ impl<S: Stage> StageSlot<S> {
     }
 
     fn with<T>(&self, call: impl FnOnce(&mut S) -> T) -> T {
-        call(
-            self.0
-                .borrow_mut()
-                .as_mut()
-                .expect("the host calls `init` first, and goes on only when it succeeds"),
-        )
+        let mut stage = self.0.borrow_mut();
+        call(stage.as_mut().expect("the host calls `init` first, and goes on only when it succeeds"))
     }
 }
 
@@ -66,7 +62,10 @@ macro_rules! __export {
         // The generated exports take raw pointers from the host, whose side of the contract wasmtime keeps.
         #[expect(unsafe_code, reason = "exports and custom sections are unsafe attributes")]
         const _: () = {
-            use $crate::__private::{StageSlot, Stage, bindings};
+            use ::core::result::Result;
+            use ::std::{string::String, vec::Vec};
+            use $crate::__private::bindings::penstock::stage::types;
+            use $crate::__private::{Stage, StageSlot, bindings};
 
             ::std::thread_local! {
                 static SLOT: StageSlot<$stage> = const { StageSlot::empty() };
@@ -75,17 +74,15 @@ macro_rules! __export {
             struct Component;
 
             impl bindings::exports::penstock::stage::transform::Guest for Component {
-                fn init(params: ::std::string::String) -> ::core::result::Result<(), ::std::string::String> {
+                fn init(params: String) -> Result<(), String> {
                     SLOT.with(|slot| slot.init(&params))
                 }
 
-                fn process(
-                    items: ::std::vec::Vec<bindings::penstock::stage::types::Item>,
-                ) -> ::std::vec::Vec<bindings::penstock::stage::types::Outcome> {
+                fn process(items: Vec<types::Item>) -> Vec<types::Outcome> {
                     SLOT.with(|slot| slot.process(items))
                 }
 
-                fn finish() -> ::std::vec::Vec<bindings::penstock::stage::types::Item> {
+                fn finish() -> Vec<types::Item> {
                     SLOT.with(|slot| slot.finish())
                 }
             }

@@ -155,7 +155,7 @@ impl Copier {
             }
             let (places, room) = places(&job.batch);
             if places.is_empty() {
-                job.answer_unchanged();
+                drop(job.reply.send(Ok(job.batch)));
                 continue;
             }
             match self.ring.take(room) {
@@ -313,11 +313,6 @@ impl CopyJob {
     fn answer(self, answer: Result<Collated, Fault>) {
         // Who does not wait any more does not want it; a batch on the device goes home by being dropped.
         drop(self.reply.send(answer));
-    }
-
-    fn answer_unchanged(self) {
-        let Self { batch, reply, .. } = self;
-        drop(reply.send(Ok(batch)));
     }
 
     fn answer_with(self, places: &[ArrayPlace], filled: &Filled) {

@@ -80,10 +80,6 @@ pub enum StageWork {
 }
 
 impl Graph {
-    pub(crate) fn needs_workers(&self) -> bool {
-        self.stages.iter().any(|stage| matches!(stage.work, StageWork::Threads { .. }))
-    }
-
     /// Factories of the ops that compute, by stage.
     pub(crate) fn factories(&self) -> Vec<Option<Arc<dyn ThreadOpFactory>>> {
         let factory = |stage: &StageNode| match &stage.work {

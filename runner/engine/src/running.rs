@@ -128,7 +128,8 @@ impl RunHandle {
 
     /// Starts all other threads, reads the sums until the run is over, and joins the threads.
     fn run_to_end(&self, graph: Graph) -> RunView {
-        let workers = if graph.needs_workers() { graph.threads } else { 0 };
+        let ops = Arc::new(graph.factories());
+        let workers = if ops.iter().any(Option::is_some) { graph.threads } else { 0 };
         let stack_bytes = graph.stack_bytes;
         let interval = graph.interval;
         let mut threads = Vec::with_capacity(workers + 1);
@@ -140,7 +141,6 @@ impl RunHandle {
             Ok(thread) => threads.push(thread),
             Err(error) => self.dispatcher.fail(format!("cannot start the thread `{name}`: {error}")),
         };
-        let ops = Arc::new(graph.factories());
         for worker in 0..workers {
             let (dispatcher, ops) = (self.dispatcher.clone(), ops.clone());
             spawn(

@@ -1,7 +1,6 @@
 //! Waiting to the tenth of a millisecond. tokio's timer counts in whole milliseconds and wakes late by up to one.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -20,6 +19,7 @@ const SLICE: Duration = Duration::from_millis(20);
 
 /// Wakes futures at their time, from one thread of its own. Dropping it joins the thread and ends the sleeps it
 /// still has.
+#[derive(Debug)]
 pub struct Timer {
     shared: Arc<TimerShared>,
     thread: Option<JoinHandle<()>>,
@@ -39,6 +39,7 @@ pub struct Sleep {
 /// When, and which of those that wait for the same moment.
 type WakeKey = (Tick, u64);
 
+#[derive(Debug)]
 struct TimerShared {
     clock: MonotonicClock,
     waiting: Mutex<Waiting>,
@@ -46,7 +47,7 @@ struct TimerShared {
     changed: Condvar,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Waiting {
     // Not a binary heap: a sleep that is dropped has to be taken out from the middle.
     wakers: BTreeMap<WakeKey, Waker>,
@@ -85,18 +86,6 @@ impl Drop for Timer {
         if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
             tracing::error!("the timer's thread panicked");
         }
-    }
-}
-
-impl fmt::Debug for Timer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Timer").field(&self.shared).finish()
-    }
-}
-
-impl fmt::Debug for TimerShared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TimerShared").field("waiting", &self.waiting().wakers.len()).finish_non_exhaustive()
     }
 }
 
