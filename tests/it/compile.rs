@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use penstock_pipeline::{Modules, Runner, Stores};
+use penstock_pipeline::{Modules, Outlets, Runner, Stores};
 use penstock_tests::{Call, Folder, penstock, shown};
 use penstock_types::run::RunSnapshot;
 use penstock_types::spec::Spec;
@@ -66,8 +66,8 @@ fn a_run_goes_on_undisturbed_while_a_bomb_is_compiled() {
     modules.add("guest", &std::fs::read(penstock_tests::module("guest-misbehaving")).unwrap()).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let runner = Runner::new(runtime.handle().clone(), stores, modules);
-    let plan = runner.check(&spec).unwrap();
-    let run = || runtime.block_on(runner.start(&plan, None)).unwrap().wait().snapshot;
+    let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
+    let run = || runtime.block_on(prepared.start(None)).unwrap().wait().snapshot;
 
     let undisturbed = run();
     let bomb = bomb();

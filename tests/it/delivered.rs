@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use penstock_engine::item::{Collated, Dtype, Item, Stacked, Tensor};
 use penstock_engine::ports::{Consumer, Fault, StopFlag};
-use penstock_pipeline::{Modules, Runner, Stores};
+use penstock_pipeline::{Modules, Outlets, Runner, Stores};
 use penstock_tests::{module, repository};
 use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::spec::{self, Spec};
@@ -49,10 +49,10 @@ impl<'a> Example<'a> {
             modules.add(name, &std::fs::read(module(name)).unwrap()).unwrap();
         }
         let runner = Runner::new(runtime.handle().clone(), stores, modules);
-        let plan = runner.check(&Spec::from_value(self.document).unwrap()).unwrap();
+        let prepared = runner.prepare(&Spec::from_value(self.document).unwrap(), Outlets::ALL).unwrap();
         let items = Arc::new(Mutex::new(Vec::new()));
         let consumer = Box::new(Keeps(items.clone()));
-        let snapshot = runtime.block_on(runner.start_with(&plan, None, consumer)).unwrap().wait().snapshot;
+        let snapshot = runtime.block_on(prepared.start_with(None, consumer)).unwrap().wait().snapshot;
         assert_eq!(snapshot.state, RunState::Completed, "{snapshot:#?}");
         assert!(snapshot.ledger.balanced, "{:#?}", snapshot.ledger);
         let items = std::mem::take(&mut *items.lock().unwrap());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use penstock_pipeline::{Modules, Runner, Stores};
+use penstock_pipeline::{Modules, Outlets, Runner, Stores};
 use penstock_tests::{Call, Folder, photos, repository};
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{RunSnapshot, StageRecord};
@@ -78,9 +78,9 @@ fn runs_of_one_process_share_code_and_no_instance() {
     .unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let runner = runner(runtime.handle(), folder.path());
-    let plan = runner.check(&spec).unwrap();
+    let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
     for _ in 0..3 {
-        let run = runtime.block_on(runner.start(&plan, None)).unwrap();
+        let run = runtime.block_on(prepared.start(None)).unwrap();
         let snapshot = run.wait().snapshot;
         assert_eq!((snapshot.stages[0].task.instances, snapshot.ledger.total.delivered), (1, 3));
         assert_eq!(

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use penstock_engine::item::{Collated, Item, Stacked};
 use penstock_engine::ports::{Consumer, Fault, StopFlag};
-use penstock_pipeline::{Modules, Runner, Stores};
+use penstock_pipeline::{Modules, Outlets, Runner, Stores};
 use penstock_tests::{Call, Folder, lines, photos, repository, shown};
 use penstock_types::run::{FailureRecord, RunState};
 use penstock_types::spec::{self, Spec};
@@ -65,12 +65,15 @@ fn batches(seed: u64, threads: u32) -> Vec<[u8; 32]> {
 pub(crate) fn batches_of(stores: Stores, document: Value) -> Vec<[u8; 32]> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let runner = Runner::new(runtime.handle().clone(), stores, modules().clone());
-    let plan = runner.check(&Spec::from_value(document).unwrap()).unwrap();
+    let prepared = runner.prepare(&Spec::from_value(document).unwrap(), Outlets::ALL).unwrap();
     let digests = Arc::new(Mutex::new(Vec::new()));
     let consumer = Box::new(Digests(digests.clone()));
-    let ended = runtime.block_on(runner.start_with(&plan, None, consumer)).unwrap().wait();
+    let ended = runtime.block_on(prepared.start_with(None, consumer)).unwrap().wait();
     assert_eq!(ended.snapshot.state, RunState::Completed, "{:?}", ended.snapshot.error);
-    assert_eq!((ended.snapshot.ledger.total.delivered, Some(ended.snapshot.threads)), (100, plan.threads));
+    assert_eq!(
+        (ended.snapshot.ledger.total.delivered, Some(ended.snapshot.threads)),
+        (100, prepared.plan.threads)
+    );
     std::mem::take(&mut digests.lock().unwrap())
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::item::{Collated, Item, Stacked};
 use penstock_engine::ports::{Consumer, Fault, StopFlag};
-use penstock_pipeline::{Modules, Runner, Stores};
+use penstock_pipeline::{Modules, Outlets, Runner, Stores};
 use penstock_stream::StreamAddress;
 use penstock_stream::client::{Batch, Client, Received, StreamError};
 use penstock_stream::protocol::{End, FromConsumer, PROTOCOL, Refusal, ToConsumer};
@@ -146,9 +146,9 @@ fn in_this_process(document: Value) -> Vec<Item> {
     let mut modules = Modules::new(Sandbox::new(settings).unwrap());
     modules.add("decode-resize", &fs::read(module("decode-resize")).unwrap()).unwrap();
     let runner = Runner::new(runtime.handle().clone(), stores, modules);
-    let plan = runner.check(&Spec::from_value(document).unwrap()).unwrap();
+    let prepared = runner.prepare(&Spec::from_value(document).unwrap(), Outlets::ALL).unwrap();
     let items = Arc::new(Mutex::new(Vec::new()));
-    let run = runtime.block_on(runner.start_with(&plan, None, Box::new(Keeps(items.clone())))).unwrap();
+    let run = runtime.block_on(prepared.start_with(None, Box::new(Keeps(items.clone())))).unwrap();
     run.wait();
     std::mem::take(&mut *items.lock().unwrap())
 }

@@ -179,7 +179,7 @@ fn log(error: &dyn std::error::Error) {
 
 impl From<&SpecFault> for DocumentFault {
     fn from(fault: &SpecFault) -> Self {
-        Self { pointer: fault.pointer.to_string(), detail: fault.message.clone() }
+        Self { pointer: fault.pointer.to_string(), detail: fault.message() }
     }
 }
 

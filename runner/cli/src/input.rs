@@ -8,9 +8,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use penstock_pipeline::{Modules, Runner};
+use penstock_pipeline::{Modules, Outlets, Prepared, Runner};
 use penstock_types::config::GateBounds;
-use penstock_types::fault::SpecFault;
+use penstock_types::fault::{FaultKind, SpecFault};
 use penstock_types::spec::{self, Spec};
 use penstock_wasm::{Sandbox, SandboxSettings};
 use serde_json::Value;
@@ -26,7 +26,7 @@ pub(crate) struct BadInput(String);
 
 /// A document that was read, with what the command line changed.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct Document {
     /// Where it came from, for messages.
     pub(crate) origin: String,
     pub(crate) spec: Spec,
@@ -60,8 +60,28 @@ fn all(what: &str, faults: &[SpecFault]) -> anyhow::Error {
         1 => "1 fault".to_owned(),
         more => format!("{more} faults"),
     };
-    let lines: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
+    let lines: Vec<String> = faults.iter().map(|fault| format!("  {}", fault.clone().hinted(hint))).collect();
     bad(format!("{what}, {count}:\n{}", lines.join("\n")))
+}
+
+/// What would do on the command line.
+fn hint(kind: &FaultKind) -> Option<String> {
+    Some(match kind {
+        FaultKind::UnknownStore(name) => format!("`--store {name}=DIR` would add it"),
+        // A digest is not a name that can be given to a file.
+        FaultKind::UnknownModule(name) if name.starts_with("sha256:") => return None,
+        FaultKind::UnknownModule(name) => format!("`--module {name}=PATH` would add it"),
+        FaultKind::NoIndex => {
+            "`index` has to name one, the key of a JSON array of keys, as `penstock index create` makes it".to_owned()
+        }
+        FaultKind::NoOutput => "give one with `--out DIR`, or use `skip`".to_owned(),
+        FaultKind::NeedsServer => {
+            "start one with `penstock serve` and give it the pipeline with `penstock submit`; here `discard`, `simulate` or \
+             `files` would do"
+                .to_owned()
+        }
+        FaultKind::MissingField(_) | FaultKind::Other => return None,
+    })
 }
 
 /// The runtime on which storage is read.
@@ -69,7 +89,7 @@ pub(crate) fn runtime() -> Result<Runtime> {
     Builder::new_multi_thread().thread_name("io").enable_all().build().context("cannot start the I/O threads")
 }
 
-impl Prepared {
+impl Document {
     /// Reads the document and applies what the command line changes in it.
     pub(crate) fn read(args: &DocumentArgs) -> Result<Self> {
         let (origin, document) = Self::document(args)?;
@@ -99,6 +119,17 @@ impl Prepared {
                 .map_err(|fault| faults(&origin, &[fault]))?;
         }
         Ok((origin, document))
+    }
+
+    /// Prepares the document with the stores and modules that the command line names, for a run with these outlets.
+    pub(crate) fn prepare(
+        &self,
+        (stores, modules): (&StoreArgs, &ModuleArgs),
+        runtime: &Handle,
+        outlets: Outlets,
+    ) -> Result<Prepared> {
+        let runner = self.runner(stores, modules, runtime)?;
+        runner.prepare(&self.spec, outlets).map_err(|found| faults(&self.origin, &found))
     }
 
     /// Opens the stores and loads the modules that the command line names.

@@ -10,33 +10,23 @@ use penstock_engine::ops::{CollateFactory, SleepFactory, SleepTask, SleepTimes};
 use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use penstock_engine::range::RangeSource;
 use penstock_engine::timer::Timer;
-use penstock_storage::{BoundedStore, FetchOp, IndexSource, ListSource, RecordSource, StoreError};
+use penstock_storage::{FetchOp, IndexSource, ListSource, RecordSource, StoreError};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{
-    AssetPlan, ConsumerPlan, Plan, SleepPlan, SourceKind, SourcePlan, StageId, StageKind, StagePlan, WasmPlan,
+    AssetPlan, ConsumerPlan, SleepPlan, SourceKind, StageId, StageKind, StagePlan, WasmPlan,
 };
 use penstock_types::policy::Capacity;
 use penstock_types::spec::SleepOn;
-use penstock_types::traversal::{ShardFault, Traversal};
+use penstock_types::traversal::Traversal;
 use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
-use tokio::runtime::Handle;
 
 use crate::devices::{Gpus, Transfers};
 use crate::files::{FilesConsumer, FilesCount, FilesError, FilesFolder};
-use crate::modules::Modules;
-use crate::stores::Stores;
+use crate::prepare::Prepared;
 
 /// Why a checked pipeline cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
-    /// A name the plan was checked with stands for nothing any more.
-    #[error("{what} `{name}` is gone since the pipeline was checked")]
-    Gone {
-        /// What was named.
-        what: &'static str,
-        /// The name.
-        name: String,
-    },
     /// An asset cannot be read.
     #[error("stage `{stage}`: its asset `{asset}` cannot be read")]
     Asset {
@@ -47,21 +37,12 @@ pub enum AssembleError {
         /// Why not.
         source: StoreError,
     },
-    /// The consumer `stream` needs a server.
-    #[error(
-        "the consumer `stream` is for runs of a server: start one with `penstock serve` and give it the pipeline with \
-         `penstock submit`; here `discard`, `simulate` or `files` would do"
-    )]
-    Stream,
     /// The GPU that it brings batches to cannot be used.
     #[error(transparent)]
     Gpu(#[from] GpuError),
     /// The batches have no place.
     #[error(transparent)]
     Files(#[from] FilesError),
-    /// The shard is none.
-    #[error(transparent)]
-    Shard(#[from] ShardFault),
     /// The machine gives no thread for the timer.
     #[error("cannot start the timer's thread")]
     Timer(#[source] io::Error),
@@ -83,10 +64,9 @@ struct Found {
     transfers: Transfers,
 }
 
-/// What assembling needs.
+/// A prepared pipeline, and the settings of one run.
 pub(crate) struct Parts<'a> {
-    pub(crate) stores: &'a Stores,
-    pub(crate) modules: &'a Modules,
+    pub(crate) prepared: &'a Prepared,
     pub(crate) threads: usize,
     pub(crate) timer: OnceLock<Arc<Timer>>,
     /// What `collate` writes arrays to; the heap if there is none.
@@ -95,14 +75,43 @@ pub(crate) struct Parts<'a> {
     pub(crate) max_held: usize,
 }
 
+impl Prepared {
+    /// The source that the document names, to be read in another way.
+    pub fn source(&self) -> Box<dyn Source> {
+        let source = &self.plan.source;
+        match &source.kind {
+            SourceKind::List { store, prefix, suffix } => Box::new(ListSource::new(
+                self.store(store),
+                prefix.as_str(),
+                suffix.as_str(),
+                source.traversal,
+            )),
+            SourceKind::Index { store, index } => {
+                let (store, index) = match index {
+                    Some(key) => (self.store(store), Arc::from(key.as_str())),
+                    None => self.stores().index(store).expect("an index was found for the source"),
+                };
+                Box::new(IndexSource::new(store, index, source.traversal))
+            }
+            SourceKind::Range { count } => {
+                let traversal = Traversal::new(*count, source.traversal);
+                Box::new(RangeSource::new(traversal.expect("a plan's shard was checked")))
+            }
+            SourceKind::Records { store, key } => {
+                Box::new(RecordSource::new(self.store(store), key.as_str(), source.traversal))
+            }
+        }
+    }
+}
+
 impl Parts<'_> {
     /// Builds the graph of a plan between these ends: the only place that maps a kind to what does it.
     pub(crate) async fn assemble(
         &self,
-        plan: &Plan,
         source: Box<dyn Source>,
         consumer: Option<Box<dyn Consumer>>,
     ) -> Result<Assembled, AssembleError> {
+        let plan = &self.prepared.plan;
         let gpus = Gpus::of(plan, self.max_held)?;
         let mut found = Found::default();
         let mut stages = Vec::with_capacity(plan.stages.len());
@@ -112,7 +121,7 @@ impl Parts<'_> {
                 kind: stage.kind.name(),
                 on_error: stage.on_error,
                 max_failures: stage.max_failures,
-                work: self.work(plan, stage, &gpus, &mut found).await?,
+                work: self.work(stage, &gpus, &mut found).await?,
             });
         }
         let graph = Graph {
@@ -132,43 +141,20 @@ impl Parts<'_> {
         Ok(Assembled { graph, guests: found.guests, transfers: found.transfers })
     }
 
-    /// The source that the document names.
-    pub(crate) fn source(&self, source: &SourcePlan) -> Result<Box<dyn Source>, AssembleError> {
-        Ok(match &source.kind {
-            SourceKind::List { store, prefix, suffix } => Box::new(ListSource::new(
-                self.store(store)?,
-                prefix.as_str(),
-                suffix.as_str(),
-                source.traversal,
-            )),
-            SourceKind::Index { store, index } => {
-                let (store, index) = self.index(store, index.as_deref())?;
-                Box::new(IndexSource::new(store, index, source.traversal))
-            }
-            SourceKind::Range { count } => {
-                Box::new(RangeSource::new(Traversal::new(*count, source.traversal)?))
-            }
-            SourceKind::Records { store, key } => {
-                Box::new(RecordSource::new(self.store(store)?, key.as_str(), source.traversal))
-            }
-        })
-    }
-
     /// The consumer that the document names, and what it counts, if it writes files.
     pub(crate) async fn consumer(
         &self,
-        plan: &Plan,
-        runtime: &Handle,
     ) -> Result<(Box<dyn Consumer>, Option<Arc<FilesCount>>), AssembleError> {
+        let plan = &self.prepared.plan;
         Ok(match &plan.consumer {
             ConsumerPlan::Discard => (Box::new(Discard), None),
             ConsumerPlan::Simulate { step, jitter } => {
                 (Box::new(Simulate::new(*step, *jitter, plan.seed)), None)
             }
-            ConsumerPlan::Stream { .. } => return Err(AssembleError::Stream),
+            ConsumerPlan::Stream { .. } => unreachable!("a server brings the consumer of its streams"),
             ConsumerPlan::Files(files) => {
-                let opened = FilesFolder::new(self.store(&files.store)?, files).open(files).await?;
-                let consumer = FilesConsumer::new(opened, runtime.clone());
+                let opened = FilesFolder::new(self.prepared.store(&files.store), files).open(files).await?;
+                let consumer = FilesConsumer::new(opened, self.prepared.runtime.clone());
                 let count = consumer.count();
                 (Box::new(consumer), Some(count))
             }
@@ -177,7 +163,6 @@ impl Parts<'_> {
 
     async fn work(
         &self,
-        plan: &Plan,
         stage: &StagePlan,
         gpus: &Gpus,
         found: &mut Found,
@@ -195,9 +180,9 @@ impl Parts<'_> {
                 StageWork::Aggregate { size: *size, drop_last: *drop_last }
             }
             StageKind::Disaggregate => StageWork::Disaggregate,
-            StageKind::Fetch { store } => tasks(Arc::new(FetchOp::new(self.store(store)?))),
+            StageKind::Fetch { store } => tasks(Arc::new(FetchOp::new(self.prepared.store(store)))),
             StageKind::Wasm(wasm) => {
-                let factory = self.guest(plan, stage, wasm).await?;
+                let factory = self.guest(stage, wasm).await?;
                 found.guests.insert(stage.id.to_string(), factory.clone());
                 threads(Arc::new(factory), wasm.mode == Mode::Stateful)
             }
@@ -209,7 +194,7 @@ impl Parts<'_> {
                 tasks(gpus.transfer(&stage.id.to_string(), *device, &mut found.transfers)?)
             }
             StageKind::Sleep(sleep) => {
-                let times = SleepTimes::new(*sleep, plan.seed, &stage.seeded_as);
+                let times = SleepTimes::new(*sleep, self.prepared.plan.seed, &stage.seeded_as);
                 match sleep {
                     SleepPlan { on: SleepOn::Async, .. } => {
                         tasks(Arc::new(SleepTask::new(times, self.timer()?)))
@@ -225,40 +210,32 @@ impl Parts<'_> {
     /// What makes the op of a stage that computes; `None` for any other.
     pub(crate) async fn computing(
         &self,
-        plan: &Plan,
         stage: &StagePlan,
     ) -> Result<Option<Arc<dyn ThreadOpFactory>>, AssembleError> {
         if matches!(stage.kind, StageKind::Transfer { .. }) {
             return Ok(None);
         }
-        Ok(match self.work(plan, stage, &Gpus::none(), &mut Found::default()).await? {
+        Ok(match self.work(stage, &Gpus::none(), &mut Found::default()).await? {
             StageWork::Threads { factory, .. } => Some(factory),
             StageWork::Tasks { .. } | StageWork::Aggregate { .. } | StageWork::Disaggregate => None,
         })
     }
 
-    async fn guest(
-        &self,
-        plan: &Plan,
-        stage: &StagePlan,
-        wasm: &WasmPlan,
-    ) -> Result<StageFactory, AssembleError> {
-        let gone = || AssembleError::Gone { what: "the module", name: wasm.module.clone() };
-        let module = self.modules.find(&wasm.module).ok_or_else(gone)?;
+    async fn guest(&self, stage: &StagePlan, wasm: &WasmPlan) -> Result<StageFactory, AssembleError> {
         let mut assets = BTreeMap::new();
         for (name, AssetPlan { store, key }) in &wasm.assets {
-            let (bytes, _) = self.store(store)?.get(key.as_str().into()).await;
+            let (bytes, _) = self.prepared.store(store).get(key.as_str().into()).await;
             let unreadable =
                 |source| AssembleError::Asset { stage: stage.id.to_string(), asset: name.clone(), source };
             assets.insert(name.clone(), bytes.map_err(unreadable)?);
         }
-        Ok(module.stage(StageSettings {
+        Ok(self.prepared.module(wasm).stage(StageSettings {
             name: stage.seeded_as.clone(),
             params: wasm.params.clone().into(),
             deadline: wasm.deadline,
             memory_bytes: wasm.memory_bytes,
             assets,
-            document_seed: plan.seed,
+            document_seed: self.prepared.plan.seed,
         }))
     }
 
@@ -269,20 +246,6 @@ impl Parts<'_> {
         }
         let timer = Arc::new(Timer::start().map_err(AssembleError::Timer)?);
         Ok(self.timer.get_or_init(|| timer).clone())
-    }
-
-    /// Where an index lies: in the store itself, or where the store's configuration says.
-    fn index(&self, store: &str, key: Option<&str>) -> Result<(BoundedStore, Arc<str>), AssembleError> {
-        let gone = || AssembleError::Gone { what: "the index of store", name: store.to_owned() };
-        match key {
-            Some(key) => Ok((self.store(store)?, Arc::from(key))),
-            None => self.stores.index(store).ok_or_else(gone),
-        }
-    }
-
-    fn store(&self, name: &str) -> Result<BoundedStore, AssembleError> {
-        let gone = || AssembleError::Gone { what: "the store", name: name.to_owned() };
-        self.stores.get(name).cloned().ok_or_else(gone)
     }
 }
 

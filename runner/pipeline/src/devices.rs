@@ -9,10 +9,9 @@ use penstock_device::{
 use penstock_engine::memory::{BatchMemory, Pool};
 use penstock_engine::ops::HostTransfer;
 use penstock_engine::ports::TaskOp;
-use penstock_types::fault::{Pointer, SpecFault};
-use penstock_types::plan::{Device, Plan, StageKind};
+use penstock_types::fault::SpecFault;
+use penstock_types::plan::{Device, Plan, StageKind, StagePlan};
 use penstock_types::run::TransferRecord;
-use penstock_types::spec::{Spec, Stage};
 use penstock_types::text::with_causes;
 
 /// The GPUs of a run.
@@ -126,21 +125,16 @@ fn number(device: Device) -> Option<u32> {
     }
 }
 
-/// GPUs that a document names and that are not there.
-pub(crate) fn check_devices(spec: &Spec) -> Vec<SpecFault> {
-    let fault = |(index, stage): (usize, &Stage)| {
-        let Stage::Transfer(transfer) = stage else { return None };
-        let number = transfer.device.as_str().strip_prefix("cuda:")?.parse().ok()?;
+/// Checks that the GPUs that a document names are there.
+pub(crate) fn check_devices(plan: &Plan) -> Vec<SpecFault> {
+    let fault = |stage: &StagePlan| {
+        let StageKind::Transfer { device: Device::Cuda(number) } = stage.kind else { return None };
         let error = Gpu::check(number).err()?;
-        let place = Pointer::ROOT.key("stages").index(index).key("transfer").key("device");
-        let message = format!(
-            "found `{}`, but {}; `auto` takes a GPU where there is one, and `host` none",
-            transfer.device,
-            with_causes(&error)
-        );
-        Some(SpecFault::new(place, message))
+        let found = format!("found `cuda:{number}`, but {}", with_causes(&error));
+        let fault = SpecFault::new(stage.place().key("device"), found);
+        Some(fault.hint("`auto` takes a GPU where there is one, and `host` none"))
     };
-    spec.stages.iter().enumerate().filter_map(fault).collect()
+    plan.stages.iter().filter_map(fault).collect()
 }
 
 #[cfg(test)]

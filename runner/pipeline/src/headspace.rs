@@ -9,15 +9,16 @@ use penstock_engine::consumers::{Discard, Simulate};
 use penstock_engine::item::Item;
 use penstock_engine::ports::{Consumer, Ending, Fault, StopFlag};
 use penstock_engine::running::StopReason;
-use penstock_types::plan::{ConsumerPlan, Plan};
+use penstock_types::plan::ConsumerPlan;
 use penstock_types::run::RunState;
 use penstock_types::stats::QueueFigures;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::runtime::Handle;
 
+use crate::prepare::Prepared;
 use crate::run::Run;
-use crate::runner::{Runner, StartError};
+use crate::runner::StartError;
 
 /// Gain below which no work is worthwhile: two measurements differ by as much.
 pub const ENOUGH: f64 = 0.02;
@@ -82,15 +83,15 @@ pub enum HeadspaceError {
 
 /// Makes the runs, each for `span`; calls `on_start` before each.
 pub fn headspace(
-    runner: &Runner,
-    plan: &Plan,
+    prepared: &Prepared,
     runtime: &Handle,
     span: Duration,
     on_start: &mut dyn FnMut(Leg, &Run),
 ) -> Result<Headspace, HeadspaceError> {
-    let mut plan = plan.clone();
+    let mut prepared = prepared.clone();
     // However few samples there are: what is measured is a rate.
-    plan.source.traversal.epochs = None;
+    prepared.plan.source.traversal.epochs = None;
+    let plan = &prepared.plan;
     let consumer = || -> Option<Box<dyn Consumer>> {
         match &plan.consumer {
             ConsumerPlan::Simulate { step, jitter } => {
@@ -105,7 +106,7 @@ pub fn headspace(
         ConsumerPlan::Discard | ConsumerPlan::Simulate { .. } => {}
     }
     let mut measure = |leg, consumer: Box<dyn Consumer>| -> Result<(f64, QueueFigures), HeadspaceError> {
-        let run = runtime.block_on(runner.start_with(&plan, None, consumer))?;
+        let run = runtime.block_on(prepared.start_with(None, consumer))?;
         on_start(leg, &run);
         measured(run, span)
     };
@@ -115,7 +116,7 @@ pub fn headspace(
         Some(consumer) => {
             let alone = Alone::new(consumer, span.mul_f64(1.0 - WARM_UP));
             let found = alone.found.clone();
-            let run = runtime.block_on(runner.start_with(&plan, None, Box::new(alone)))?;
+            let run = runtime.block_on(prepared.start_with(None, Box::new(alone)))?;
             on_start(Leg::Consumer, &run);
             Some(alone_rate(run, &found)?)
         }

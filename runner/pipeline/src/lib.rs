@@ -14,6 +14,7 @@ mod modules;
 mod output;
 mod params;
 pub mod predict;
+mod prepare;
 mod replay;
 mod run;
 mod runner;
@@ -25,10 +26,11 @@ pub use files::{Difference, FilesError};
 pub use modules::Modules;
 pub use output::{OutputError, OutputFolder, letters_left_out};
 pub use penstock_wasm::{LogLevel, ModuleReport};
+pub use prepare::{Context, NamedModules, Outlets, Prepared, prepare};
 pub use replay::{
     Letters, MAX_LETTER_BYTES, ReplayFault, ReplayReport, StageLetters, StageReplay, Unreadable,
     UnreadableLetter,
 };
 pub use run::{Ended, Run, RunFacts};
-pub use runner::{Computing, ReadyRun, RunEnds, Runner, StartError, check_against_known, cores};
+pub use runner::{Computing, ReadyRun, RunEnds, Runner, StartError, cores};
 pub use stores::{StoreFault, Stores, WrittenFault};

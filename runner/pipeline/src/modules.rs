@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
 
 use penstock_types::plan::ModuleFacts;
+use penstock_types::spec::{Spec, Stage};
 use penstock_wasm::{Module, ModuleError, Sandbox};
+
+use crate::prepare::NamedModules;
 
 /// The modules that pipelines may name.
 #[derive(Clone, Debug)]
@@ -40,16 +43,17 @@ impl Modules {
         self.loaded.get(name).filter(|module| is_version(&module.manifest().version, version))
     }
 
-    /// What is known of all modules, by every way a document may call them.
-    pub(crate) fn facts(&self, written: impl Iterator<Item = String>) -> BTreeMap<String, ModuleFacts> {
-        let known = self.loaded.iter().map(|(name, module)| (name.clone(), facts(name, module)));
-        let called = written.filter_map(|written| {
-            let module = self.find(&written)?;
+    /// The modules that a document names.
+    pub(crate) fn named(&self, spec: &Spec) -> NamedModules<Module> {
+        let found = spec.stages.iter().filter_map(|stage| {
+            let Stage::Wasm(wasm) = stage else { return None };
+            let written = wasm.module.as_str();
+            let module = self.find(written)?;
             let name = written.split('@').next().filter(|name| self.loaded.contains_key(*name));
             let facts = facts(name.unwrap_or(&module.manifest().name), module);
-            Some((written, facts))
+            Some((written.to_owned(), (facts, module.clone())))
         });
-        known.chain(called).collect()
+        NamedModules { found: found.collect(), names: self.loaded.keys().cloned().collect() }
     }
 }
 

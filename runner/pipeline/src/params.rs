@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use jsonschema::PatternOptions;
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::param_schema::{MAX_PARAM_VALUES, count_values};
-use penstock_types::plan::ModuleFacts;
-use penstock_types::spec::{MAX_FAULTS, Spec, Stage};
+use penstock_types::plan::{ModuleFacts, Plan, StageKind};
+use penstock_types::spec::MAX_FAULTS;
 use serde_json::{Map, Value};
 
 /// Most bytes of a regular expression of a schema, compiled, and of what it remembers while it looks.
@@ -12,12 +12,12 @@ const PATTERN_BYTES: usize = 256 << 10;
 const PATTERN_CACHE_BYTES: usize = 1 << 20;
 
 /// Checks the parameters of every WASM stage against what its module's manifest says it takes.
-pub(crate) fn check_params(spec: &Spec, modules: &BTreeMap<String, ModuleFacts>) -> Vec<SpecFault> {
+pub(crate) fn check_params(plan: &Plan, modules: &BTreeMap<String, ModuleFacts>) -> Vec<SpecFault> {
     let mut faults = Vec::new();
-    for (index, stage) in spec.stages.iter().enumerate() {
-        let Stage::Wasm(wasm) = stage else { continue };
-        let Some(facts) = modules.get(wasm.module.as_str()) else { continue };
-        let place = Pointer::ROOT.key("stages").index(index).key("wasm").key("params");
+    for stage in &plan.stages {
+        let StageKind::Wasm(wasm) = &stage.kind else { continue };
+        let Some(facts) = modules.get(&wasm.module) else { continue };
+        let place = stage.place().key("params");
         check_against(&wasm.params, facts.manifest.params.as_ref(), &facts.name, &place, &mut faults);
     }
     faults

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_types::fault::{Pointer, SpecFault};
-use penstock_types::plan::{Plan, StageId};
+use penstock_types::plan::StageId;
 use penstock_types::run::{FailureGroup, RunSnapshot};
 use penstock_types::spec::{Source, Spec, Stage};
 use schemars::JsonSchema;
@@ -19,6 +19,7 @@ pub use self::lines::MAX_LETTER_BYTES;
 use self::source::LetterSource;
 pub use self::survey::{Letters, ReplayFault, StageLetters, Unreadable, UnreadableLetter};
 use crate::output::OutputFolder;
+use crate::prepare::{Outlets, Prepared};
 use crate::run::Run;
 use crate::runner::{RunEnds, Runner, StartError};
 
@@ -54,15 +55,6 @@ pub struct StageReplay {
     pub snapshot: RunSnapshot,
 }
 
-/// What a stage takes.
-enum Input {
-    Samples,
-    /// The place of the `aggregate` that made the batches.
-    Batches(usize),
-    /// The places of the `aggregate` and of the `collate`.
-    Collated(usize, usize),
-}
-
 impl StageReplay {
     /// What a run over `letters` came to.
     pub fn of(letters: &StageLetters, snapshot: RunSnapshot) -> Self {
@@ -96,16 +88,13 @@ impl Runner {
         letters: &Letters,
         stage: &StageLetters,
         has_output: bool,
-    ) -> Result<Plan, Vec<SpecFault>> {
+    ) -> Result<Prepared, Vec<SpecFault>> {
         let spec = letters.spec();
-        let place = stage.place();
-        let chain = match input_of(spec, place) {
-            Input::Samples => vec![place],
-            Input::Batches(aggregate) => vec![aggregate, place],
-            Input::Collated(aggregate, collate) => vec![aggregate, collate, place],
-        };
+        let chain = chain(spec, stage.place());
         let alone = alone(spec, &chain, stage, has_output)?;
-        let mut plan = self.check(&alone).map_err(|faults| as_in_the_document(faults, &chain))?;
+        let prepared = self.prepare(&alone, Outlets { keeps_letters: has_output, streams: false });
+        let mut prepared = prepared.map_err(|faults| as_in_the_document(faults, &chain))?;
+        let plan = &mut prepared.plan;
         for (plan, place) in plan.stages.iter_mut().zip(&chain) {
             plan.id = id_of(&spec.stages[*place], *place);
         }
@@ -113,20 +102,21 @@ impl Runner {
             last.id = stage.id.clone();
             last.seeded_as.clone_from(&stage.seeded_as);
         }
-        Ok(plan)
+        Ok(prepared)
     }
+}
 
-    /// Starts a run of these letters by a plan that [`Self::check_replay`] gave.
+impl Prepared {
+    /// Starts a run of these letters by what [`Runner::check_replay`] gave.
     pub async fn start_replay(
         &self,
-        plan: &Plan,
         letters: &Letters,
         stage: &StageLetters,
         output: Option<Arc<OutputFolder>>,
     ) -> Result<Run, StartError> {
         let source = LetterSource::new(letters.path().to_owned(), stage);
         let ends = RunEnds { source: Some(Box::new(source)), ..RunEnds::default() };
-        self.ready(plan, output, ends).await?.start(Vec::new())
+        self.ready(output, ends).await?.start(Vec::new())
     }
 }
 
@@ -172,18 +162,19 @@ fn store_of(source: &Source) -> Option<&str> {
     source.store().map(|store| store.as_str())
 }
 
-/// What the stage at `place` takes, by what stands before it.
-fn input_of(spec: &Spec, place: usize) -> Input {
-    let mut input = Input::Samples;
+/// The places of a stage and of the stages before it that make the batches it takes.
+fn chain(spec: &Spec, place: usize) -> Vec<usize> {
+    let mut makers = Vec::new();
     for (place, stage) in spec.stages[..place].iter().enumerate() {
-        input = match (stage, input) {
-            (Stage::Aggregate(_), _) => Input::Batches(place),
-            (Stage::Disaggregate(_), _) => Input::Samples,
-            (Stage::Collate(_), Input::Batches(aggregate)) => Input::Collated(aggregate, place),
-            (_, input) => input,
-        };
+        match stage {
+            Stage::Aggregate(_) => makers = vec![place],
+            Stage::Disaggregate(_) => makers.clear(),
+            Stage::Collate(_) => makers.push(place),
+            Stage::Fetch(_) | Stage::Wasm(_) | Stage::Transfer(_) | Stage::Sleep(_) => {}
+        }
     }
-    input
+    makers.push(place);
+    makers
 }
 
 /// The id of a stage that only makes batches: such stages go by their name or their kind.
@@ -203,7 +194,7 @@ fn as_in_the_document(faults: Vec<SpecFault>, chain: &[usize]) -> Vec<SpecFault>
         let Some(original) = place.and_then(|place| chain.get(place)) else { return fault };
         steps[1] = original.to_string();
         let pointer = steps.iter().fold(Pointer::ROOT, |pointer, step| pointer.key(step));
-        SpecFault::new(pointer, fault.message)
+        SpecFault { pointer, ..fault }
     };
     faults.into_iter().map(moved).collect()
 }

@@ -1,17 +1,17 @@
 //! A pipeline as it was given: read, and checked with everything that is wrong at once.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use penstock_device::Gpu;
-use penstock_pipeline::{Modules, Runner, Stores};
-use penstock_types::fault::{Pointer, SpecFault};
-use penstock_types::plan::{Device, Plan, StageKind};
+use penstock_pipeline::{Modules, Outlets, Prepared, Runner, Stores};
+use penstock_types::fault::{FaultKind, Pointer, SpecFault};
+use penstock_types::plan::{Device, Plan, StageKind, Unit};
 use penstock_types::spec::{self, Consumer, DeviceName, Spec, Stage};
 use penstock_types::text::with_causes;
 use penstock_types::traversal::{Shard, Uneven};
 use penstock_wasm::Sandbox;
 use pyo3::prelude::*;
-use serde_json::Value;
 
 use crate::errors::{InvalidPipeline, invalid};
 
@@ -26,8 +26,6 @@ pub(crate) enum ModuleSource {
 
 /// A document that was read.
 pub(crate) struct Document {
-    /// As it was given, with the settings in it.
-    written: Value,
     pub(crate) spec: Spec,
     /// What is wrong beside the document: a line each.
     faults: Vec<String>,
@@ -52,10 +50,10 @@ impl Document {
         if !faults.is_empty() {
             return Err(invalid(&faults));
         }
-        let mut spec = Spec::from_value(written.clone()).map_err(|faults| invalid(&faults))?;
+        let mut spec = Spec::from_value(written).map_err(|faults| invalid(&faults))?;
         // The training loop is the consumer, whatever the document has in its place.
         spec.consumer = Consumer::default();
-        Ok(Self { written, spec, faults: Vec::new(), unusable: Vec::new() })
+        Ok(Self { spec, faults: Vec::new(), unusable: Vec::new() })
     }
 
     /// Lets all transfers lead to `device`.
@@ -76,6 +74,16 @@ impl Document {
                 "`device` is `{device}`, but no stage brings batches anywhere: add `{{\"transfer\": {{}}}}` behind the `collate`"
             ));
         }
+    }
+
+    /// Reads the share of one of `world` ranks.
+    pub(crate) fn read_share(&mut self, rank: u32, world: u32) -> PyResult<()> {
+        let world = NonZeroU32::new(world)
+            .ok_or_else(|| InvalidPipeline::new_err("found a world of 0 ranks; there is at least one"))?;
+        let shard = self.spec.source.shard_mut();
+        let uneven = shard.map_or(Uneven::Drop, |shard| shard.uneven);
+        *shard = Some(Shard { rank, world, uneven });
+        Ok(())
     }
 
     /// The stores that were given, but for those that cannot be used.
@@ -106,25 +114,38 @@ impl Document {
         modules
     }
 
-    /// The plan. Fails with everything that is wrong.
-    pub(crate) fn check(self, runner: &Runner) -> PyResult<Plan> {
+    /// What can run. Fails with everything that is wrong.
+    pub(crate) fn prepare(self, runner: &Runner) -> PyResult<Prepared> {
+        // The training loop is the consumer, and what becomes of dead letters is the run's.
+        let prepared = runner.prepare_within(&self.spec, Outlets::ALL, &not_collated);
         let mut faults = self.faults;
-        let checked = runner.check(&self.spec);
-        let names_unusable = |fault: &SpecFault| {
-            let named = self.written.pointer(fault.pointer.as_str()).and_then(Value::as_str);
-            named.is_some_and(|named| {
-                self.unusable.iter().any(|name| named.split('@').next() == Some(name.as_str()))
-            })
+        // That nothing usable has the name was told with what was given for it.
+        let is_told = |fault: &SpecFault| match &fault.kind {
+            FaultKind::UnknownStore(name) => self.unusable.contains(name),
+            FaultKind::UnknownModule(written) => written
+                .split('@')
+                .next()
+                .is_some_and(|name| self.unusable.iter().any(|unusable| unusable == name)),
+            _ => false,
         };
-        if let Err(found) = &checked {
-            // That nothing usable has the name was told with what was given for it.
-            faults.extend(found.iter().filter(|fault| !names_unusable(fault)).map(ToString::to_string));
-        }
-        faults.extend(not_collated(&self.spec).map(|fault| fault.to_string()));
-        match checked {
-            Ok(plan) if faults.is_empty() => Ok(plan),
+        let found = prepared.as_ref().err().into_iter().flatten().filter(|fault| !is_told(fault));
+        faults.extend(found.map(|fault| fault.clone().hinted(hint).to_string()));
+        match prepared {
+            Ok(prepared) if faults.is_empty() => Ok(prepared),
             _ => Err(invalid(&faults)),
         }
+    }
+}
+
+/// What would do in Python.
+fn hint(kind: &FaultKind) -> Option<String> {
+    match kind {
+        FaultKind::UnknownStore(name) => Some(format!("`stores={{\"{name}\": FOLDER}}` would add it")),
+        // A digest is not a name that can be given to a file.
+        FaultKind::UnknownModule(name) if !name.starts_with("sha256:") => {
+            Some(format!("`modules={{\"{name}\": FILE}}` would add it"))
+        }
+        _ => None,
     }
 }
 
@@ -138,30 +159,15 @@ impl ModuleSource {
     }
 }
 
-/// A training loop takes collated batches and nothing else. What goes on behind a `collate` changes no batch.
-fn not_collated(spec: &Spec) -> Option<SpecFault> {
-    if spec.stages.iter().any(|stage| matches!(stage, Stage::Collate(_))) {
-        return None;
-    }
-    let shaping = spec.stages.iter().rev().find_map(|stage| match stage {
-        Stage::Aggregate(_) => Some("batches of single samples: add a `collate`"),
-        Stage::Disaggregate(_) => Some("samples: add an `aggregate` and a `collate`"),
-        _ => None,
-    });
-    let found = shaping.unwrap_or("samples: add an `aggregate` and a `collate`");
-    let message = format!("a training loop takes collated batches, but the pipeline gives {found}");
-    Some(SpecFault::new(Pointer::ROOT.key("stages"), message))
-}
-
-/// Lets a plan read the share of one of `world` ranks.
-pub(crate) fn read_share(plan: &mut Plan, rank: u32, world: u32) -> PyResult<()> {
-    let world = std::num::NonZeroU32::new(world)
-        .ok_or_else(|| InvalidPipeline::new_err("found a world of 0 ranks; there is at least one"))?;
-    let uneven = plan.source.traversal.shard.map_or(Uneven::Drop, |shard| shard.uneven);
-    let shard = Shard { rank, world, uneven };
-    shard.check().map_err(|fault| InvalidPipeline::new_err(fault.to_string()))?;
-    plan.source.traversal.shard = Some(shard);
-    Ok(())
+/// A training loop takes collated batches and nothing else.
+fn not_collated(plan: &Plan) -> Vec<SpecFault> {
+    let (found, hint) = match plan.flow().unit {
+        Unit::Collated => return Vec::new(),
+        Unit::Batches => ("batches of single samples", "add a `collate`"),
+        Unit::Samples => ("samples", "add an `aggregate` and a `collate`"),
+    };
+    let found = format!("a training loop takes collated batches, but the pipeline gives {found}");
+    vec![SpecFault::new(Pointer::ROOT.key("stages"), found).hint(hint)]
 }
 
 /// Lets transfers that may choose choose this GPU, where it is there: else all ranks of a machine would share the first one. A

@@ -14,10 +14,10 @@ use penstock_engine::memory::Pool;
 use penstock_engine::ports::Produced;
 use penstock_engine::running::{RunHandle, StopReason, Taken};
 use penstock_pipeline::headspace::Headspace;
-use penstock_pipeline::{Run, Runner};
+use penstock_pipeline::{Prepared, Run, Runner};
 use penstock_types::config::GateBounds;
 use penstock_types::manifest::Mode;
-use penstock_types::plan::{ConsumerPlan, Plan, StageKind};
+use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan};
 use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::text::with_causes;
 use penstock_wasm::{Compiler, CompilerProcess, Sandbox, SandboxSettings, compile_on_request};
@@ -25,7 +25,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::batch::{Batch, Held};
-use crate::checked::{Document, ModuleSource, prefer_gpu, read_share};
+use crate::checked::{Document, ModuleSource, prefer_gpu};
 use crate::errors::{PenstockError, RunFailed};
 use crate::logs;
 use crate::process::{Home, SLICE, io, wait_for};
@@ -46,8 +46,7 @@ const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 #[pyclass(frozen, module = "penstock._penstock")]
 pub(crate) struct Loader {
     home: Home,
-    runner: Runner,
-    plan: Plan,
+    prepared: Prepared,
     /// Used again from run to run.
     memory: Pool<HostMemory>,
     held: Held,
@@ -105,6 +104,10 @@ impl Loader {
         if let Some(device) = device {
             document.lead_to(device);
         }
+        let launched = launched.filter(|_| document.spec.source.shard_mut().is_none());
+        if let Some((rank, world)) = shard.or(launched) {
+            document.read_share(rank, world)?;
+        }
         let process = CompilerProcess {
             environment: env::var_os(LIBRARY_PATH)
                 .map(|path| (LIBRARY_PATH.into(), path))
@@ -126,23 +129,18 @@ impl Loader {
             .map_err(|error| PenstockError::new_err(with_causes(&error)))?;
             let (stores, modules) = (document.stores(stores), document.modules(sandbox, modules));
             let runner = Runner::new(runtime.clone(), stores, modules);
-            let mut plan = document.check(&runner)?;
-            let launched = launched.filter(|_| plan.source.traversal.shard.is_none());
-            if let Some((rank, world)) = shard.or(launched) {
-                read_share(&mut plan, rank, world)?;
-            }
+            let mut prepared = document.prepare(&runner)?;
             if let Some(number) = local_rank {
-                prefer_gpu(&mut plan, number);
+                prefer_gpu(&mut prepared.plan, number);
             }
-            Ok::<_, PyErr>((runner, plan))
+            Ok::<_, PyErr>(prepared)
         });
         let checked = wait_for(py, checking)?;
         logs::tell(py)?;
-        let (runner, plan) = checked.unwrap_or_else(|panic| resume_unwind(panic.into_panic()))?;
+        let prepared = checked.unwrap_or_else(|panic| resume_unwind(panic.into_panic()))?;
         Ok(Self {
             home: Home::here(),
-            runner,
-            plan,
+            prepared,
             memory: Pool::new(HostMemory),
             held: Held::default(),
             max_held: max_held.max(1),
@@ -154,19 +152,19 @@ impl Loader {
     /// What the pipeline is called.
     #[getter]
     fn name(&self) -> &str {
-        &self.plan.name
+        &self.prepared.plan.name
     }
 
     /// The rank whose share of the source it reads, and the number of ranks.
     #[getter]
     fn shard(&self) -> (u32, u32) {
-        self.plan.source.traversal.shard.map_or((0, 1), |shard| (shard.rank, shard.world.get()))
+        self.prepared.plan.source.traversal.shard.map_or((0, 1), |shard| (shard.rank, shard.world.get()))
     }
 
     /// Passes over the source that one run makes; `None` when they never end.
     #[getter]
     fn epochs(&self) -> Option<u32> {
-        self.plan.source.traversal.epochs.map(std::num::NonZero::get)
+        self.prepared.plan.source.traversal.epochs.map(std::num::NonZero::get)
     }
 
     /// Starts a run whose first pass over the source is that one, and which has no last one when it is `endless`. With `drained`
@@ -180,7 +178,8 @@ impl Loader {
                  a second loop at the same time",
             ));
         }
-        let mut plan = self.plan.clone();
+        let mut prepared = self.prepared.clone();
+        let plan = &mut prepared.plan;
         plan.source.traversal.first_epoch = first_epoch;
         if endless {
             plan.source.traversal.epochs = None;
@@ -190,8 +189,8 @@ impl Loader {
         }
         let started = wait_for(py, async {
             match drained {
-                true => self.runner.start_taken(&plan, Arc::new(self.memory.clone()), self.max_held).await,
-                false => self.runner.start(&plan, None).await,
+                true => prepared.start_taken(Arc::new(self.memory.clone()), self.max_held).await,
+                false => prepared.start(None).await,
             }
         });
         let run = started
@@ -223,9 +222,8 @@ impl Loader {
 
 impl Loader {
     fn count(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        let Some(epochs) = self.plan.source.traversal.epochs else { return Ok(None) };
-        let mut source =
-            self.runner.source(&self.plan).map_err(|error| PenstockError::new_err(with_causes(&error)))?;
+        let Some(epochs) = self.prepared.plan.source.traversal.epochs else { return Ok(None) };
+        let mut source = self.prepared.source();
         let first =
             wait_for(py, source.next())?.map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
         let unknown = || {
@@ -239,30 +237,14 @@ impl Loader {
             (None, Some(Produced::Samples(_))) => return Err(unknown()),
         };
         let epochs = u64::from(epochs.get());
-        // Of one pass: samples, and how many items they travel in.
-        let mut samples = total / epochs;
-        let mut items = samples;
-        for stage in &self.plan.stages {
-            match &stage.kind {
-                StageKind::Aggregate { size, drop_last } => {
-                    let size = *size as u64;
-                    items = if *drop_last { samples / size } else { samples.div_ceil(size) };
-                    samples = if *drop_last { items * size } else { samples };
-                }
-                StageKind::Disaggregate => items = samples,
-                StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful => {
-                    return Err(PyTypeError::new_err(format!(
-                        "how many batches there are is not known: the stage `{}` keeps samples and decides by itself how many it gives",
-                        stage.id
-                    )));
-                }
-                StageKind::Fetch { .. }
-                | StageKind::Wasm(_)
-                | StageKind::Collate
-                | StageKind::Transfer { .. }
-                | StageKind::Sleep(_) => {}
-            }
-        }
+        let plan = &self.prepared.plan;
+        let items = plan.items_of(total / epochs).ok_or_else(|| {
+            let keeps = |stage: &&StagePlan| matches!(&stage.kind, StageKind::Wasm(it) if it.mode == Mode::Stateful);
+            let stage = plan.stages.iter().find(keeps).map(|stage| stage.id.to_string()).unwrap_or_default();
+            PyTypeError::new_err(format!(
+                "how many batches there are is not known: the stage `{stage}` keeps samples and decides by itself how many it gives"
+            ))
+        })?;
         Ok(Some(items * epochs))
     }
 }

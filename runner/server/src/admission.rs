@@ -131,19 +131,6 @@ pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
     faults
 }
 
-/// Checks threads against the budget.
-pub(crate) fn check_threads(threads: u32, budget: &Budget) -> Option<SpecFault> {
-    (threads > budget.threads).then(|| {
-        SpecFault::new(
-            Pointer::ROOT.key("threads"),
-            format!(
-                "it asks for {threads} worker threads, and the server has {} for all runs together",
-                budget.threads
-            ),
-        )
-    })
-}
-
 /// Checks the size of assets.
 pub(crate) fn check_assets(plan: &Plan, assets_mib: u64, bounds: &RunBounds) -> Option<SpecFault> {
     let has_assets =
@@ -163,7 +150,16 @@ pub(crate) fn check_assets(plan: &Plan, assets_mib: u64, bounds: &RunBounds) -> 
 /// Checks a plan against the budget, and shows the arithmetic of each fault.
 pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFault> {
     let cost = Cost::of(plan, assets_mib);
-    let mut faults: Vec<SpecFault> = check_threads(cost.threads, budget).into_iter().collect();
+    let mut faults = Vec::new();
+    if cost.threads > budget.threads {
+        faults.push(SpecFault::new(
+            Pointer::ROOT.key("threads"),
+            format!(
+                "it asks for {} worker threads, and the server has {} for all runs together",
+                cost.threads, budget.threads
+            ),
+        ));
+    }
     let guests = plan.stages.iter().enumerate().filter_map(|(place, stage)| match &stage.kind {
         StageKind::Wasm(wasm) => Some((place, stage, wasm.memory_bytes >> 20)),
         _ => None,

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::TrySendError;
 
 use penstock_storage::StoreError;
-use penstock_types::fault::SpecFault;
+use penstock_types::fault::{FaultKind, SpecFault};
 use penstock_wasm::SandboxError;
 
 use crate::history::{HistoryError, HistoryOpenError};
@@ -79,6 +79,18 @@ impl<T> From<TrySendError<T>> for RunsError {
 }
 
 impl RunsError {
+    /// A document with faults, each with what would do on a server.
+    pub(crate) fn invalid(faults: Vec<SpecFault>) -> Self {
+        let hint = |kind: &FaultKind| match kind {
+            FaultKind::UnknownStore(_) => {
+                Some("the server's operator names stores in its configuration".to_owned())
+            }
+            FaultKind::UnknownModule(_) => Some("upload it first".to_owned()),
+            _ => None,
+        };
+        Self::Invalid(faults.into_iter().map(|fault| fault.hinted(hint)).collect())
+    }
+
     pub(crate) fn not_found(what: &'static str, name: &str) -> Self {
         Self::NotFound {
             what,

@@ -32,7 +32,7 @@ use tokio::sync::{Semaphore, oneshot};
 pub(crate) use self::buffer::RowBuffer;
 pub use self::error::HistoryError;
 pub(crate) use self::error::undamaged;
-pub(crate) use self::layout::{Layout, LayoutStage};
+pub(crate) use self::layout::Layout;
 pub(crate) use self::read::{ErrorFilter, HeldRows, LogFilter};
 pub(crate) use self::runs::{
     Entry, Known, MAX_ERRORS, MAX_LOGS, Registered, Repeat, RunFilter, now, write as write_entry,

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use penstock_engine::ports::StopFlag;
 use penstock_engine::running::StopReason;
-use penstock_types::plan::Plan;
 use penstock_types::spec::Stage;
 use penstock_types::text::{MAX_SHOWN_KEY, printable, with_causes};
 use tokio::sync::oneshot;
@@ -18,7 +17,7 @@ use crate::runs::{Runs, apart};
 use crate::wire::{DeadLetters, StageDeadLetters};
 use crate::workshop::Workshop;
 use penstock_pipeline::letters_left_out;
-use penstock_pipeline::{Letters, ReplayFault, ReplayReport, Runner, StageLetters, StageReplay};
+use penstock_pipeline::{Letters, Prepared, ReplayFault, ReplayReport, Runner, StageLetters, StageReplay};
 
 /// Time a survey of letters waits for its turn.
 const TURN: Duration = Duration::from_secs(10);
@@ -70,18 +69,18 @@ impl Runs {
         let prepared = apart(self, move || {
             let letters = Letters::open(&folder).map_err(|fault| match fault {
                 ReplayFault::NoRun(_) => RunsError::Conflict("the run has no dead letters".to_owned()),
-                ReplayFault::Document { faults, .. } => RunsError::Invalid(faults),
+                ReplayFault::Document { faults, .. } => RunsError::invalid(faults),
                 fault @ ReplayFault::Read { .. } => RunsError::Conflict(told(&fault)),
             })?;
-            let (runner, plans) = prepare(&workshop, &letters, &by)?;
+            let plans = plans(&workshop, &letters, &by)?;
             let faults =
-                plans.iter().flat_map(|(_, plan)| admission::check(plan, 0, &budget)).collect::<Vec<_>>();
-            if faults.is_empty() { Ok((letters, runner, plans)) } else { Err(RunsError::Invalid(faults)) }
+                plans.iter().flat_map(|(_, it)| admission::check(&it.plan, 0, &budget)).collect::<Vec<_>>();
+            if faults.is_empty() { Ok((letters, plans)) } else { Err(RunsError::invalid(faults)) }
         });
-        let (letters, runner, plans) = prepared.await?;
+        let (letters, plans) = prepared.await?;
         let mut report = ReplayReport { stages: Vec::new(), unreadable: letters.unreadable().clone() };
         // They run one after the other.
-        let most = plans.iter().map(|(_, plan)| Cost::of(plan, 0)).reduce(Cost::most);
+        let most = plans.iter().map(|(_, it)| Cost::of(&it.plan, 0)).reduce(Cost::most);
         let Some(most) = most else { return Ok(report) };
         let part = self.take(most).await?;
         let waited = Waited(StopFlag::default());
@@ -89,9 +88,9 @@ impl Runs {
             (self.0.workshop.runtime.clone(), self.0.ending.clone(), waited.0.clone());
         let replayed = apart(self, move || {
             let (_turn, _part) = (turn, part);
-            for (stage, plan) in &plans {
+            for (stage, prepared) in &plans {
                 let run = runtime
-                    .block_on(runner.start_replay(plan, &letters, stage, None))
+                    .block_on(prepared.start_replay(&letters, stage, None))
                     .map_err(|error| RunsError::Conflict(with_causes(&error)))?;
                 while !run.wait_for(LOOK) {
                     if ending.is_set() || own.is_set() {
@@ -131,13 +130,13 @@ impl Drop for Waited {
 }
 
 /// Loads the modules of all stages that have letters, and checks that those can run.
-fn prepare<'a>(
+fn plans(
     workshop: &Workshop,
-    letters: &'a Letters,
+    letters: &Letters,
     by: &BTreeMap<String, String>,
-) -> Result<(Runner, Vec<(StageLetters, Plan)>), RunsError> {
+) -> Result<Vec<(StageLetters, Prepared)>, RunsError> {
     let mut loaded = workshop.modules();
-    let stages: &'a [StageLetters] = letters.stages();
+    let stages = letters.stages();
     for stage in stages {
         let Some(Stage::Wasm(wasm)) = letters.spec().stages.get(stage.place()) else { continue };
         let written = wasm.module.as_str();
@@ -154,16 +153,16 @@ fn prepare<'a>(
         })?;
         loaded.insert(written, module);
     }
-    let runner = workshop.runner(Some(loaded));
+    let runner = Runner::new(workshop.runtime.clone(), workshop.stores.clone(), loaded);
     let mut plans = Vec::new();
     let mut faults = Vec::new();
     for stage in stages {
         match runner.check_replay(letters, stage, false) {
-            Ok(plan) => plans.push((stage.clone(), plan)),
+            Ok(prepared) => plans.push((stage.clone(), prepared)),
             Err(found) => faults.extend(found),
         }
     }
-    if faults.is_empty() { Ok((runner, plans)) } else { Err(RunsError::Invalid(faults)) }
+    if faults.is_empty() { Ok(plans) } else { Err(RunsError::invalid(faults)) }
 }
 
 /// Why letters cannot be read, without the place where they lie.

@@ -73,13 +73,13 @@ impl Runs {
         let set = request.set.into_iter().map(|(place, value)| spec::set(&mut document, &place, value));
         let broken: Vec<_> = set.filter_map(Result::err).collect();
         if !broken.is_empty() {
-            return Err(RunsError::Invalid(broken));
+            return Err(RunsError::invalid(broken));
         }
         let checked = self.check(document.to_string().into()).await?;
         let own_cores = available_parallelism().map_or(1.0, |cores| cores.get() as f64);
         let machine = Machine { threads: checked.cost.threads, cores: request.cores.unwrap_or(own_cores) };
         // What the run is charged whatever its settings are is not there for them.
-        let fixed = checked.cost.memory_mib - settings_mib(&checked.plan, checked.cost.threads);
+        let fixed = checked.cost.memory_mib - settings_mib(&checked.prepared.plan, checked.cost.threads);
         let has = self.0.budget.memory_mib.saturating_sub(fixed);
         let budget = request.sweep.map(|sweep| SweepBudget {
             threads: sweep.max_threads.unwrap_or(self.0.budget.threads).min(self.0.budget.threads),
@@ -91,8 +91,9 @@ impl Runs {
             let _turn = turn;
             let recording = Recording::new(snapshot, recorded, &times);
             let refused = |error| RunsError::Refused(format!("{error}"));
-            let report = predict_plan(&checked.plan, Some(&recording), machine, span).map_err(refused)?;
-            let sweep = |budget| sweep(&checked.plan, Some(&recording), machine, budget);
+            let report =
+                predict_plan(&checked.prepared.plan, Some(&recording), machine, span).map_err(refused)?;
+            let sweep = |budget| sweep(&checked.prepared.plan, Some(&recording), machine, budget);
             let proposals = budget.map(sweep).transpose().map_err(refused)?;
             Ok(Predicted { report, proposals })
         })

@@ -5,12 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_types::fault::{Pointer, SpecFault};
-use penstock_types::manifest::Mode;
 use penstock_types::plan::{ModuleFacts, Plan, StageKind};
 use penstock_types::run::RunDetail;
 use penstock_types::spec::{Spec, Stage, Threads, parse};
-use penstock_types::text::{MAX_SHOWN_KEY, printable};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
@@ -18,15 +15,13 @@ use tokio::sync::oneshot;
 use crate::admission::{self, Cost};
 use crate::error::RunsError;
 use crate::history::runs::{Removed, StoredDocument};
-use crate::history::{
-    HistoryError, Known, Layout, LayoutStage, Registered, Repeat, modules, now, runs, transact,
-};
+use crate::history::{HistoryError, Known, Layout, Registered, Repeat, modules, now, runs, transact};
 use crate::live::LiveRun;
 use crate::owner::Message;
 use crate::runs::{Runs, apart};
-use crate::wire::{Submission, Submitted, ValidQueue, ValidStage, Validation};
+use crate::wire::{ModuleVersion, Submission, Submitted, ValidQueue, ValidStage, Validation};
 use crate::work::Job;
-use penstock_pipeline::check_against_known;
+use penstock_pipeline::{Context, NamedModules, Outlets, Prepared, prepare};
 
 /// Longest key that makes a request safe to repeat, in bytes.
 const MAX_KEY: usize = 255;
@@ -44,11 +39,9 @@ pub(crate) struct Checked {
     /// As it was sent.
     document: Value,
     spec: Value,
-    pub(crate) plan: Plan,
+    pub(crate) prepared: Prepared<()>,
     pub(crate) cost: Cost,
     layout: Layout,
-    /// Digests by what the document calls the modules.
-    written: BTreeMap<String, String>,
     /// `name@version`, in the order of stages.
     names: Vec<String>,
     /// Digests by stage id.
@@ -62,10 +55,18 @@ impl Runs {
         let view = self.view();
         let waiting = view.waiting.len();
         let would_wait = admission::would_wait(checked.cost, view.used, &self.0.budget, waiting);
-        let flows = flows(&checked.plan, &self.modes(&checked).await?);
-        let stages = checked.layout.stages.iter().zip(flows);
+        let plan = &checked.prepared.plan;
+        let stages = checked.layout.stages.iter().zip(&plan.stages).enumerate();
+        let stages = stages.map(|(index, (stage, planned))| ValidStage {
+            id: stage.id.clone(),
+            label: stage.label.clone(),
+            kind: stage.kind,
+            concurrency: stage.concurrency,
+            takes: plan.flow_into(index).unit.name().to_owned(),
+            gives: planned.flow.unit.name().to_owned(),
+        });
         Ok(Validation {
-            stages: stages.map(|(stage, (takes, gives))| valid_stage(stage, takes, gives)).collect(),
+            stages: stages.collect(),
             queues: checked
                 .layout
                 .queues
@@ -174,7 +175,7 @@ impl Runs {
         let place = self.0.places.clone().try_acquire_owned().map_err(|_| RunsError::QueueFull { most })?;
         let registered = Registered {
             id: uuid::Uuid::now_v7().to_string(),
-            name: checked.plan.name.clone(),
+            name: checked.prepared.plan.name.clone(),
             submitted_at: now(),
             threads: checked.cost.threads,
             memory_mib: checked.cost.memory_mib,
@@ -189,8 +190,7 @@ impl Runs {
         let live = LiveRun::new(registered, parts.feed.clone(), self.history().clone(), parts.totals.clone());
         let live = Arc::new(live);
         let job = Box::new(Job {
-            plan: checked.plan,
-            modules: checked.written,
+            prepared: checked.prepared,
             spec: checked.spec,
             time: for_s.map(Duration::from_secs_f64),
         });
@@ -249,78 +249,67 @@ impl Runs {
     }
 
     pub(crate) async fn check(&self, bytes: Bytes) -> Result<Checked, RunsError> {
-        let (workshop, budget) = (self.0.workshop.clone(), self.0.budget);
-        let checked = self
-            .history()
-            .read(move |connection| {
-                let document = match parse(&bytes) {
-                    Ok(document) => document,
-                    Err(faults) => return Ok(Err(faults)),
-                };
-                let mut spec = match Spec::from_value(document.clone()) {
-                    Ok(spec) => spec,
-                    Err(faults) => return Ok(Err(faults)),
-                };
-                if spec.threads.is_none() {
-                    spec.threads = Threads::new(penstock_pipeline::cores().min(budget.threads));
-                }
-                let resolved = resolve(connection, &spec)?;
-                let mut faults = resolved.faults;
-                let plan = match check_against_known(&spec, &resolved.facts, &workshop.stores) {
-                    Ok(plan) => plan,
-                    Err(more) => {
-                        // What is said of modules that are not there is ours to say.
-                        let ours: Vec<Pointer> = faults.iter().map(|fault| fault.pointer.clone()).collect();
-                        faults.extend(more.into_iter().filter(|fault| !ours.contains(&fault.pointer)));
-                        let threads = spec.threads.map_or(1, Threads::get);
-                        faults.extend(admission::check_threads(threads, &budget));
-                        return Ok(Err(faults));
+        let (workshop, budget, bounds) = (self.0.workshop.clone(), self.0.budget, self.0.bounds);
+        let read = move |connection: &rusqlite::Connection| {
+            let read = parse(&bytes).and_then(|document| Ok((Spec::from_value(document.clone())?, document)));
+            Ok(match read {
+                Ok((mut spec, document)) => {
+                    if spec.threads.is_none() {
+                        spec.threads = Threads::new(penstock_pipeline::cores().min(budget.threads));
                     }
-                };
-                let digests = plan.stages.iter().filter_map(|stage| match &stage.kind {
-                    StageKind::Wasm(wasm) => Some((stage.id.to_string(), wasm.digest.clone())),
-                    _ => None,
-                });
-                let names = plan.stages.iter().filter_map(|stage| match &stage.kind {
-                    StageKind::Wasm(wasm) => resolved.names.get(&wasm.module).cloned(),
-                    _ => None,
-                });
-                let written = resolved
-                    .names
-                    .keys()
-                    .map(|written| (written.clone(), resolved.facts[written].digest.clone()));
-                Ok(Ok(Checked {
-                    document,
-                    spec: serde_json::to_value(&spec)?,
-                    cost: Cost::default(),
-                    layout: Layout::of(&plan),
-                    written: written.collect(),
-                    names: names.collect(),
-                    digests: digests.collect(),
-                    plan,
-                }))
+                    let resolved = resolve(connection, &spec)?;
+                    Ok((document, spec, resolved))
+                }
+                Err(faults) => Err(faults),
             })
-            .await?;
-        let mut checked = checked.map_err(in_order)?;
-        let assets = self.assets_mib(&checked.plan).await?;
-        let mut faults = admission::check(&checked.plan, assets, &self.0.budget);
-        faults.extend(admission::check_bounds(&checked.plan, &self.0.bounds));
-        faults.extend(admission::check_assets(&checked.plan, assets, &self.0.bounds));
-        if !faults.is_empty() {
-            return Err(in_order(faults));
-        }
-        checked.cost = Cost::of(&checked.plan, assets);
-        Ok(checked)
+        };
+        let (document, spec, resolved) = self.history().read(read).await?.map_err(RunsError::invalid)?;
+        let assets_mib = self.assets_mib(&spec).await?;
+        // Schemas of strangers are evaluated, and stores and devices looked at.
+        apart(self, move || {
+            let admit = |plan: &Plan| {
+                let mut faults = admission::check(plan, assets_mib, &budget);
+                faults.extend(admission::check_bounds(plan, &bounds));
+                faults.extend(admission::check_assets(plan, assets_mib, &bounds));
+                faults
+            };
+            let context = Context {
+                runtime: &workshop.runtime,
+                stores: &workshop.stores,
+                modules: &resolved.modules,
+                outlets: Outlets::ALL,
+                bounds: &admit,
+            };
+            let prepared = prepare(&spec, &context).map_err(RunsError::invalid)?;
+            let guests = || {
+                prepared.plan.stages.iter().filter_map(|stage| match &stage.kind {
+                    StageKind::Wasm(wasm) => Some((stage, wasm)),
+                    _ => None,
+                })
+            };
+            Ok(Checked {
+                document,
+                spec: serde_json::to_value(&spec).map_err(HistoryError::from)?,
+                cost: Cost::of(&prepared.plan, assets_mib),
+                layout: Layout::of(&prepared.plan),
+                names: guests()
+                    .filter_map(|(_, wasm)| resolved.versions.get(&wasm.module).cloned())
+                    .collect(),
+                digests: guests().map(|(stage, wasm)| (stage.id.to_string(), wasm.digest.clone())).collect(),
+                prepared,
+            })
+        })
+        .await
     }
 
-    /// Size of all objects that a plan's modules may ask for, in MiB, as far as their stores tell it.
-    async fn assets_mib(&self, plan: &Plan) -> Result<u64, RunsError> {
+    /// Size of all objects that a document's modules may ask for, in MiB, as far as their stores tell it.
+    async fn assets_mib(&self, spec: &Spec) -> Result<u64, RunsError> {
         let mut bytes = 0_u64;
         let look = async {
-            for stage in &plan.stages {
-                let StageKind::Wasm(wasm) = &stage.kind else { continue };
+            for stage in &spec.stages {
+                let Stage::Wasm(wasm) = stage else { continue };
                 for asset in wasm.assets.values() {
-                    let Some(store) = self.0.workshop.stores.get(&asset.store) else { continue };
+                    let Some(store) = self.0.workshop.stores.get(asset.store.as_str()) else { continue };
                     // One that is not there ends the run before it starts, with a reason.
                     let size = store.size(asset.key.as_str().into()).await.unwrap_or(0);
                     bytes = bytes.saturating_add(size);
@@ -334,21 +323,6 @@ impl Runs {
         Ok(bytes.div_ceil(1 << 20))
     }
 
-    /// Modes of the modules, by what the document calls them.
-    async fn modes(&self, checked: &Checked) -> Result<BTreeMap<String, Mode>, RunsError> {
-        let written: Vec<String> = checked.written.keys().cloned().collect();
-        let read = move |connection: &rusqlite::Connection| {
-            let mut modes = BTreeMap::new();
-            for written in written {
-                if let Some(version) = modules::resolve(connection, &written)? {
-                    modes.insert(written, version.report.manifest.mode);
-                }
-            }
-            Ok(modes)
-        };
-        Ok(self.history().read(read).await?)
-    }
-
     pub(crate) async fn stored_document(&self, id: &str) -> Result<StoredDocument, RunsError> {
         let own = id.to_owned();
         let found = self.history().read(move |connection| runs::document(connection, &own)).await?;
@@ -356,95 +330,32 @@ impl Runs {
     }
 }
 
-/// Faults as somebody reads them who sent the document: in its order, and without what only the operator can do.
-fn in_order(mut faults: Vec<SpecFault>) -> RunsError {
-    let key = |fault: &SpecFault| {
-        let place = fault.pointer.to_string();
-        place.split('/').map(|part| (part.parse::<u64>().ok(), part.to_owned())).collect::<Vec<_>>()
-    };
-    faults.sort_by_cached_key(key);
-    for fault in &mut faults {
-        if let Some(place) = fault.message.find("; `--store ") {
-            fault.message.truncate(place);
-        }
-    }
-    RunsError::Invalid(faults)
-}
-
 /// What a document's modules are.
-pub(crate) struct Resolved {
-    /// What is known of them, by what the document calls them.
-    pub(crate) facts: BTreeMap<String, ModuleFacts>,
+struct Resolved {
+    modules: NamedModules<()>,
     /// `name@version`, by what the document calls them.
-    pub(crate) names: BTreeMap<String, String>,
-    /// Those that are not there.
-    faults: Vec<SpecFault>,
+    versions: BTreeMap<String, String>,
 }
 
 /// Looks up the modules that a document names.
-pub(crate) fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, HistoryError> {
-    let mut facts = BTreeMap::new();
-    let mut names = BTreeMap::new();
-    let mut faults = Vec::new();
-    for (place, stage) in spec.stages.iter().enumerate() {
+fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, HistoryError> {
+    let (names, _) = modules::names(connection, None, "", MAX_SUGGESTED)?;
+    let mut modules = NamedModules { found: BTreeMap::new(), names };
+    let mut versions = BTreeMap::new();
+    for stage in &spec.stages {
         let Stage::Wasm(wasm) = stage else { continue };
         let written = wasm.module.as_str();
-        if names.contains_key(written) {
-            continue;
-        }
-        match modules::resolve(connection, written)? {
-            Some(version) => {
-                let report = version.report;
-                names.insert(written.to_owned(), format!("{}@{}", version.name, version.version));
-                let own =
-                    ModuleFacts { name: version.name, digest: report.digest, manifest: report.manifest };
-                facts.insert(written.to_owned(), own);
-            }
-            None => {
-                let place = Pointer::ROOT.key("stages").index(place).key("wasm").key("module");
-                faults.push(SpecFault::new(place, unknown(connection, written)?));
-            }
+        if let Some(ModuleVersion { name, version, report, .. }) = modules::resolve(connection, written)? {
+            versions.insert(written.to_owned(), format!("{name}@{version}"));
+            let facts = ModuleFacts { name, digest: report.digest, manifest: report.manifest };
+            modules.found.insert(written.to_owned(), (facts, ()));
+        } else if let Some((name, _)) = written.split_once('@')
+            && modules::count_of(connection, name)? > 0
+        {
+            modules.names.push(name.to_owned());
         }
     }
-    Ok(Resolved { facts, names, faults })
-}
-
-/// What is said of a module that is not there.
-fn unknown(connection: &rusqlite::Connection, written: &str) -> Result<String, HistoryError> {
-    if let Some((name, version)) = written.split_once('@')
-        && modules::count_of(connection, name)? > 0
-    {
-        let version = printable(version, MAX_SHOWN_KEY);
-        return Ok(format!("the module `{name}` has no version or alias `{version}`"));
-    }
-    let (names, _) = modules::names(connection, None, "", MAX_SUGGESTED)?;
-    let known: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
-    let written = printable(written, MAX_SHOWN_KEY);
-    Ok(format!("there is no module `{written}`: known are {known}; upload it first"))
-}
-
-/// What each stage takes and gives.
-fn flows(plan: &Plan, modes: &BTreeMap<String, Mode>) -> Vec<(&'static str, &'static str)> {
-    const SAMPLES: &str = "samples";
-    const BATCHES: &str = "batches";
-    let mut flow = SAMPLES;
-    let stage = |stage: &penstock_types::plan::StagePlan| {
-        let takes = flow;
-        flow = match &stage.kind {
-            StageKind::Aggregate { .. } => BATCHES,
-            StageKind::Disaggregate => SAMPLES,
-            StageKind::Collate => "collated batches",
-            StageKind::Wasm(wasm) => match modes.get(&wasm.module) {
-                Some(Mode::Batch) => BATCHES,
-                Some(Mode::Sample | Mode::Stateful) => SAMPLES,
-                None => flow,
-            },
-            StageKind::Fetch { .. } | StageKind::Transfer { .. } | StageKind::Sleep(_) => flow,
-        };
-        (takes, flow)
-    };
-    plan.stages.iter().map(stage).collect()
+    Ok(Resolved { modules, versions })
 }
 
 fn repeat(key: String, document: &Bytes, for_s: Option<f64>) -> Result<Repeat, RunsError> {
@@ -456,15 +367,4 @@ fn repeat(key: String, document: &Bytes, for_s: Option<f64>) -> Result<Repeat, R
     let request =
         Sha256::new().chain_update(document).chain_update(for_s.map_or([0; 8], f64::to_le_bytes)).finalize();
     Ok(Repeat { key, request: request.into() })
-}
-
-fn valid_stage(stage: &LayoutStage, takes: &str, gives: &str) -> ValidStage {
-    ValidStage {
-        id: stage.id.clone(),
-        label: stage.label.clone(),
-        kind: stage.kind,
-        concurrency: stage.concurrency,
-        takes: takes.to_owned(),
-        gives: gives.to_owned(),
-    }
 }

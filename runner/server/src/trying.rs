@@ -79,7 +79,7 @@ impl Runs {
             let module = workshop.load(&digest).map_err(|error| refused(&error))?;
             let faults = check_trial_params(&module, &settings.params);
             if !faults.is_empty() {
-                return Err(RunsError::Invalid(faults));
+                return Err(RunsError::invalid(faults));
             }
             try_module_until(&module, samples, &settings, &stop).map_err(|error| refused(&error))
         }));

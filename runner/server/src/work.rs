@@ -1,14 +1,13 @@
 //! One run from its start to its end, on a thread of its own.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, select};
 use penstock_engine::running::StopReason;
-use penstock_pipeline::{Ended, OutputError, OutputFolder, Run, RunEnds, StartError};
+use penstock_pipeline::{Ended, OutputError, OutputFolder, Prepared, Run, RunEnds, StartError};
 use penstock_stream::OpenStreamError;
-use penstock_types::plan::{ConsumerPlan, Plan};
+use penstock_types::plan::ConsumerPlan;
 use penstock_types::run::RunState;
 use penstock_types::text::with_causes;
 use serde_json::Value;
@@ -21,9 +20,7 @@ const WAIT: Duration = Duration::from_secs(3600);
 /// A checked document to run.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) plan: Plan,
-    /// Digests of the modules, by what the document calls them.
-    pub(crate) modules: BTreeMap<String, String>,
+    pub(crate) prepared: Prepared<()>,
     /// The document with everything that was left out in it.
     pub(crate) spec: Value,
     /// After which time it ends, as completed.
@@ -65,29 +62,31 @@ pub(crate) fn work(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> bool 
 /// Starts the run; `None` when it was stopped before.
 fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<Run>, RunStartError> {
     let mut stop = live.stop_wanted();
-    let mut runner = None;
-    for (written, digest) in &job.modules {
+    // Whoever stops it in between fails the loading without a reason.
+    let loaded = job.prepared.clone().load(|wasm| {
         if *stop.borrow() {
-            return Ok(None);
+            return Err(None);
         }
-        let module = workshop
-            .load(digest)
-            .map_err(|source| RunStartError::Module { written: written.clone(), source })?;
-        runner.get_or_insert_with(|| workshop.modules()).insert(written, module);
-    }
-    let runner = workshop.runner(runner);
+        let failed = |source| Some(RunStartError::Module { written: wasm.module.clone(), source });
+        workshop.load(&wasm.digest).map_err(failed)
+    });
+    let prepared = match loaded {
+        Ok(prepared) => prepared,
+        Err(None) => return Ok(None),
+        Err(Some(error)) => return Err(error),
+    };
     let folder = workshop.run_folder(live.id());
     let letter_bytes = u64::from(workshop.bounds.dead_letters_mib.get()) << 20;
     let output = OutputFolder::for_letters(&folder, job.spec.clone(), letter_bytes)?;
     let mut ends = RunEnds { id: Some(live.id().to_owned()), ..RunEnds::default() };
-    if let ConsumerPlan::Stream { ahead, wait } = job.plan.consumer {
-        let opened = penstock_stream::open(&workshop.streams(), live.id(), &job.plan.name, ahead, wait)?;
+    if let ConsumerPlan::Stream { ahead, wait } = prepared.plan.consumer {
+        let opened = penstock_stream::open(&workshop.streams(), live.id(), &prepared.plan.name, ahead, wait)?;
         live.on_stream(opened.address);
         ends.consumer = Some(Box::new(opened.consumer));
         ends.memory = Some(opened.memory);
     }
     let ready = workshop.runtime.block_on(async {
-        let ready = std::pin::pin!(runner.ready(&job.plan, Some(Arc::new(output)), ends));
+        let ready = std::pin::pin!(prepared.ready(Some(Arc::new(output)), ends));
         // The sender lives in `live`.
         let stopped = std::pin::pin!(stop.wait_for(|stop| *stop));
         match select(ready, stopped).await {

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 
 use crate::error::OpenError;
 use crate::history::{History, HistoryError, modules, runs, transact};
-use penstock_pipeline::{Modules, Runner, Stores};
+use penstock_pipeline::{Modules, Stores};
 
 /// Loaded modules that are cached.
 const KEPT: usize = 16;
@@ -197,11 +197,6 @@ impl Workshop {
 
     pub(crate) fn modules(&self) -> Modules {
         Modules::new(self.sandbox.clone())
-    }
-
-    pub(crate) fn runner(&self, modules: Option<Modules>) -> Runner {
-        let modules = modules.unwrap_or_else(|| self.modules());
-        Runner::new(self.runtime.clone(), self.stores.clone(), modules)
     }
 
     fn loaded(&self, digest: &str) -> Option<Module> {

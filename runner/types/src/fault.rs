@@ -13,13 +13,36 @@ const MAX_SHOWN_POINTER: usize = 300;
 const MAX_MESSAGE: usize = 2000;
 
 /// One reason why a document cannot run as written. All of them are reported at once.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize, JsonSchema)]
-#[error("{}: {message}", .pointer.in_words())]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {}", .pointer.in_words(), self.message())]
 pub struct SpecFault {
-    /// Where it is.
+    /// Place in the document.
     pub pointer: Pointer,
-    /// What was found and what would do.
-    pub message: String,
+    /// Kind, where the remedy depends on the front end.
+    pub kind: FaultKind,
+    /// What was found.
+    pub found: String,
+    /// What would do, in terms of the document.
+    pub hint: Option<String>,
+}
+
+/// Kind of a fault, by its remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// No store has this name.
+    UnknownStore(String),
+    /// No module has this name.
+    UnknownModule(String),
+    /// Neither the document nor the configuration of the store names an index.
+    NoIndex,
+    /// Dead letters have no folder.
+    NoOutput,
+    /// The consumer hands batches over from a server.
+    NeedsServer,
+    /// A stage wants a field that samples do not have.
+    MissingField(String),
+    /// Any other; the document has to change.
+    Other,
 }
 
 /// A place in a JSON document as RFC 6901 writes it, e.g. `/stages/2/wasm/module`; empty for the whole document.
@@ -28,10 +51,46 @@ pub struct SpecFault {
 pub struct Pointer(String);
 
 impl SpecFault {
-    /// A fault at `pointer`. The message may repeat what strangers wrote: it is made printable and cut to 2,000 bytes.
-    pub fn new(pointer: Pointer, message: impl Into<String>) -> Self {
-        Self { pointer, message: printable(&message.into(), MAX_MESSAGE) }
+    /// A fault at `pointer`. The text may repeat what strangers wrote: it is made printable and cut to 2,000 bytes.
+    pub fn new(pointer: Pointer, found: impl Into<String>) -> Self {
+        Self { pointer, kind: FaultKind::Other, found: printable(&found.into(), MAX_MESSAGE), hint: None }
     }
+
+    /// The same fault of this kind.
+    #[must_use]
+    pub fn of_kind(self, kind: FaultKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// The same fault with this hint, made printable and cut, too.
+    #[must_use]
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(printable(&hint.into(), MAX_MESSAGE)), ..self }
+    }
+
+    /// The same fault with the hint that a front end has for its kind, if it has one.
+    #[must_use]
+    pub fn hinted(self, own: impl FnOnce(&FaultKind) -> Option<String>) -> Self {
+        match own(&self.kind) {
+            Some(hint) => self.hint(hint),
+            None => self,
+        }
+    }
+
+    /// What was found and what would do, without the place.
+    pub fn message(&self) -> String {
+        // One colon is enough for a sentence.
+        let mark = if self.found.contains(": ") { ';' } else { ':' };
+        self.hint.as_ref().map_or_else(|| self.found.clone(), |hint| format!("{}{mark} {hint}", self.found))
+    }
+}
+
+/// Sorts faults by their places, in the order of the document's lists.
+pub fn sort(faults: &mut [SpecFault]) {
+    faults.sort_by_cached_key(|fault| {
+        let steps = fault.pointer.steps();
+        steps.map(|step| (step.parse::<u64>().ok(), step)).collect::<Vec<_>>()
+    });
 }
 
 impl Pointer {
@@ -133,8 +192,26 @@ mod tests {
     fn a_message_repeats_nothing_that_acts_and_has_an_end() {
         let fault = SpecFault::new(Pointer::ROOT, format!("`\u{1b}[2J\n{}`", "x".repeat(1 << 20)));
         assert!(
-            fault.message.starts_with(r"`\u{1b}[2J\nxxx") && fault.message.len() <= MAX_MESSAGE + "…".len()
+            fault.found.starts_with(r"`\u{1b}[2J\nxxx") && fault.message().len() <= MAX_MESSAGE + "…".len()
         );
+    }
+
+    #[test]
+    fn a_front_end_has_its_own_hint_for_a_kind_and_the_neutral_one_else() {
+        let fault = SpecFault::new(Pointer::ROOT.key("source"), "there is no store `a`");
+        let kind = FaultKind::UnknownStore("a".to_owned());
+        let own = |kind: &FaultKind| matches!(kind, FaultKind::UnknownStore(_)).then(|| "add it".to_owned());
+        let fault = fault.hint("use `b`");
+        assert_eq!(fault.clone().hinted(own).to_string(), "/source: there is no store `a`: use `b`");
+        assert_eq!(fault.of_kind(kind).hinted(own).message(), "there is no store `a`: add it");
+    }
+
+    #[test]
+    fn faults_come_in_the_order_of_the_document() {
+        let at = |index| SpecFault::new(Pointer::ROOT.key("stages").index(index), "");
+        let mut faults = [at(10), at(2), SpecFault::new(Pointer::ROOT, "")];
+        sort(&mut faults);
+        assert_eq!(faults, [SpecFault::new(Pointer::ROOT, ""), at(2), at(10)]);
     }
 
     #[test]

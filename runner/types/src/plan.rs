@@ -1,6 +1,7 @@
 //! The checked pipeline: every name resolved, every stage given an id, nothing left to find wrong before running.
 
 mod check;
+mod flow;
 mod recipe;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,10 @@ use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order, StageKi
 use crate::spec::{SleepOn, SleepShape};
 use crate::traversal::TraversalSettings;
 
-/// A pipeline that was checked and can be built. Made by [`Plan::check`] alone.
+pub use self::check::Draft;
+pub use self::flow::{Epoch, Flow, Unit};
+
+/// A pipeline that was checked and can be built. Made by [`Plan::check`] and [`Plan::draft`] alone.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
@@ -55,6 +59,8 @@ pub struct SourcePlan {
     pub traversal: TraversalSettings,
     /// Items its queue may hold.
     pub queue: Capacity,
+    /// Items it makes.
+    pub flow: Flow,
 }
 
 /// What a source reads.
@@ -109,6 +115,8 @@ pub struct StagePlan {
     pub on_error: OnError,
     /// How many failures of this stage are too many.
     pub max_failures: Option<FailureLimit>,
+    /// Items it makes.
+    pub flow: Flow,
 }
 
 /// What a stage does.
@@ -264,6 +272,8 @@ pub struct ModuleFacts {
 pub struct Known<'a> {
     /// Modules, by what the document calls them.
     pub modules: &'a BTreeMap<String, ModuleFacts>,
+    /// Names of modules to choose from, where a document names another one.
+    pub names: &'a [String],
     /// Stores by name; `None` when they are not known yet, so that any name will do.
     pub stores: Option<&'a BTreeMap<String, StoreFacts>>,
 }
@@ -318,6 +328,12 @@ impl Serialize for StageId {
 }
 
 impl StagePlan {
+    /// Its place in the document, e.g. `/stages/1/wasm`.
+    pub fn place(&self) -> Pointer {
+        let index = (self.id.position() as usize).saturating_sub(1);
+        Pointer::ROOT.key("stages").index(index).key(self.kind.name().as_str())
+    }
+
     /// What people see: `2:download[12]`, or `2:download` when one task is alive at a time.
     pub fn label(&self) -> String {
         match self.concurrency.get() {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fast_image_resize as fir;
-use penstock_pipeline::{Modules, Runner, Stores};
+use penstock_pipeline::{Modules, Outlets, Runner, Stores};
 use penstock_types::run::RunState;
 use penstock_types::spec::Spec;
 use penstock_wasm::{Sandbox, SandboxSettings};
@@ -32,10 +32,10 @@ pub(crate) fn rate_against_native_loop() -> Row {
     modules.add("decode-resize", &guest("decode_resize")).unwrap();
     modules.add("normalize", &guest("normalize")).unwrap();
     let runner = Runner::new(runtime.handle().clone(), stores, modules);
-    let plan = runner.check(&spec).unwrap();
+    let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
     let pipeline = || {
         let start = Instant::now();
-        let ended = runtime.block_on(runner.start(&plan, None)).unwrap().wait();
+        let ended = runtime.block_on(prepared.start(None)).unwrap().wait();
         let elapsed = start.elapsed();
         assert_eq!(ended.snapshot.state, RunState::Completed);
         assert_eq!(ended.snapshot.ledger.total.delivered, files.len() as u64);

@@ -13,10 +13,8 @@ use penstock_bench::{
     Takes,
 };
 use penstock_engine::clock::{Clock, MonotonicClock};
-use penstock_engine::ports::SourceFault;
-use penstock_pipeline::{Computing, Runner};
-use penstock_types::manifest::Mode;
-use penstock_types::plan::{Plan, StageKind};
+use penstock_pipeline::{Computing, Prepared};
+use penstock_types::plan::Unit;
 use tokio::runtime::Runtime;
 
 use crate::args::{BenchCompareArgs, BenchStorageArgs};
@@ -96,16 +94,11 @@ fn prepare(
     let (subject, source) = match &spec.source {
         DataSource::Memory(memory) => (runtime.block_on(Subject::memory(memory, spec.seed, passes)), None),
         DataSource::List(_) | DataSource::Index(_) => {
-            let (runner, plan) = document.plan(args, passes, runtime)?;
-            let opened = cancel.unless(opened(&runner, &plan, document.store(), passes));
+            let prepared = document.plan(args, passes, runtime)?;
+            let opened = cancel.unless(opened(&prepared, document.store(), passes));
             let Some(subject) = runtime.block_on(opened) else { return Ok(None) };
             let subject = subject?;
-            let again = move || {
-                let source = runner.source(&plan);
-                let source =
-                    source.map_err(|error| SourceFault::new("the source cannot be made", Some(error.into())));
-                std::future::ready(source).boxed()
-            };
+            let again = move || std::future::ready(Ok(prepared.source())).boxed();
             (subject, Some(Arc::new(again) as penstock_bench::MakeSource))
         }
     };
@@ -117,25 +110,18 @@ fn prepare(
     Ok(Some(Benchmark::new(spec.clone(), subject, index, source, runtime.handle().clone(), cancel)))
 }
 
-async fn opened(
-    runner: &Runner,
-    plan: &Plan,
-    name: &str,
-    passes: usize,
-) -> Result<Result<Subject, SubjectError>> {
+async fn opened(prepared: &Prepared, name: &str, passes: usize) -> Result<Result<Subject, SubjectError>> {
     let gone = || bad(format!("there is no store `{name}`"));
-    let store = runner.stores().get(name).ok_or_else(gone)?.clone();
-    let kind = if runner.stores().is_folder(name) { BenchStoreKind::Folder } else { BenchStoreKind::S3 };
-    let stages = runner.computing(plan).await?.into_iter().map(stage).collect();
-    Ok(Subject::open(store, kind, runner.source(plan)?, passes, stages).await)
+    let store = prepared.stores().get(name).ok_or_else(gone)?.clone();
+    let kind = if prepared.stores().is_folder(name) { BenchStoreKind::Folder } else { BenchStoreKind::S3 };
+    let stages = prepared.computing().await?.into_iter().map(stage).collect();
+    Ok(Subject::open(store, kind, prepared.source(), passes, stages).await)
 }
 
 fn stage(computing: Computing) -> StageOp {
     let Computing { stage, factory } = computing;
-    let takes = match &stage.kind {
-        StageKind::Wasm(wasm) if wasm.mode == Mode::Sample => Takes::Sample,
-        _ => Takes::Batch,
-    };
+    // No stage of a load changes what comes in but those that take batches.
+    let takes = if stage.flow.unit == Unit::Samples { Takes::Sample } else { Takes::Batch };
     StageOp { name: stage.id.name().to_owned(), takes, factory }
 }
 

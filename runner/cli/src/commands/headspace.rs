@@ -1,9 +1,9 @@
 use anyhow::Result;
-use penstock_pipeline::Run;
 use penstock_pipeline::headspace::{Headspace, HeadspaceError, Leg, headspace as measure};
+use penstock_pipeline::{Outlets, Run};
 
 use crate::args::HeadspaceArgs;
-use crate::input::{Prepared, bad, faults, runtime};
+use crate::input::{Document, bad, runtime};
 use crate::interrupt::Interrupts;
 use crate::report::table;
 use crate::text::{duration, percent, rate, say, warn};
@@ -12,9 +12,9 @@ use crate::{COMPLETED, STOPPED};
 /// Measures what there is to gain by loading faster.
 pub(crate) fn headspace(args: &HeadspaceArgs) -> Result<u8> {
     let runtime = runtime()?;
-    let prepared = Prepared::read(&args.pipeline.document)?;
-    let runner = prepared.runner(&args.pipeline.stores, &args.pipeline.modules, runtime.handle())?;
-    let plan = runner.check(&prepared.spec).map_err(|found| faults(&prepared.origin, &found))?;
+    let document = Document::read(&args.pipeline.document)?;
+    let named = (&args.pipeline.stores, &args.pipeline.modules);
+    let prepared = document.prepare(named, runtime.handle(), Outlets::ALL)?;
     let interrupts = Interrupts::listen(&runtime)?;
     let mut on_start = |leg: Leg, run: &Run| {
         if !args.quiet {
@@ -28,7 +28,7 @@ pub(crate) fn headspace(args: &HeadspaceArgs) -> Result<u8> {
         }
         interrupts.stop(run);
     };
-    let measured = measure(&runner, &plan, runtime.handle(), args.time, &mut on_start);
+    let measured = measure(&prepared, runtime.handle(), args.time, &mut on_start);
     runtime.shutdown_background();
     let headspace = match measured {
         Err(HeadspaceError::Stopped) => return Ok(STOPPED),

@@ -1,15 +1,15 @@
 use std::thread::available_parallelism;
 
 use anyhow::Result;
-use penstock_pipeline::Runner;
 use penstock_pipeline::predict::{
     Machine, PredictReport, Proposal, Recording, RecordingError, SweepBudget, predict_plan, sweep,
 };
+use penstock_pipeline::{Outlets, Runner};
 use serde::Serialize;
 
 use crate::COMPLETED;
 use crate::args::PredictArgs;
-use crate::input::{Prepared, bad, faults, runtime};
+use crate::input::{Document, bad, runtime};
 use crate::report::{queues, stages, table};
 use crate::text::{rate, say};
 
@@ -26,16 +26,16 @@ struct Printed<'a> {
 /// Predicts what a pipeline would do, without running it.
 pub(crate) fn predict(args: &PredictArgs) -> Result<u8> {
     let runtime = runtime()?;
-    let prepared = Prepared::read(&args.pipeline.document)?;
-    let runner: Runner = prepared.runner(&args.pipeline.stores, &args.pipeline.modules, runtime.handle())?;
-    let plan = runner.check(&prepared.spec).map_err(|found| faults(&prepared.origin, &found))?;
+    let document = Document::read(&args.pipeline.document)?;
+    let named = (&args.pipeline.stores, &args.pipeline.modules);
+    let plan = document.prepare(named, runtime.handle(), Outlets::ALL)?.plan;
     let recording = args.from.as_deref().map(Recording::read).transpose().map_err(|error| match error {
         RecordingError::None { .. } => bad(error.to_string()),
         RecordingError::Unreadable { .. } => anyhow::Error::from(error),
     })?;
     let cores = available_parallelism().map_or(1, |cores| cores.get() as u32);
     let machine =
-        Machine { threads: Runner::threads(&prepared.spec), cores: args.cores.unwrap_or(f64::from(cores)) };
+        Machine { threads: Runner::threads(&document.spec), cores: args.cores.unwrap_or(f64::from(cores)) };
     let unknown = |error| bad(format!("{error}"));
     let report = predict_plan(&plan, recording.as_ref(), machine, args.time).map_err(unknown)?;
     let proposals = if args.sweep {

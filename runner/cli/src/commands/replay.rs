@@ -3,15 +3,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use penstock_pipeline::{
-    Ended, Letters, OutputFolder, ReplayFault, ReplayReport, Run, Runner, StageLetters, StageReplay,
+    Ended, Letters, OutputFolder, Prepared, ReplayFault, ReplayReport, Run, StageLetters, StageReplay,
     Unreadable,
 };
-use penstock_types::plan::Plan;
 use penstock_types::run::RunState;
 use tokio::runtime::Runtime;
 
 use crate::args::ReplayArgs;
-use crate::input::{Prepared, bad, faults, runtime};
+use crate::input::{Document, bad, faults, runtime};
 use crate::interrupt::Interrupts;
 use crate::progress::Progress;
 use crate::report::failure_lines;
@@ -58,8 +57,8 @@ fn replay_on(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
     let interrupts = Interrupts::listen(runtime)?;
     // Who cannot be told any more still gets what is written down.
     let mut said = Ok(());
-    for (runner, stage, plan) in &plans {
-        let run = runtime.block_on(runner.start_replay(plan, &letters, stage, output.clone()))?;
+    for (stage, prepared) in &plans {
+        let run = runtime.block_on(prepared.start_replay(&letters, stage, output.clone()))?;
         interrupts.stop(&run);
         let Ended { snapshot, output, .. } = watch(run, args);
         output.context("the output of the replay is not whole")?;
@@ -92,22 +91,22 @@ fn plans<'a>(
     args: &ReplayArgs,
     letters: &'a Letters,
     has_output: bool,
-) -> Result<Vec<(Runner, &'a StageLetters, Plan)>> {
+) -> Result<Vec<(&'a StageLetters, Prepared)>> {
     let origin = format!("`{}`", args.run.join("spec.json").display());
     if letters.stages().is_empty() {
         return Ok(Vec::new());
     }
-    let prepared = Prepared { origin, spec: letters.spec().clone() };
-    let runner = prepared.runner(&args.stores, &args.modules, runtime.handle())?;
+    let document = Document { origin, spec: letters.spec().clone() };
+    let runner = document.runner(&args.stores, &args.modules, runtime.handle())?;
     let mut plans = Vec::new();
     let mut found = Vec::new();
     for stage in letters.stages() {
         match runner.check_replay(letters, stage, has_output) {
-            Ok(plan) => plans.push((runner.clone(), stage, plan)),
+            Ok(prepared) => plans.push((stage, prepared)),
             Err(faults) => found.extend(faults),
         }
     }
-    if found.is_empty() { Ok(plans) } else { Err(faults(&prepared.origin, &found)) }
+    if found.is_empty() { Ok(plans) } else { Err(faults(&document.origin, &found)) }
 }
 
 fn watch(run: Run, args: &ReplayArgs) -> Ended {

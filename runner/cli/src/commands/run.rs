@@ -2,12 +2,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use penstock_engine::running::StopReason;
-use penstock_pipeline::{Ended, OutputFolder, Run, Runner};
+use penstock_pipeline::{Ended, Outlets, OutputFolder, Run};
 use penstock_types::run::{RunSnapshot, RunState};
 use tokio::runtime::Runtime;
 
 use crate::args::RunArgs;
-use crate::input::{Prepared, bad, faults, runtime};
+use crate::input::{Document, bad, runtime};
 use crate::interrupt::Interrupts;
 use crate::progress::Progress;
 use crate::report::report;
@@ -27,14 +27,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
 }
 
 fn run_on(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
-    let prepared = Prepared::read(&args.pipeline.document)?;
-    let runner = prepared.runner(&args.pipeline.stores, &args.pipeline.modules, runtime.handle())?;
-    let plan = runner.check(&prepared.spec).map_err(|found| faults(&prepared.origin, &found))?;
-    let unkept = Runner::check_output(&plan, args.out.is_some());
-    if !unkept.is_empty() {
-        return Err(faults(&prepared.origin, &unkept));
-    }
-    let document = serde_json::to_value(&prepared.spec).context("cannot write the document down")?;
+    let document = Document::read(&args.pipeline.document)?;
+    let named = (&args.pipeline.stores, &args.pipeline.modules);
+    let outlets = Outlets { keeps_letters: args.out.is_some(), streams: false };
+    let prepared = document.prepare(named, runtime.handle(), outlets)?;
+    let document = serde_json::to_value(&document.spec).context("cannot write the document down")?;
     let output = args
         .out
         .as_deref()
@@ -42,7 +39,7 @@ fn run_on(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
         .transpose()
         .map_err(|error| bad(error.to_string()))?;
     let interrupts = Interrupts::listen(runtime)?;
-    let run = runtime.block_on(runner.start(&plan, output)).map_err(|error| match error.is_refusal() {
+    let run = runtime.block_on(prepared.start(output)).map_err(|error| match error.is_refusal() {
         true => bad(error.to_string()),
         false => error.into(),
     })?;

@@ -9,7 +9,7 @@ use ureq::http::Method;
 
 use crate::args::SubmitArgs;
 use crate::client::Client;
-use crate::input::{Prepared, bad};
+use crate::input::{Document, bad};
 use crate::progress::Progress;
 use crate::report::report;
 use crate::text::{say, warn};
@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Submits a pipeline document, or only lets the server check it.
 pub(crate) fn submit(args: &SubmitArgs) -> Result<u8> {
-    let (_, document) = Prepared::document(&args.document)?;
+    let (_, document) = Document::document(&args.document)?;
     let client = Client::new(&args.server)?;
     let bytes = serde_json::to_vec(&document)?;
     let content = Some(("application/json", &*bytes));

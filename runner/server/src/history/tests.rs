@@ -13,10 +13,10 @@ use serde_json::json;
 
 use super::buffer::Unwritten;
 use super::chunk::unpack;
-use super::layout::LayoutQueue;
+use super::layout::{LayoutQueue, LayoutStage};
 use super::read::{buckets, columns, thinned, times, windows};
 use super::runs::{Entry, Registered, insert, sweep, write};
-use super::{HeldRows, History, HistoryError, Layout, LayoutStage, READERS, RowBuffer, schema, transact};
+use super::{HeldRows, History, HistoryError, Layout, READERS, RowBuffer, schema, transact};
 
 const STAGES: usize = 9;
 const QUARTER: u64 = 250_000_000;

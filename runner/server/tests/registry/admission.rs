@@ -118,7 +118,7 @@ async fn all_faults_are_told_at_once_in_the_order_of_the_document() {
     let wanted: Vec<String> =
         ["/source/list/store".to_owned()].into_iter().chain(wanted).chain(["/threads".to_owned()]).collect();
     assert_eq!(places, wanted);
-    assert!(faults.iter().all(|fault| !fault.message.contains("--store")), "{faults:?}");
+    assert!(faults.iter().all(|fault| !fault.message().contains("--store")), "{faults:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

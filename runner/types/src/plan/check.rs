@@ -5,31 +5,51 @@ use std::time::Duration;
 
 use super::recipe::{recipe, unordered};
 use super::{
-    AssetPlan, ConsumerPlan, Device, FilesPlan, Known, ModuleFacts, Plan, SinkPlan, SleepPlan, SourceKind,
-    SourcePlan, StageId, StageKind, StagePlan, StoreFacts, WasmPlan,
+    AssetPlan, ConsumerPlan, Device, FilesPlan, Flow, Known, ModuleFacts, Plan, SinkPlan, SleepPlan,
+    SourceKind, SourcePlan, StageId, StageKind, StagePlan, StoreFacts, Unit, WasmPlan,
 };
-use crate::fault::{Pointer, SpecFault, listed, suggestion};
+use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
 use crate::policy::Concurrency;
 use crate::spec::{
     Consumer, DeviceName, Fetch, Millis, Name, Settings, Sleep, Source, Spec, Stage, Wasm, default_queue,
 };
+use crate::traversal::Traversal;
 
 const MIB: u64 = 1 << 20;
+
+/// A document's plan as far as it goes, and everything that is wrong with it.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// The plan. Where something is wrong, a stand-in keeps its place.
+    pub plan: Plan,
+    /// Everything that is wrong; with nothing wrong, the plan can be built.
+    pub faults: Vec<SpecFault>,
+}
 
 impl Plan {
     /// Checks a document and resolves its names. Fails with everything that is wrong with it.
     pub fn check(spec: &Spec, known: Known<'_>) -> Result<Self, Vec<SpecFault>> {
+        let Draft { plan, faults } = Self::draft(spec, known);
+        if faults.is_empty() { Ok(plan) } else { Err(faults) }
+    }
+
+    /// The same for callers with checks of their own, which need the plan whatever was found.
+    pub fn draft(spec: &Spec, known: Known<'_>) -> Draft {
         let mut check = Check { known, faults: Vec::new() };
         let source = check.source(spec);
-        let mut flow = Some(Flow::Samples);
+        let mut flow = (source.flow, true);
         let mut stages = Vec::with_capacity(spec.stages.len());
         for (index, stage) in spec.stages.iter().enumerate() {
             let place = Pointer::ROOT.key("stages").index(index).key(stage.kind());
-            check.order_of_kinds(spec, index, &place, &mut flow);
-            stages.extend(check.stage(stage, index + 1, spec, &place));
+            let mut planned = check.stage(stage, index + 1, spec, &place);
+            flow = check.flow(spec, index, &place, &planned.kind, flow);
+            planned.flow = flow.0;
+            stages.push(planned);
         }
         tell_namesakes_apart(&mut stages);
+        let (flow, is_known) = flow;
+        let flow = is_known.then_some(flow.unit);
         match &spec.consumer {
             Consumer::Files(files) => {
                 check.store(&files.store, Pointer::ROOT.key("consumer").key("files").key("store"));
@@ -38,10 +58,7 @@ impl Plan {
             Consumer::Stream(_) => check.takes_collated(spec, "stream", flow),
             Consumer::Discard(_) | Consumer::Simulate(_) => {}
         }
-        if !check.faults.is_empty() {
-            return Err(check.faults);
-        }
-        Ok(Self {
+        let plan = Self {
             name: spec.name.to_string(),
             seed: spec.seed,
             threads: spec.threads.map(|threads| threads.get()),
@@ -67,16 +84,9 @@ impl Plan {
             },
             stages,
             max_failures: spec.max_failures,
-        })
+        };
+        Draft { plan, faults: check.faults }
     }
-}
-
-/// What comes out of a stage.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Flow {
-    Samples,
-    Batches,
-    Collated,
 }
 
 struct Check<'a> {
@@ -84,26 +94,16 @@ struct Check<'a> {
     faults: Vec<SpecFault>,
 }
 
-impl Flow {
-    fn in_words(self) -> &'static str {
-        match self {
-            Self::Samples => "samples",
-            Self::Batches => "batches",
-            Self::Collated => "collated batches",
-        }
-    }
-}
-
 impl Check<'_> {
-    fn fault(&mut self, pointer: Pointer, message: impl Into<String>) {
-        self.faults.push(SpecFault::new(pointer, message));
+    fn fault(&mut self, pointer: Pointer, found: impl Into<String>, hint: impl Into<String>) {
+        self.faults.push(SpecFault::new(pointer, found).hint(hint));
     }
 
     fn source(&mut self, spec: &Spec) -> SourcePlan {
         let place = Pointer::ROOT.key("source").key(spec.source.kind());
         let traversal = spec.source.traversal(spec.seed);
         if let Some(Err(fault)) = traversal.shard.map(|shard| shard.check()) {
-            self.fault(place.key("shard").key("rank"), fault.to_string());
+            self.faults.push(SpecFault::new(place.key("shard").key("rank"), fault.to_string()));
         }
         if let Some(store) = spec.source.store() {
             self.store(store, place.key("store"));
@@ -112,12 +112,10 @@ impl Check<'_> {
             && index.index.is_none()
             && self.facts(&index.store).is_some_and(|store| !store.has_index)
         {
-            let message = format!(
-                "there is no index to read: the configuration of store `{}` names none, so `index` has to: the key of a \
-                 JSON array of keys, as `penstock index create` makes it",
-                index.store
-            );
-            self.fault(place.clone(), message);
+            let found =
+                format!("there is no index to read: the configuration of store `{}` names none", index.store);
+            let hint = "`index` has to name one, the key of a JSON array of keys";
+            self.faults.push(SpecFault::new(place.clone(), found).of_kind(FaultKind::NoIndex).hint(hint));
         }
         let kind = match &spec.source {
             Source::List(list) => SourceKind::List {
@@ -134,72 +132,74 @@ impl Check<'_> {
                 SourceKind::Records { store: records.store.to_string(), key: records.key.to_string() }
             }
         };
-        SourcePlan { id: StageId::new(0, "src"), kind, traversal, queue: default_queue() }
+        let samples = match kind {
+            SourceKind::Range { count } => Traversal::new(count, traversal).ok().map(|it| it.len_per_epoch()),
+            SourceKind::List { .. } | SourceKind::Index { .. } | SourceKind::Records { .. } => None,
+        };
+        let flow = Flow::of_source(samples);
+        SourcePlan { id: StageId::new(0, "src"), kind, traversal, queue: default_queue(), flow }
     }
 
-    /// The stage's plan; `None` when it has faults that leave no plan.
-    fn stage(&mut self, stage: &Stage, position: usize, spec: &Spec, place: &Pointer) -> Option<StagePlan> {
+    fn stage(&mut self, stage: &Stage, position: usize, spec: &Spec, place: &Pointer) -> StagePlan {
         let Settings { name, queue, concurrency, order, on_error, max_failures } = stage.settings();
         let mut default_name = stage.kind();
         let kind = match stage {
-            Stage::Aggregate(aggregate) => Some(StageKind::Aggregate {
-                size: aggregate.size.get() as usize,
-                drop_last: aggregate.drop_last,
-            }),
-            Stage::Disaggregate(_) => Some(StageKind::Disaggregate),
+            Stage::Aggregate(aggregate) => {
+                StageKind::Aggregate { size: aggregate.size.get() as usize, drop_last: aggregate.drop_last }
+            }
+            Stage::Disaggregate(_) => StageKind::Disaggregate,
             Stage::Fetch(fetch) => self.fetch(fetch, spec.source.store(), place),
             Stage::Wasm(wasm) => {
                 let facts = self.module(wasm, place);
                 default_name = facts.map_or(default_name, |facts| &facts.name);
                 self.assets(wasm, place);
-                facts.map(|facts| StageKind::Wasm(self.wasm(wasm, facts, concurrency, place)))
+                StageKind::Wasm(self.wasm(wasm, facts, concurrency, place))
             }
-            Stage::Collate(_) => Some(StageKind::Collate),
-            Stage::Transfer(transfer) => self
-                .device(&transfer.device, &spec.consumer, place)
-                .map(|device| StageKind::Transfer { device }),
-            Stage::Sleep(sleep) => Some(StageKind::Sleep(sleep_plan(sleep))),
+            Stage::Collate(_) => StageKind::Collate,
+            Stage::Transfer(transfer) => {
+                StageKind::Transfer { device: self.device(&transfer.device, &spec.consumer, place) }
+            }
+            Stage::Sleep(sleep) => StageKind::Sleep(sleep_plan(sleep)),
         };
         let id = StageId::new(position, name.map_or(default_name, Name::as_str));
         let seeded_as = id.name().to_owned();
-        kind.map(|kind| StagePlan { id, seeded_as, kind, queue, concurrency, order, on_error, max_failures })
+        let flow = Flow::of_source(None);
+        StagePlan { id, seeded_as, kind, queue, concurrency, order, on_error, max_failures, flow }
     }
 
-    fn fetch(&mut self, fetch: &Fetch, source_store: Option<&Name>, place: &Pointer) -> Option<StageKind> {
+    fn fetch(&mut self, fetch: &Fetch, source_store: Option<&Name>, place: &Pointer) -> StageKind {
         if let Some(store) = &fetch.store {
             self.store(store, place.key("store"));
         }
         let store = fetch.store.as_ref().or(source_store);
         if store.is_none() {
-            let message =
-                "there is no store to read from: the source has none, so `fetch` needs a `store` of its own";
-            self.fault(place.clone(), message);
+            self.fault(
+                place.clone(),
+                "there is no store to read from: the source has none",
+                "`fetch` needs a `store` of its own",
+            );
         }
-        store.map(|store| StageKind::Fetch { store: store.to_string() })
+        StageKind::Fetch { store: store.map(ToString::to_string).unwrap_or_default() }
     }
 
     fn wasm(
         &mut self,
         wasm: &Wasm,
-        facts: &ModuleFacts,
+        facts: Option<&ModuleFacts>,
         concurrency: Concurrency,
         place: &Pointer,
     ) -> WasmPlan {
-        let mode = facts.manifest.mode;
+        let mode = facts.map(|facts| facts.manifest.mode).unwrap_or_default();
         if mode == Mode::Stateful && concurrency != Concurrency::ONE {
-            let message = format!(
-                "found {}, but `{}` is stateful: all samples pass one instance, so only 1 will do",
-                concurrency.get(),
-                wasm.module
-            );
-            self.fault(place.key("concurrency"), message);
+            let found = format!("found {}, but `{}` is stateful", concurrency.get(), wasm.module);
+            self.fault(place.key("concurrency"), found, "all samples pass one instance, so only 1 will do");
         }
         let assets = wasm.assets.iter().map(|(name, asset)| {
             (name.to_string(), AssetPlan { store: asset.store.to_string(), key: asset.key.to_string() })
         });
         WasmPlan {
             module: wasm.module.to_string(),
-            digest: facts.digest.clone(),
+            digest: facts.map(|facts| facts.digest.clone()).unwrap_or_default(),
             mode,
             params: wasm.params.clone(),
             deadline: Duration::from_millis(u64::from(wasm.deadline_ms.get())),
@@ -218,12 +218,13 @@ impl Check<'_> {
         let Some(stores) = self.known.stores else { return };
         if !stores.contains_key(store.as_str()) {
             let names = || stores.keys().map(String::as_str);
-            let message = format!(
-                "there is no store `{store}`: {}known are {}; `--store {store}=DIR` would add it",
+            let found = format!(
+                "there is no store `{store}`: {}known are {}",
                 suggestion(store.as_str(), names()),
                 listed(names())
             );
-            self.fault(place, message);
+            let kind = FaultKind::UnknownStore(store.to_string());
+            self.faults.push(SpecFault::new(place, found).of_kind(kind));
         }
     }
 
@@ -233,26 +234,23 @@ impl Check<'_> {
     }
 
     /// Consumers that pass batches on take collated ones and nothing else.
-    fn takes_collated(&mut self, spec: &Spec, consumer: &'static str, flow: Option<Flow>) {
+    fn takes_collated(&mut self, spec: &Spec, consumer: &'static str, flow: Option<Unit>) {
         let place = Pointer::ROOT.key("consumer").key(consumer);
         let (found, remedy) = match flow {
-            // Behind an unknown module nothing can be said.
-            None | Some(Flow::Collated) => return,
-            Some(found @ Flow::Samples) => (found, "add an `aggregate` and a `collate`"),
-            Some(found @ Flow::Batches) => (found, "add a `collate`"),
+            None | Some(Unit::Collated) => return,
+            Some(found @ Unit::Samples) => (found, "add an `aggregate` and a `collate`"),
+            Some(found @ Unit::Batches) => (found, "add a `collate`"),
         };
         let before = match spec.stages.last() {
             Some(stage) => format!("`{}` before it", stage.kind()),
             None => format!("the source `{}`", spec.source.kind()),
         };
-        self.fault(
-            place,
-            format!("`{consumer}` takes collated batches, but {before} gives {}: {remedy}", found.in_words()),
-        );
+        let found = format!("`{consumer}` takes collated batches, but {before} gives {}", found.name());
+        self.fault(place, found, remedy);
     }
 
-    /// Where a transfer leads. Consumers that read batches want them where they can: on the host.
-    fn device(&mut self, device: &DeviceName, consumer: &Consumer, place: &Pointer) -> Option<Device> {
+    /// The target of a transfer. Consumers that read batches want them where they can: on the host.
+    fn device(&mut self, device: &DeviceName, consumer: &Consumer, place: &Pointer) -> Device {
         let reads = match consumer {
             Consumer::Files(_) => Some("files"),
             Consumer::Stream(_) => Some("stream"),
@@ -260,17 +258,20 @@ impl Check<'_> {
         };
         let Some(number) = device.as_str().strip_prefix("cuda:") else {
             let is_auto = device.as_str() == "auto" && reads.is_none();
-            return Some(if is_auto { Device::Auto } else { Device::Host });
+            return if is_auto { Device::Auto } else { Device::Host };
         };
-        if let Some(consumer) = reads {
-            let message = format!(
-                "found `{device}`, but the consumer `{consumer}` reads batches from the memory of the host: use `host`, or leave \
-                 the stage out"
-            );
-            self.fault(place.key("device"), message);
-            return None;
+        match (reads, number.parse()) {
+            (None, Ok(number)) => Device::Cuda(number),
+            // A number that is none was found when the document was read.
+            (None, Err(_)) => Device::Host,
+            (Some(consumer), _) => {
+                let found = format!(
+                    "found `{device}`, but the consumer `{consumer}` reads batches from the memory of the host"
+                );
+                self.fault(place.key("device"), found, "use `host`, or leave the stage out");
+                Device::Host
+            }
         }
-        number.parse().ok().map(Device::Cuda)
     }
 }
 
@@ -279,47 +280,57 @@ impl<'a> Check<'a> {
         let name = wasm.module.as_str();
         let facts = self.known.modules.get(name);
         if facts.is_none() {
-            let names = || self.known.modules.keys().map(String::as_str);
-            let mut message = format!(
-                "there is no module `{name}`: {}known are {}",
-                suggestion(name, names()),
-                listed(names())
-            );
-            // A digest is not a name that can be given to a file.
-            if !name.starts_with("sha256:") {
-                message.push_str(&format!("; `--module {name}=PATH` would add it"));
-            }
-            self.fault(place.key("module"), message);
+            let names = || self.known.names.iter().map(String::as_str);
+            let found = match name.split_once('@') {
+                Some((module, version)) if names().any(|known| known == module) => {
+                    format!("the module `{module}` has no version or alias `{version}`")
+                }
+                _ => format!(
+                    "there is no module `{name}`: {}known are {}",
+                    suggestion(name, names()),
+                    listed(names())
+                ),
+            };
+            let kind = FaultKind::UnknownModule(name.to_owned());
+            self.faults.push(SpecFault::new(place.key("module"), found).of_kind(kind));
         }
         facts
     }
 
-    /// Whether the stage takes what comes in; `flow` becomes what goes out. It is `None` behind an unknown module,
-    /// where nothing can be said.
-    fn order_of_kinds(&mut self, spec: &Spec, index: usize, place: &Pointer, flow: &mut Option<Flow>) {
-        use Flow::{Batches, Collated, Samples};
+    /// Checks that the stage takes what comes in. Gives what goes out, and says whether it is known: not behind a stage that
+    /// passes on what it does not take.
+    fn flow(
+        &mut self,
+        spec: &Spec,
+        index: usize,
+        place: &Pointer,
+        kind: &StageKind,
+        (before, is_known): (Flow, bool),
+    ) -> (Flow, bool) {
+        use Unit::{Batches, Collated, Samples};
         let stage = &spec.stages[index];
-        let (takes, gives): (&[Flow], Option<Flow>) = match stage {
-            Stage::Aggregate(_) => (&[Samples], Some(Batches)),
-            Stage::Disaggregate(_) => (&[Batches], Some(Samples)),
-            Stage::Collate(_) => (&[Batches], Some(Collated)),
-            // With the wrong thing coming in, the right thing is taken to go out: one fault, not one per stage.
-            Stage::Fetch(_) => (&[Samples, Batches], flow.filter(|flow| *flow != Collated)),
-            Stage::Wasm(wasm) => {
-                match self.known.modules.get(wasm.module.as_str()).map(|it| it.manifest.mode) {
-                    Some(Mode::Sample | Mode::Stateful) => (&[Samples], Some(Samples)),
-                    Some(Mode::Batch) => (&[Batches], Some(Batches)),
-                    None => (&[Samples, Batches], flow.filter(|flow| *flow != Collated)),
-                }
-            }
-            Stage::Transfer(transfer) if transfer.device.is_cuda() => (&[Collated], Some(Collated)),
-            Stage::Transfer(_) | Stage::Sleep(_) => (&[Samples, Batches, Collated], *flow),
+        let is_unknown = matches!(kind, StageKind::Wasm(wasm) if wasm.digest.is_empty());
+        let is_cuda = matches!(stage, Stage::Transfer(transfer) if transfer.device.is_cuda());
+        let takes: &[Unit] = match kind {
+            StageKind::Aggregate { .. } => &[Samples],
+            StageKind::Disaggregate | StageKind::Collate => &[Batches],
+            StageKind::Wasm(_) if is_unknown => &[Samples, Batches],
+            StageKind::Wasm(wasm) if wasm.mode == Mode::Batch => &[Batches],
+            StageKind::Wasm(_) => &[Samples],
+            StageKind::Fetch { .. } => &[Samples, Batches],
+            StageKind::Transfer { .. } if is_cuda => &[Collated],
+            StageKind::Transfer { .. } | StageKind::Sleep(_) => &[Samples, Batches, Collated],
         };
-        if let Some(found) = *flow
-            && !takes.contains(&found)
-        {
-            let wanted: Vec<&str> = takes.iter().map(|flow| flow.in_words()).collect();
-            let before = match index.checked_sub(1) {
+        let (after, is_certain) = match kind {
+            StageKind::Transfer { .. } if is_cuda => (Flow { unit: Collated, ..before }, true),
+            StageKind::Wasm(_) if is_unknown => (before, false),
+            StageKind::Fetch { .. } | StageKind::Transfer { .. } | StageKind::Sleep(_) => (before, false),
+            _ => (before.after(kind), true),
+        };
+        let is_taken = !is_known || takes.contains(&before.unit);
+        if !is_taken {
+            let wanted: Vec<&str> = takes.iter().map(|unit| unit.name()).collect();
+            let giver = match index.checked_sub(1) {
                 Some(before) => format!("`{}` before it", spec.stages[before].kind()),
                 None => format!("the source `{}`", spec.source.kind()),
             };
@@ -327,26 +338,23 @@ impl<'a> Check<'a> {
                 Stage::Wasm(wasm) => format!("module `{}`", wasm.module),
                 other => format!("`{}`", other.kind()),
             };
-            let message = format!(
-                "{subject} takes {}, but {before} gives {}: {}",
-                wanted.join(" or "),
-                found.in_words(),
-                remedy(found, takes)
-            );
-            self.fault(place.clone(), message);
+            let (wanted, given) = (wanted.join(" or "), before.unit.name());
+            let found = format!("{subject} takes {wanted}, but {giver} gives {given}");
+            self.fault(place.clone(), found, remedy(before.unit, takes));
         }
-        *flow = gives;
+        // Where the kind alone decides, the right thing is taken to go out: one fault, not one per stage.
+        (after, is_certain || (is_known && is_taken))
     }
 }
 
 /// What to put between a stage that gives `found` and one that takes `takes`.
-fn remedy(found: Flow, takes: &[Flow]) -> &'static str {
+fn remedy(found: Unit, takes: &[Unit]) -> &'static str {
     match found {
-        Flow::Samples if takes == [Flow::Collated] => "put an `aggregate` and a `collate` between them",
-        Flow::Samples => "put an `aggregate` between them",
-        Flow::Batches if takes == [Flow::Collated] => "put a `collate` between them",
-        Flow::Batches if takes.contains(&Flow::Samples) => "put a `disaggregate` between them",
-        Flow::Batches | Flow::Collated => "what is collated stays so, put this stage before the `collate`",
+        Unit::Samples if takes == [Unit::Collated] => "put an `aggregate` and a `collate` between them",
+        Unit::Samples => "put an `aggregate` between them",
+        Unit::Batches if takes == [Unit::Collated] => "put a `collate` between them",
+        Unit::Batches if takes.contains(&Unit::Samples) => "put a `disaggregate` between them",
+        Unit::Batches | Unit::Collated => "what is collated stays so, put this stage before the `collate`",
     }
 }
 

@@ -53,11 +53,7 @@ pub(super) fn recipe(spec: &Spec, stages: &[StagePlan]) -> Value {
 
 /// The settings that let batches come in another order, or hold other samples, from run to run.
 pub(super) fn unordered(stages: &[StagePlan]) -> Vec<Pointer> {
-    let place = |stage: &StagePlan| {
-        let index = stage.id.position() as usize - 1;
-        Pointer::ROOT.key("stages").index(index).key(stage.kind.name().as_str()).key("order")
-    };
-    stages.iter().filter(|stage| !keeps_order(stage)).map(place).collect()
+    stages.iter().filter(|stage| !keeps_order(stage)).map(|stage| stage.place().key("order")).collect()
 }
 
 /// One task at a time completes in the order of the input.

@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_is_something_else_is_told_what_it_is() {
-        let told = |bytes: &[u8]| parse(bytes).unwrap_err()[0].message.clone();
+        let told = |bytes: &[u8]| parse(bytes).unwrap_err()[0].message();
         assert_eq!(told(b"\xef\xbb\xbf{}"), "starts with a byte order mark; save it as UTF-8 without one");
         assert_eq!(told(b"\xff\xfe{\0}\0"), "is UTF-16; save it as UTF-8");
         assert_eq!(told(b"\0{\0}"), "is UTF-16; save it as UTF-8");

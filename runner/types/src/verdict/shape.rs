@@ -1,6 +1,6 @@
 use crate::fault::Pointer;
 use crate::manifest::Mode;
-use crate::plan::{ConsumerPlan, Plan, SourceKind, StageKind, StagePlan};
+use crate::plan::{ConsumerPlan, Flow, Plan, SourceKind, StageKind, StagePlan, Unit};
 use crate::policy::Order;
 use crate::spec::SleepOn;
 
@@ -72,23 +72,14 @@ impl Shape {
             | SourceKind::Records { store, .. } => Some(store.clone()),
             SourceKind::Range { .. } => None,
         };
-        let mut batch = None;
-        let mut stages = Vec::with_capacity(plan.stages.len());
-        for stage in &plan.stages {
-            stages.push(StageShape::of(stage, batch.unwrap_or(1)));
-            match &stage.kind {
-                StageKind::Aggregate { size, .. } => batch = Some(*size as u64),
-                StageKind::Disaggregate => batch = None,
-                _ => {}
-            }
-        }
+        let stages = plan.stages.iter().enumerate();
         Self {
             source: SourceShape { id: plan.source.id.to_string(), store, queue: plan.source.queue.get() },
-            stages,
+            stages: stages.map(|(index, stage)| StageShape::of(stage, plan.flow_into(index))).collect(),
             threads,
             cores,
             discards: matches!(plan.consumer, ConsumerPlan::Discard),
-            unit: if batch.is_some() { "batches" } else { "samples" },
+            unit: if plan.flow().unit == Unit::Samples { "samples" } else { "batches" },
             sink_queue: plan.sink.queue.get(),
         }
     }
@@ -112,7 +103,7 @@ impl Shape {
 }
 
 impl StageShape {
-    fn of(stage: &StagePlan, samples: u64) -> Self {
+    fn of(stage: &StagePlan, flow: Flow) -> Self {
         let work = match &stage.kind {
             StageKind::Aggregate { .. } | StageKind::Disaggregate => Work::Moving,
             StageKind::Fetch { .. } => Work::Storage,
@@ -124,16 +115,15 @@ impl StageShape {
             },
         };
         let is_stateful = matches!(&stage.kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);
-        let index = (stage.id.position() as usize).saturating_sub(1);
         Self {
             id: stage.id.to_string(),
-            place: Pointer::ROOT.key("stages").index(index).key(stage.kind.name().as_str()),
+            place: stage.place(),
             work,
             concurrency: u32::try_from(stage.concurrency.get()).unwrap_or(u32::MAX),
             may_grow: work != Work::Moving && !is_stateful,
             order: stage.order,
             queue: stage.queue.get(),
-            samples,
+            samples: flow.samples,
         }
     }
 }

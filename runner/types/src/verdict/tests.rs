@@ -16,7 +16,7 @@ type Stage = (f64, [f64; 4]);
 
 pub(super) fn shape(document: Value) -> Shape {
     let spec = read_value(document).unwrap();
-    let plan = Plan::check(&spec, Known { modules: &BTreeMap::new(), stores: None }).unwrap();
+    let plan = Plan::check(&spec, Known { modules: &BTreeMap::new(), names: &[], stores: None }).unwrap();
     Shape::of(&plan, 12, None)
 }
 

@@ -4,16 +4,16 @@ use std::path::Path;
 
 use anyhow::Result;
 use penstock_bench::{BenchSpec, DataSource, preset};
-use penstock_pipeline::Runner;
+use penstock_pipeline::{Outlets, Prepared};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::manifest::Mode;
-use penstock_types::plan::{Plan, StageKind};
+use penstock_types::plan::StageKind;
 use penstock_types::spec::{self, Spec};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
 use crate::args::BenchStorageArgs;
-use crate::input::{Prepared, bad, bytes, faults};
+use crate::input::{Document as Pipeline, bad, bytes, faults};
 
 /// A document with the changes of the command line.
 pub(super) struct Document {
@@ -45,13 +45,8 @@ impl Document {
         }
     }
 
-    /// The pipeline of the same objects and stages, and its parts.
-    pub(super) fn plan(
-        &self,
-        args: &BenchStorageArgs,
-        passes: usize,
-        runtime: &Runtime,
-    ) -> Result<(Runner, Plan)> {
+    /// The pipeline that reads the same objects and has the same stages, and what runs it.
+    pub(super) fn plan(&self, args: &BenchStorageArgs, passes: usize, runtime: &Runtime) -> Result<Prepared> {
         let mut source = self.value["source"].clone();
         if let Some(kind) = kind_of(&mut source) {
             kind.insert("epochs".to_owned(), json!(passes));
@@ -66,17 +61,17 @@ impl Document {
             faults(&self.origin, &found.into_iter().map(behind_fetch).collect::<Vec<_>>())
         };
         let spec = Spec::from_value(pipeline).map_err(told)?;
-        let prepared = Prepared { origin: self.origin.clone(), spec };
-        let runner = prepared.runner(&args.stores, &args.modules, runtime.handle())?;
-        let plan = runner.check(&prepared.spec).map_err(told)?;
+        let document = Pipeline { origin: self.origin.clone(), spec };
+        let runner = document.runner(&args.stores, &args.modules, runtime.handle())?;
+        let prepared = runner.prepare(&document.spec, Outlets::ALL).map_err(told)?;
         let stateful =
             |kind: &StageKind| matches!(kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);
-        if let Some(stage) = plan.stages.iter().find(|stage| stateful(&stage.kind)) {
+        if let Some(stage) = prepared.plan.stages.iter().find(|stage| stateful(&stage.kind)) {
             let place = Pointer::ROOT.key("stages").index(stage.id.position() as usize - 2).key("wasm");
             let message = "a stateful module works on all samples in their order; workers that each read some cannot run it";
             return Err(faults(&self.origin, &[SpecFault::new(place, message)]));
         }
-        Ok((runner, plan))
+        Ok(prepared)
     }
 }
 

@@ -1,0 +1,179 @@
+//! From a document to a pipeline that can run, or to everything that is wrong with it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use penstock_storage::{BoundedStore, check_key, check_prefix};
+use penstock_types::fault::{self, FaultKind, Pointer, SpecFault};
+use penstock_types::plan::{
+    ConsumerPlan, Draft, Known, ModuleFacts, Plan, SourceKind, StageKind, StagePlan, WasmPlan,
+};
+use penstock_types::policy::OnError;
+use penstock_types::spec::Spec;
+use penstock_wasm::Module;
+use tokio::runtime::Handle;
+
+use crate::devices::check_devices;
+use crate::params::check_params;
+use crate::stores::Stores;
+
+/// Everything that a document may name and ask for. `M` stands for a module: the module itself, or nothing where it is loaded
+/// later.
+pub struct Context<'a, M = Module> {
+    /// Runtime that reads from stores.
+    pub runtime: &'a Handle,
+    /// Stores that the document may name.
+    pub stores: &'a Stores,
+    /// Modules that the document names.
+    pub modules: &'a NamedModules<M>,
+    /// Outlets of the run.
+    pub outlets: Outlets,
+    /// Checks of the operator.
+    pub bounds: &'a dyn Fn(&Plan) -> Vec<SpecFault>,
+}
+
+/// Outlets that a run has beside its consumer's queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Outlets {
+    /// Set when there is a folder for dead letters.
+    pub keeps_letters: bool,
+    /// Set when a server hands batches over to other processes.
+    pub streams: bool,
+}
+
+/// Modules by what a document calls them.
+#[derive(Clone, Debug)]
+pub struct NamedModules<M> {
+    /// Modules that were found.
+    pub found: BTreeMap<String, (ModuleFacts, M)>,
+    /// Names to choose from, where a document names another one.
+    pub names: Vec<String>,
+}
+
+/// A pipeline in which nothing is left to find wrong before it reads or writes.
+#[derive(Clone)]
+pub struct Prepared<M = Module> {
+    /// The checked pipeline. Changes keep to the stores and modules that it names.
+    pub plan: Plan,
+    pub(crate) runtime: Handle,
+    stores: Stores,
+    /// By digest.
+    modules: BTreeMap<String, M>,
+}
+
+/// Checks a document in its context. Fails with everything that is wrong with it, in the document's order.
+pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepared<M>, Vec<SpecFault>> {
+    let NamedModules { found, names } = context.modules;
+    let facts = found.iter().map(|(written, (facts, _))| (written.clone(), facts.clone())).collect();
+    let known = Known { modules: &facts, names, stores: Some(&context.stores.facts()) };
+    let Draft { plan, mut faults } = Plan::draft(spec, known);
+    faults.extend(check_params(&plan, &facts));
+    faults.extend(check_keys(&plan));
+    faults.extend(check_devices(&plan));
+    faults.extend(context.outlets.check(&plan));
+    faults.extend((context.bounds)(&plan));
+    if !faults.is_empty() {
+        fault::sort(&mut faults);
+        return Err(faults);
+    }
+    Ok(Prepared {
+        plan,
+        runtime: context.runtime.clone(),
+        stores: context.stores.clone(),
+        modules: found.values().map(|(facts, module)| (facts.digest.clone(), module.clone())).collect(),
+    })
+}
+
+impl Outlets {
+    /// Every outlet: for a check, where the document may run anywhere.
+    pub const ALL: Self = Self { keeps_letters: true, streams: true };
+
+    fn check(self, plan: &Plan) -> Vec<SpecFault> {
+        let keeps = |stage: &&StagePlan| stage.on_error == OnError::DeadLetter && !self.keeps_letters;
+        let mut faults: Vec<SpecFault> = plan
+            .stages
+            .iter()
+            .filter(keeps)
+            .map(|stage| {
+                let found =
+                    "`dead_letter` keeps failed samples in the run's output folder, and there is none";
+                let fault = SpecFault::new(stage.place().key("on_error"), found);
+                fault.of_kind(FaultKind::NoOutput).hint("use `skip`")
+            })
+            .collect();
+        if matches!(plan.consumer, ConsumerPlan::Stream { .. }) && !self.streams {
+            let place = Pointer::ROOT.key("consumer").key("stream");
+            let fault = SpecFault::new(place, "the consumer `stream` is for runs of a server");
+            faults.push(
+                fault.of_kind(FaultKind::NeedsServer).hint("here `discard`, `simulate` or `files` would do"),
+            );
+        }
+        faults
+    }
+}
+
+impl<M> Prepared<M> {
+    /// The stores that it may read from and write to.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    pub(crate) fn store(&self, name: &str) -> BoundedStore {
+        self.stores.get(name).cloned().expect("all stores that a prepared plan names are there")
+    }
+}
+
+impl Prepared {
+    pub(crate) fn module(&self, wasm: &WasmPlan) -> &Module {
+        self.modules.get(&wasm.digest).expect("all modules that a prepared plan names are there")
+    }
+}
+
+impl Prepared<()> {
+    /// Loads the modules, each once.
+    pub fn load<E>(self, mut load: impl FnMut(&WasmPlan) -> Result<Module, E>) -> Result<Prepared, E> {
+        let mut modules = BTreeMap::new();
+        for stage in &self.plan.stages {
+            if let StageKind::Wasm(wasm) = &stage.kind
+                && !modules.contains_key(&wasm.digest)
+            {
+                modules.insert(wasm.digest.clone(), load(wasm)?);
+            }
+        }
+        Ok(Prepared { plan: self.plan, runtime: self.runtime, stores: self.stores, modules })
+    }
+}
+
+impl<M> fmt::Debug for Prepared<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+/// Checks the keys that a document names: those that no store has.
+fn check_keys(plan: &Plan) -> Vec<SpecFault> {
+    let source = Pointer::ROOT.key("source").key(plan.source.kind.name());
+    let mut faults = Vec::new();
+    let mut check = |place: Pointer, checked: Result<(), &'static str>| {
+        faults.extend(checked.err().map(|reason| SpecFault::new(place, reason)));
+    };
+    match &plan.source.kind {
+        SourceKind::List { prefix, .. } => check(source.key("prefix"), check_prefix(prefix)),
+        SourceKind::Index { index: Some(key), .. } => check(source.key("index"), check_key(key)),
+        SourceKind::Records { key, .. } => check(source.key("key"), check_key(key)),
+        SourceKind::Index { index: None, .. } | SourceKind::Range { .. } => {}
+    }
+    // The names below the folder are short and valid; what is between them is one `/`.
+    if let ConsumerPlan::Files(files) = &plan.consumer
+        && !files.prefix.is_empty()
+    {
+        check(Pointer::ROOT.key("consumer").key("files").key("prefix"), check_key(&files.prefix));
+    }
+    for stage in &plan.stages {
+        let StageKind::Wasm(wasm) = &stage.kind else { continue };
+        for (name, asset) in &wasm.assets {
+            check(stage.place().key("assets").key(name).key("key"), check_key(&asset.key));
+        }
+    }
+    faults
+}

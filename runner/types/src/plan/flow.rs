@@ -1,0 +1,134 @@
+//! Items that pass between two stages.
+
+use super::{Plan, StageKind};
+use crate::manifest::Mode;
+
+/// Items that pass a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Kind of the items.
+    pub unit: Unit,
+    /// Samples of a full item.
+    pub samples: u64,
+    /// Samples and items of one epoch when no sample fails, is dropped or fans out; `None` when they are not known.
+    pub epoch: Option<Epoch>,
+}
+
+/// Kind of items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Single samples.
+    Samples,
+    /// Samples together.
+    Batches,
+    /// Batches whose fields are stacked.
+    Collated,
+}
+
+/// Amounts of one epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    /// Samples.
+    pub samples: u64,
+    /// Items that carry them.
+    pub items: u64,
+}
+
+impl Unit {
+    /// The plural word for messages and figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Samples => "samples",
+            Self::Batches => "batches",
+            Self::Collated => "collated batches",
+        }
+    }
+}
+
+impl Flow {
+    /// Items of a source that makes `samples` in one epoch, if their number is known.
+    pub fn of_source(samples: Option<u64>) -> Self {
+        let epoch = samples.map(|samples| Epoch { samples, items: samples });
+        Self { unit: Unit::Samples, samples: 1, epoch }
+    }
+
+    /// Items that a stage of this kind makes of these.
+    #[must_use]
+    pub fn after(self, kind: &StageKind) -> Self {
+        match kind {
+            StageKind::Aggregate { size, drop_last } => {
+                let size = *size as u64;
+                let epoch = self.epoch.map(|Epoch { samples, .. }| match drop_last {
+                    true => Epoch { samples: samples / size * size, items: samples / size },
+                    false => Epoch { samples, items: samples.div_ceil(size) },
+                });
+                Self { unit: Unit::Batches, samples: size, epoch }
+            }
+            StageKind::Disaggregate => Self::of_source(self.epoch.map(|epoch| epoch.samples)),
+            StageKind::Collate => Self { unit: Unit::Collated, ..self },
+            StageKind::Wasm(wasm) => match wasm.mode {
+                Mode::Sample => Self { unit: Unit::Samples, ..self },
+                Mode::Batch => Self { unit: Unit::Batches, ..self },
+                // It decides by itself how many samples it gives.
+                Mode::Stateful => Self { unit: Unit::Samples, epoch: None, ..self },
+            },
+            StageKind::Fetch { .. } | StageKind::Transfer { .. } | StageKind::Sleep(_) => self,
+        }
+    }
+}
+
+impl Plan {
+    /// Items that reach the sink.
+    pub fn flow(&self) -> Flow {
+        self.stages.last().map_or(self.source.flow, |stage| stage.flow)
+    }
+
+    /// Items that reach the stage at `index`.
+    pub fn flow_into(&self, index: usize) -> Flow {
+        index.checked_sub(1).map_or(self.source.flow, |before| self.stages[before].flow)
+    }
+
+    /// Items that reach the sink in one epoch of a source that makes `samples`; `None` when their number is not known.
+    pub fn items_of(&self, samples: u64) -> Option<u64> {
+        let source = Flow::of_source(Some(samples));
+        let flow = self.stages.iter().fold(source, |flow, stage| flow.after(&stage.kind));
+        flow.epoch.map(|epoch| epoch.items)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn aggregate(size: usize, drop_last: bool) -> StageKind {
+        StageKind::Aggregate { size, drop_last }
+    }
+
+    proptest! {
+        #[test]
+        fn items_are_as_many_as_counting_them_gives(samples in 0_u64..200, size in 1_usize..20, again in 1_usize..20, drop_last: bool) {
+            let batches = Flow::of_source(Some(samples)).after(&aggregate(size, drop_last));
+            let counted: Vec<u64> = (0..samples)
+                .collect::<Vec<_>>()
+                .chunks(size)
+                .map(|batch| batch.len() as u64)
+                .filter(|len| !drop_last || *len == size as u64)
+                .collect();
+            let epoch = Epoch { samples: counted.iter().sum(), items: counted.len() as u64 };
+            prop_assert_eq!(batches, Flow { unit: Unit::Batches, samples: size as u64, epoch: Some(epoch) });
+            let single = batches.after(&StageKind::Disaggregate);
+            prop_assert_eq!(single, Flow::of_source(Some(epoch.samples)));
+            let last = single.after(&aggregate(again, false)).after(&StageKind::Collate);
+            prop_assert_eq!((last.unit, last.samples), (Unit::Collated, again as u64));
+            prop_assert_eq!(last.epoch.map(|epoch| epoch.items), Some(epoch.samples.div_ceil(again as u64)));
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_of_the_source_stays_unknown() {
+        let flow = Flow::of_source(None).after(&aggregate(4, false)).after(&StageKind::Disaggregate);
+        assert_eq!(flow.epoch, None);
+    }
+}
