@@ -10,6 +10,7 @@ import type {
   PipelineDocument,
   Predicted,
   PredictRequest,
+  QueryOf,
   ReplayReport,
   RunDetail,
   RunError,
@@ -20,34 +21,16 @@ import type {
   TaskTimes,
 } from './types'
 
-export interface ListQuery {
-  cursor?: string | null
-  limit?: number
-}
-
-export interface RunsQuery extends ListQuery {
-  state?: string
-  name?: string
-  module?: string
-  q?: string
-  sort?: string
-}
-
-export interface SeriesQuery {
-  from_s?: number
-  to_s?: number
-  points?: number
-  metrics?: Metric[]
-}
+type SeriesQuery = Omit<QueryOf<'show_series'>, 'metrics'> & { metrics?: Metric[] }
 
 const run = (id: string) => `/runs/${encodeURIComponent(id)}`
 
 export const api = {
   system: (signal?: AbortSignal) => get<System>('/system', {}, signal),
-  modules: (query: ListQuery & { q?: string } = {}, signal?: AbortSignal) =>
+  modules: (query: QueryOf<'list_modules'> = {}, signal?: AbortSignal) =>
     get<Page<ModuleSummary>>('/modules', { ...query }, signal),
 
-  runs: (query: RunsQuery = {}, signal?: AbortSignal) => get<Page<RunSummary>>('/runs', { ...query }, signal),
+  runs: (query: QueryOf<'list_runs'> = {}, signal?: AbortSignal) => get<Page<RunSummary>>('/runs', { ...query }, signal),
   run: (id: string, signal?: AbortSignal) => get<RunDetail>(run(id), {}, signal),
   /** `key` makes a second try of the same submission harmless: see `newKey`. */
   submit: (document: PipelineDocument, key: string) =>
@@ -58,9 +41,9 @@ export const api = {
   spec: (id: string, signal?: AbortSignal) => get<RunSpec>(`${run(id)}/spec`, {}, signal),
   series: (id: string, query: SeriesQuery, signal?: AbortSignal) =>
     get<Series>(`${run(id)}/series`, { ...query, metrics: query.metrics?.join(',') }, signal),
-  errors: (id: string, query: ListQuery & { stage?: string; class?: string; q?: string }, signal?: AbortSignal) =>
+  errors: (id: string, query: QueryOf<'list_errors'>, signal?: AbortSignal) =>
     get<Page<RunError>>(`${run(id)}/errors`, { ...query }, signal),
-  logs: (id: string, query: ListQuery & { stage?: string; level?: string; q?: string }, signal?: AbortSignal) =>
+  logs: (id: string, query: QueryOf<'list_logs'>, signal?: AbortSignal) =>
     get<Page<LogEntry>>(`${run(id)}/logs`, { ...query }, signal),
   times: (id: string, stage: string, signal?: AbortSignal) =>
     get<TaskTimes>(`${run(id)}/stages/${encodeURIComponent(stage)}/times`, {}, signal),

@@ -1,6 +1,6 @@
 // One event stream for the whole tab, shared by every page: browsers allow about six connections to a host.
 
-import type { Hello, LiveSample, LogEntry, RunSummary } from './types'
+import type { LiveEvent, LiveSample, LogEntry, RunSummary } from './types'
 
 /** What a page hears. `refetch` says that something may have been missed: fetch again whatever you show. */
 export interface Listener {
@@ -26,7 +26,7 @@ export interface Timers {
   clear(timer: number): void
 }
 
-const EVENTS = ['hello', 'ping', 'sample', 'state', 'runs', 'log', 'gap', 'end'] as const
+const EVENTS: LiveEvent['event'][] = ['hello', 'ping', 'sample', 'state', 'runs', 'log', 'gap', 'end']
 const FIRST_RETRY_MS = 500
 const LONGEST_RETRY_MS = 10_000
 /**
@@ -129,7 +129,7 @@ export class EventStream {
     this.#source = source
     for (const type of EVENTS) {
       source.addEventListener(type, (event) => {
-        if (this.#source === source) this.#hear(type, event)
+        if (this.#source === source) this.#receive(type, event)
       })
     }
     source.onerror = () => {
@@ -137,46 +137,39 @@ export class EventStream {
     }
   }
 
-  #hear(type: (typeof EVENTS)[number], event: MessageEvent<string>): void {
+  #receive(type: LiveEvent['event'], { data, lastEventId }: MessageEvent<string>): void {
     this.#listenForSilence(type === 'sample' ? SAMPLES_SILENCE_MS : PINGS_SILENCE_MS)
     if (type === 'ping') return
-    const data: unknown = JSON.parse(event.data)
-    if (type === 'hello') {
-      this.#hello(data as Hello)
-      return
-    }
-    // What a server says first to who comes back, that it missed something or that its run is over, has the id that was seen last.
-    if (this.#isOld(event.lastEventId) && type !== 'gap' && type !== 'end') return
-    switch (type) {
-      case 'sample': {
-        const sample = data as LiveSample
-        this.#tell(sample.run, (listener) => listener.sample?.(sample))
+    const live = { event: type, data: JSON.parse(data) as unknown } as LiveEvent
+    // A server that was come back to begins with a `gap` or an `end`, which have the id that was seen last.
+    if (type !== 'hello' && this.#isOld(lastEventId) && type !== 'gap' && type !== 'end') return
+    switch (live.event) {
+      case 'hello':
+        this.#hello(live.data.epoch)
         break
-      }
-      case 'log': {
-        const { run, entry } = data as { run: string; entry: LogEntry }
-        this.#tell(run, (listener) => listener.log?.(run, entry))
+      case 'sample':
+        this.#tell(live.data.run, (listener) => listener.sample?.(live.data))
         break
-      }
-      case 'gap': {
-        const { run } = data as { run: string }
-        // Those of lists follow no run.
-        this.#tell(run === '' ? null : run, (listener) => listener.refetch?.())
+      case 'log':
+        this.#tell(live.data.run, (listener) => listener.log?.(live.data.run, live.data.entry))
         break
-      }
+      case 'gap':
+        // Followers of lists follow no run.
+        this.#tell(live.data.run === '' ? null : live.data.run, (listener) => listener.refetch?.())
+        break
       case 'state':
-        this.#tell((data as RunSummary).id, (listener) => listener.state?.(data as RunSummary))
+        this.#tell(live.data.id, (listener) => listener.state?.(live.data))
         break
       case 'end':
-        this.#tell((data as RunSummary).id, (listener) => listener.end?.(data as RunSummary))
+        this.#tell(live.data.id, (listener) => listener.end?.(live.data))
         break
       case 'runs':
-        for (const { listener } of [...this.#followers]) listener.runs?.(data as RunSummary)
+        for (const { listener } of [...this.#followers]) listener.runs?.(live.data)
         break
     }
   }
 
-  #hello({ epoch }: Hello): void {
+  #hello(epoch: string): void {
     this.#retry_ms = FIRST_RETRY_MS
     const restarted = this.#epoch !== null && this.#epoch !== epoch
     this.#epoch = epoch

@@ -1,8 +1,8 @@
-// The shapes of the HTTP API by the names that the pages use. They are made of the server's own description of it
-// (`npm run api`), which leaves out events alone. Times are RFC 3339 in UTC, durations carry their unit in the name, and `null` is
+// The shapes of the HTTP API by the names that the pages use, all from the server's own description of it
+// (`npm run api`). Times are RFC 3339 in UTC, durations carry their unit in the name, and `null` is
 // "not measured" or "not there", never 0.
 
-import type { components } from './schema'
+import type { components, operations } from './schema'
 
 type Schemas = components['schemas']
 
@@ -14,11 +14,13 @@ type Answer<Name extends keyof Schemas> = Written<Schemas[Name]>
 export type Problem = Schemas['Problem']
 export type Fault = Schemas['DocumentFault']
 
-export interface Page<T> {
-  items: T[]
-  /** Where to go on; `null` at the end. */
-  next: string | null
-}
+/** One page of a list; `next` is the cursor of the page after it, `null` at the end. */
+export type Page<T> = Omit<Answer<'PageOfRunSummary'>, 'items'> & { items: T[] }
+
+/** Parameters of an operation; `null` leaves one out. */
+export type QueryOf<Name extends keyof operations> = operations[Name] extends { parameters: { query?: infer Query } }
+  ? { [Parameter in keyof NonNullable<Query>]?: NonNullable<Query>[Parameter] | null }
+  : never
 
 export type Session = Answer<'Session'>
 
@@ -116,23 +118,6 @@ export type SeriesColumn = Answer<'SeriesColumn'>
 
 // Events
 
-export interface LiveSample {
-  run: string
-  t0_s: number
-  t1_s: number
-  state: RunState
-  /** By stage or queue id. */
-  values: Record<string, Partial<Record<Metric, number | null>>>
-  samples: number
-  failed_samples: number
-  expected: number | null
-  /** Items in each queue now, by its id. */
-  occupancy: Record<string, number>
-  /** What limits the run now, and since when. */
-  verdict: VerdictSpan | null
-}
-
-export interface Hello {
-  epoch: string
-  hz: number
-}
+/** What the event stream carries, by the name of the event. */
+export type LiveEvent = Answer<'LiveEvent'>
+export type LiveSample = Answer<'LiveSample'>

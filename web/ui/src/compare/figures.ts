@@ -2,7 +2,6 @@
 
 import type { QueueRecord, RunDetail, StageRecord } from '../api/types'
 import type { Quantity } from '../parts/format'
-import { consumerWaits } from '../run/pipeline'
 import type { Better } from './delta'
 import { namesOfIds } from './specs'
 
@@ -43,11 +42,11 @@ export function figureGroups(runs: readonly RunDetail[]): FigureGroup[] {
     {
       title: 'The whole run',
       rows: [
-        row('Samples per second', 'rate', 'more', (run) => (run.samples !== null && run.elapsed_s ? run.samples / run.elapsed_s : null)),
+        row('Samples per second', 'rate', 'more', (run) => run.samples_per_s),
         row('Items per second at the sink', 'rate', 'more', (run) => run.qps),
         row('Consumer’s wait for an item, mean', 'time', 'less', (run) => run.wait_s),
         row('Readiness of the sink queue', 'share', 'more', (run) => run.readiness),
-        row('Time the consumer waited', 'share', 'less', (run) => consumerWaits(run.snapshot)),
+        row('Time the consumer waited', 'share', 'less', (run) => run.snapshot?.consumer_waited ?? null),
         row('Length', 'time', null, (run) => run.elapsed_s),
         row('Samples', 'count', null, (run) => run.samples),
         row('Failed samples', 'count', 'less', (run) => run.failed_samples),

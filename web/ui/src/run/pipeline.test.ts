@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
 import type { LiveSample, RunSnapshot } from '../api/types'
-import { batchWeights, consumerWaits, labelsOf, recentMean, stepsOf } from './pipeline'
+import { labelsOf, recentMean, stepsOf } from './pipeline'
 
 function snapshot(stages: [string, string, string][], queues: string[]): RunSnapshot {
   return {
@@ -24,38 +24,6 @@ describe('stepsOf', () => {
   it('tells stages of one name apart by their place', () => {
     const steps = stepsOf(snapshot([], ['0:source_queue', '1:aggregate_queue', '2:fetch_queue', '3:aggregate_queue']))
     expect([...labelsOf(steps).values()]).toEqual(['source', '1:aggregate', 'fetch', '3:aggregate'])
-  })
-})
-
-it('calls no consumer busy that never had anything', () => {
-  const run = (num_items: number, starved: number | null) => ({ queues: [{ starved: 0.9 }, { num_items, starved }] }) as unknown as RunSnapshot
-  expect([run(5, 0.25), run(5, 0), run(0, 1), run(0, 0), run(0, null), null].map(consumerWaits)).toEqual([0.25, 0, 1, null, null, null])
-})
-
-describe('batchWeights', () => {
-  const run = (items: number[], samples: number[]): RunSnapshot => {
-    const ids = ['0:source_queue', '1:fetch_queue', '2:aggregate_queue', '3:sink_queue']
-    return {
-      stages: [{ id: '1:fetch' }, { id: '2:aggregate' }],
-      queues: ids.map((id, place) => ({ id, num_items: items[place] })),
-      ledger: { queues: ids.map((id, place) => ({ id, taken: samples[place] })) },
-    } as unknown as RunSnapshot
-  }
-
-  it('are the parts of a batch that items are, and tasks by the items they take', () => {
-    expect([...batchWeights(run([84, 80, 20, 19], [84, 80, 80, 76]))]).toEqual([
-      ['0:source_queue', 0.25],
-      ['1:fetch_queue', 0.25],
-      ['1:fetch', 0.25],
-      ['2:aggregate_queue', 1],
-      ['2:aggregate', 0.25],
-      ['3:sink_queue', 1],
-    ])
-  })
-
-  it('are none where there is nothing to set right, or nothing known yet', () => {
-    expect(batchWeights(run([84, 80, 80, 79], [84, 80, 80, 79])).size).toBe(0)
-    expect(batchWeights(run([4, 3, 0, 0], [4, 3, 0, 0])).size).toBe(0)
   })
 })
 

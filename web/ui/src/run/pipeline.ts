@@ -51,33 +51,6 @@ export function labelsOf(steps: Step[]): Map<string, string> {
   return new Map(steps.map(({ id, name }) => [id, (times.get(name) ?? 0) > 1 ? id : name]))
 }
 
-/**
- * Share of its time in which the consumer waited for the sink. `null` before there is a figure, and when nothing came to the end:
- * waiting for an end is no waiting for data.
- */
-export function consumerWaits(snapshot: RunSnapshot | null): number | null {
-  const sink = snapshot?.queues.at(-1)
-  return !sink || (sink.num_items === 0 && sink.starved === 0) ? null : sink.starved
-}
-
-/**
- * How many of the sink's items a task of each stage and an item of each queue stand for, by the samples in them so far. Empty as
- * long as the sink has had none, and when an item is the same everywhere.
- */
-export function batchWeights({ stages, queues, ledger }: RunSnapshot): Map<string, number> {
-  const taken = new Map(ledger.queues.map((book) => [book.id, book.taken]))
-  const samples = queues.map(({ id, num_items }) => (num_items > 0 ? (taken.get(id) ?? 0) / num_items : 0))
-  const ofSink = samples.at(-1) ?? 0
-  const weights = new Map<string, number>()
-  if (ofSink === 0 || samples.every((each) => Math.abs(each - ofSink) < 0.01 * ofSink)) return weights
-  for (const [place, { id }] of queues.entries()) {
-    weights.set(id, (samples[place] as number) / ofSink)
-    // A task takes an item of the queue before its stage.
-    if (place > 0 && stages.some((stage) => stage.id === stageOf(id))) weights.set(stageOf(id), (samples[place - 1] as number) / ofSink)
-  }
-  return weights
-}
-
 /** The mean of a share of time or a rate over live samples, each weighed by its length; `null` if none measured it. */
 export function recentMean(samples: LiveSample[], id: string, metric: Metric): number | null {
   let [sum, length] = [0, 0]
