@@ -152,7 +152,7 @@ fn sample(given: TrySample) -> Result<Sample, RunsError> {
     let mut line: Map<_, _> = given.fields.unwrap_or_default();
     line.insert("key".to_owned(), json!(if given.key.is_empty() { "sample" } else { &given.key }));
     let line = serde_json::to_vec(&line).expect("a map of JSON is JSON");
-    let mut sample = sample_of(&line, 1, Origin::default()).map_err(|reason| refused(&reason))?;
+    let mut sample = sample_of(&line, 1, Origin::default()).map_err(|fault| refused(&fault.to_string()))?;
     let (usual, value) = match (given.text, given.base64) {
         (Some(text), None) => ("text", Value::Text(text)),
         (None, Some(text)) => {

@@ -72,10 +72,10 @@ async fn read(store: &BoundedStore, index: &Arc<str>) -> Result<Keys, SourceFaul
         let parsed = parsing
             .await
             .map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
-        parser = parsed.map_err(|reason| fault(&reason))?;
+        parser = parsed.map_err(|reason| fault(&reason.to_string()))?;
         start = end;
     }
-    parser.finish().map_err(|reason| fault(&reason))
+    parser.finish().map_err(|reason| fault(&reason.to_string()))
 }
 
 impl Source for IndexSource {

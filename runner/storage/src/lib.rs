@@ -35,7 +35,7 @@ pub use lines::MAX_LINE_BYTES;
 pub use list::{ListSource, Wanted};
 pub use memory::MemoryStore;
 pub use observe::{ReadParts, observe};
-pub use record::sample_of;
+pub use record::{RecordFault, sample_of};
 pub use records::RecordSource;
 pub use s3::{S3Credentials, S3Fault, S3Retries, S3Settings, S3Store, S3Timeouts};
 pub use store::{MAX_GET_BYTES, Store, Version};

@@ -6,6 +6,20 @@ use penstock_engine::item::{Field, Origin, Sample, Value};
 use penstock_types::text::without_place;
 use serde_json::{Map, Number, Value as Json};
 
+/// Reasons why a line is no sample, as the end of a sentence that begins with the line.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordFault {
+    #[error("is not UTF-8: byte {byte} is no character's start")]
+    NotUtf8 { byte: usize },
+    #[error("is not a JSON object: {0}")]
+    NotJson(String),
+    #[error("has the `key` {found}; a string that is not empty or an integer would do")]
+    Key { found: String },
+    /// Rounding it to a real would change an id or a hash in silence.
+    #[error("has the member `{name}`: {number}, which is beyond 64 signed bits; write it as a string")]
+    Number { name: String, number: Number },
+}
+
 /// Member that becomes the sample's key.
 const KEY: &str = "key";
 
@@ -14,20 +28,15 @@ const KEY: &str = "key";
 /// `key` (a string or an integer) becomes the key; without it, or when it is null, the line's number does. The other
 /// members become fields, in their order: strings texts, integers ints, other numbers reals, booleans ints (0 or 1),
 /// arrays and objects texts that hold their JSON. A null leaves its field out, as if the member were not there.
-pub fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, String> {
+pub fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, RecordFault> {
     let text = str::from_utf8(line.trim_ascii_end())
-        .map_err(|error| format!("is not UTF-8: byte {} is no character's start", error.valid_up_to() + 1))?;
+        .map_err(|error| RecordFault::NotUtf8 { byte: error.valid_up_to() + 1 })?;
     let members: Map<String, Json> = serde_json::from_str(text).map_err(|error| not_json(&error))?;
     let key = match members.get(KEY) {
         None | Some(Json::Null) => Arc::from(number.to_string()),
         Some(Json::String(key)) if !key.is_empty() => Arc::from(key.as_str()),
         Some(Json::Number(key)) if !key.is_f64() => Arc::from(key.to_string()),
-        Some(other) => {
-            return Err(format!(
-                "has the `key` {}; a string that is not empty or an integer would do",
-                short(other)
-            ));
-        }
+        Some(other) => return Err(RecordFault::Key { found: short(other) }),
     };
     let mut fields = Vec::with_capacity(members.len());
     for (name, member) in members {
@@ -41,7 +50,7 @@ pub fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, Str
     Ok(Sample { key, origin, fields })
 }
 
-fn value_of(name: &str, member: Json) -> Result<Option<Value>, String> {
+fn value_of(name: &str, member: Json) -> Result<Option<Value>, RecordFault> {
     Ok(Some(match member {
         Json::Null => return Ok(None),
         Json::Bool(is_true) => Value::Int(i64::from(is_true)),
@@ -51,25 +60,22 @@ fn value_of(name: &str, member: Json) -> Result<Option<Value>, String> {
     }))
 }
 
-fn number_of(name: &str, number: &Number) -> Result<Value, String> {
+fn number_of(name: &str, number: &Number) -> Result<Value, RecordFault> {
     if let Some(int) = number.as_i64() {
         return Ok(Value::Int(int));
     }
     match number.as_f64() {
         Some(real) if number.is_f64() => Ok(Value::Real(real)),
-        // Rounding it to a real would change an id or a hash in silence.
-        _ => Err(format!(
-            "has the member `{name}`: {number}, which is beyond 64 signed bits; write it as a string"
-        )),
+        _ => Err(RecordFault::Number { name: name.to_owned(), number: number.clone() }),
     }
 }
 
-fn not_json(error: &serde_json::Error) -> String {
+fn not_json(error: &serde_json::Error) -> RecordFault {
     let reason = without_place(error);
-    match error.column() {
-        0 => format!("is not a JSON object: {reason}"),
-        column => format!("is not a JSON object: {reason}, at column {column}"),
-    }
+    RecordFault::NotJson(match error.column() {
+        0 => reason,
+        column => format!("{reason}, at column {column}"),
+    })
 }
 
 fn short(json: &Json) -> String {
@@ -86,7 +92,7 @@ mod tests {
     use super::*;
 
     fn sample(line: &str) -> Result<Sample, String> {
-        sample_of(line.as_bytes(), 7, Origin::default())
+        sample_of(line.as_bytes(), 7, Origin::default()).map_err(|fault| fault.to_string())
     }
 
     #[test]
@@ -148,7 +154,7 @@ mod tests {
         );
         assert!(sample(r#"{"a": }"#).unwrap_err().ends_with("expected value, at column 7"));
         assert!(sample(r#"{"a": 1} x"#).unwrap_err().contains("trailing characters"));
-        let fault = sample_of(b"{\"a\": \"\xff\"}", 1, Origin::default()).unwrap_err();
+        let fault = sample_of(b"{\"a\": \"\xff\"}", 1, Origin::default()).unwrap_err().to_string();
         assert!(fault.starts_with("is not UTF-8: byte 8"), "{fault}");
     }
 }

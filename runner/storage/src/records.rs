@@ -319,7 +319,7 @@ async fn parse(
         for Raw { origin, number, text } in records {
             match sample_of(&text, number, origin) {
                 Ok(sample) => samples.push(sample),
-                Err(reason) => return (samples, Some(object.line_fault(number, &reason))),
+                Err(reason) => return (samples, Some(object.line_fault(number, &reason.to_string()))),
             }
         }
         (samples, None)

@@ -16,8 +16,13 @@ use crate::lines::BYTE_ORDER_MARK;
 /// Most bytes of one element as written: every byte of the longest key escaped as `\u0041`, and the quotes.
 const MAX_ELEMENT_BYTES: usize = 6 * MAX_KEY_BYTES + 2;
 
-/// Reads the array, block by block. Faults are the end of a sentence that begins with the index: what was found, where,
-/// and what would do. Elements count from 1, bytes from 0.
+/// The end of a sentence that begins with the index: what was found, where, and what would do. Elements count from 1,
+/// bytes from 0.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct IndexFault(String);
+
+/// Reads the array, block by block.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     keys: Keys,
@@ -48,7 +53,7 @@ enum State {
 
 impl Parser {
     /// Reads the next block; the first one tells the encoding by its first three bytes.
-    pub(super) fn read(&mut self, block: &[u8]) -> Result<(), String> {
+    pub(super) fn read(&mut self, block: &[u8]) -> Result<(), IndexFault> {
         let mut position = if self.read == 0 { skip_mark(block)? } else { 0 };
         while let Some(byte) = block.get(position) {
             let at = self.read + position as u64;
@@ -67,7 +72,7 @@ impl Parser {
                     self.begun_at = at;
                     State::Text { escaped: false }
                 }
-                (state, byte) => return Err(self.misplaced(state, *byte, at)),
+                (state, byte) => return Err(IndexFault(self.misplaced(state, *byte, at))),
             };
         }
         self.read += block.len() as u64;
@@ -75,24 +80,26 @@ impl Parser {
     }
 
     /// The keys, once the array has ended.
-    pub(super) fn finish(self) -> Result<Keys, String> {
+    pub(super) fn finish(self) -> Result<Keys, IndexFault> {
         let (end, count) = (self.read, self.keys.len());
         match self.state {
-            State::Ended if self.keys.is_empty() => Err("names no key at all".to_owned()),
+            State::Ended if self.keys.is_empty() => Err(IndexFault("names no key at all".to_owned())),
             State::Ended => Ok(self.keys),
-            State::Start => Err("is empty, wanted a JSON array of keys".to_owned()),
+            State::Start => Err(IndexFault("is empty, wanted a JSON array of keys".to_owned())),
             State::Text { .. } => {
-                Err(format!("ends at byte {end}, within element {}; is it complete?", count + 1))
+                Err(IndexFault(format!("ends at byte {end}, within element {}; is it complete?", count + 1)))
             }
-            State::First => Err(format!("ends at byte {end}, before its first element; is it complete?")),
-            State::Element | State::Comma => {
-                Err(format!("ends at byte {end}, after element {count} and without `]`; is it complete?"))
+            State::First => {
+                Err(IndexFault(format!("ends at byte {end}, before its first element; is it complete?")))
             }
+            State::Element | State::Comma => Err(IndexFault(format!(
+                "ends at byte {end}, after element {count} and without `]`; is it complete?"
+            ))),
         }
     }
 
     /// Reads a text on from the start of `rest`; returns how many bytes belong to it.
-    fn read_text(&mut self, rest: &[u8], mut escaped: bool) -> Result<usize, String> {
+    fn read_text(&mut self, rest: &[u8], mut escaped: bool) -> Result<usize, IndexFault> {
         let mut length = 0;
         loop {
             if escaped && length < rest.len() {
@@ -114,23 +121,27 @@ impl Parser {
         }
     }
 
-    fn extend(&mut self, more: &[u8]) -> Result<(), String> {
+    fn extend(&mut self, more: &[u8]) -> Result<(), IndexFault> {
         if self.begun.len() + more.len() > MAX_ELEMENT_BYTES {
-            return Err(format!("has, {}, a text longer than a key's {MAX_KEY_BYTES} bytes", self.place()));
+            return Err(IndexFault(format!(
+                "has, {}, a text longer than a key's {MAX_KEY_BYTES} bytes",
+                self.place()
+            )));
         }
         self.begun.extend_from_slice(more);
         Ok(())
     }
 
-    fn end_text(&mut self) -> Result<(), String> {
-        let key = text(&self.begun)
-            .map_err(|reason| format!("has, {}, a text that is no JSON: {reason}", self.place()))?;
+    fn end_text(&mut self) -> Result<(), IndexFault> {
+        let key = text(&self.begun).map_err(|reason| {
+            IndexFault(format!("has, {}, a text that is no JSON: {reason}", self.place()))
+        })?;
         if let Err(reason) = check_key(&key) {
-            return Err(format!(
+            return Err(IndexFault(format!(
                 "has, {}, the text {}, which is no key: {reason}",
                 self.place(),
                 shown(&key)
-            ));
+            )));
         }
         self.keys.push(&key);
         self.begun.clear();
@@ -167,10 +178,10 @@ impl Parser {
 }
 
 /// Length of the byte order mark of the index's first block.
-fn skip_mark(block: &[u8]) -> Result<usize, String> {
+fn skip_mark(block: &[u8]) -> Result<usize, IndexFault> {
     match block {
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Err("is UTF-16; save it as UTF-8".to_owned()),
-        [0x1f, 0x8b, ..] => Err("is compressed by gzip; unpack it".to_owned()),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Err(IndexFault("is UTF-16; save it as UTF-8".to_owned())),
+        [0x1f, 0x8b, ..] => Err(IndexFault("is compressed by gzip; unpack it".to_owned())),
         _ if block.starts_with(BYTE_ORDER_MARK) => Ok(BYTE_ORDER_MARK.len()),
         _ => Ok(0),
     }

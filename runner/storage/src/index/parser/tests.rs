@@ -7,8 +7,8 @@ use crate::index::write_index;
 
 fn read(index: &[u8], size: usize) -> Result<Keys, String> {
     let mut parser = Parser::default();
-    index.chunks(size).try_for_each(|block| parser.read(block))?;
-    parser.finish()
+    let read = index.chunks(size).try_for_each(|block| parser.read(block));
+    read.and_then(|()| parser.finish()).map_err(|fault| fault.to_string())
 }
 
 fn keys(index: &str, size: usize) -> Vec<String> {
