@@ -34,6 +34,25 @@ pub(super) const LENGTH_BYTES: usize = 8;
 /// Longest header that readers of the format accept, in bytes.
 pub(super) const MAX_HEADER_BYTES: usize = 100_000_000;
 
+/// Reasons why a batch cannot be a file.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BatchFault {
+    #[error("it does not fit the format: {0}")]
+    Format(String),
+    #[error(
+        "its {keys} keys make a header of {bytes} bytes, and readers accept {MAX_HEADER_BYTES}; make smaller batches"
+    )]
+    Header { keys: usize, bytes: usize },
+    #[error("the field `{0}` is on a GPU, and files are written from the memory of the host")]
+    OnDevice(String),
+    #[error("the file format keeps the name `{RESERVED}` for itself; rename the field")]
+    Reserved,
+    #[error(
+        "the field `{0}` has the name of the tensor that tells where the texts or blobs of another one begin; rename one of them"
+    )]
+    Twice(String),
+}
+
 #[derive(Debug)]
 pub(super) struct File {
     /// Length and header: everything before the data.
@@ -74,7 +93,7 @@ enum PartData {
 
 impl File {
     /// The file of a batch; fails with the reason why there can be none.
-    pub(super) fn of(batch: Collated, number: u64) -> Result<Self, String> {
+    pub(super) fn of(batch: Collated, number: u64) -> Result<Self, BatchFault> {
         let mut told = Told::of(&batch, number);
         let mut parts = Vec::with_capacity(batch.fields.len());
         for column in batch.fields {
@@ -94,15 +113,11 @@ impl File {
         told.data = digest(&parts);
         let told = serde_json::to_string(&told).expect("keys and numbers are JSON");
         let metadata = Metadata::new(Some(HashMap::from([(METADATA.to_owned(), told)])), infos)
-            .map_err(|error| format!("it does not fit the format: {error}"))?;
+            .map_err(|error| BatchFault::Format(error.to_string()))?;
         let mut header = serde_json::to_vec(&metadata).expect("a header is JSON");
         header.resize(header.len().next_multiple_of(LENGTH_BYTES), b' ');
         if header.len() > MAX_HEADER_BYTES {
-            return Err(format!(
-                "its {} keys make a header of {} bytes, and readers accept {MAX_HEADER_BYTES}; make smaller batches",
-                batch.keys.len(),
-                header.len()
-            ));
+            return Err(BatchFault::Header { keys: batch.keys.len(), bytes: header.len() });
         }
         let mut head = (header.len() as u64).to_le_bytes().to_vec();
         head.append(&mut header);
@@ -190,7 +205,7 @@ impl PartData {
 }
 
 /// The tensors of one field.
-fn parts_of(name: &str, values: Stacked) -> Result<Vec<Part>, String> {
+fn parts_of(name: &str, values: Stacked) -> Result<Vec<Part>, BatchFault> {
     Ok(match values {
         Stacked::Tensor(Tensor { dtype, shape, data }) => vec![Part {
             name: name.to_owned(),
@@ -206,12 +221,7 @@ fn parts_of(name: &str, values: Stacked) -> Result<Vec<Part>, String> {
             let lengths: Vec<usize> = blobs.iter().map(Bytes::len).collect();
             parts_with_offsets(name, &lengths, PartData::Blobs(blobs))
         }
-        Stacked::Device(_) => {
-            let shown = printable(name, MAX_SHOWN_KEY);
-            return Err(format!(
-                "the field `{shown}` is on a GPU, and files are written from the memory of the host"
-            ));
-        }
+        Stacked::Device(_) => return Err(BatchFault::OnDevice(printable(name, MAX_SHOWN_KEY))),
     })
 }
 
@@ -235,18 +245,14 @@ fn offsets_name(name: &str) -> String {
 }
 
 /// Of two tensors with one name, one would be lost.
-fn check_names(parts: &[Part]) -> Result<(), String> {
+fn check_names(parts: &[Part]) -> Result<(), BatchFault> {
     let mut seen = BTreeSet::new();
     for Part { name, .. } in parts {
-        let shown = printable(name, MAX_SHOWN_KEY);
         if name == RESERVED {
-            return Err(format!("the file format keeps the name `{RESERVED}` for itself; rename the field"));
+            return Err(BatchFault::Reserved);
         }
         if !seen.insert(name) {
-            return Err(format!(
-                "the field `{shown}` has the name of the tensor that tells where the texts or blobs of another one begin; \
-                 rename one of them"
-            ));
+            return Err(BatchFault::Twice(printable(name, MAX_SHOWN_KEY)));
         }
     }
     Ok(())
@@ -345,8 +351,8 @@ mod tests {
     fn names_that_would_hide_each_other_are_refused() {
         let clash =
             vec![("a", Stacked::Texts(vec![String::new(); 2])), ("a.offsets", tensor(Dtype::Int64, &[2]))];
-        assert!(File::of(batch(clash), 0).unwrap_err().contains("`a.offsets`"));
+        assert!(File::of(batch(clash), 0).unwrap_err().to_string().contains("`a.offsets`"));
         let reserved = vec![(RESERVED, tensor(Dtype::Int64, &[2]))];
-        assert!(File::of(batch(reserved), 0).unwrap_err().contains("keeps the name"));
+        assert!(File::of(batch(reserved), 0).unwrap_err().to_string().contains("keeps the name"));
     }
 }
