@@ -9,7 +9,9 @@ use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Field, Sample, Value};
 use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, StopReason};
-use penstock_types::run::{PayloadField, RunDetail, RunError, RunSnapshot, RunState, RunSummary, Window};
+use penstock_types::run::{
+    PayloadField, RunDetail, RunError, RunId, RunSnapshot, RunState, RunSummary, Window,
+};
 use penstock_types::series::{LiveSample, Metric, Row};
 use penstock_types::text::printable;
 use rustix::time::{ClockId, clock_gettime};
@@ -143,20 +145,20 @@ impl LiveRun {
         }
     }
 
-    pub(crate) fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &RunId {
         &self.registered.id
     }
 
     pub(crate) fn begin(&self, clock: Arc<MonotonicClock>, facts: RunFacts) {
         let zero = monotonic().saturating_sub(Duration::from_nanos(clock.now().nanos()));
         if self.begun.set(Begun { clock, facts, zero }).is_err() {
-            tracing::error!(run = self.id(), "a run began twice; this is a defect of Penstock");
+            tracing::error!(run = %self.id(), "a run began twice; this is a defect of Penstock");
         }
     }
 
     pub(crate) fn on_started(&self, handle: RunHandle) {
         if self.started.set(handle).is_err() {
-            tracing::error!(run = self.id(), "a run started twice; this is a defect of Penstock");
+            tracing::error!(run = %self.id(), "a run started twice; this is a defect of Penstock");
         }
         // It may have been asked to stop in between.
         if *self.stop.borrow() {
@@ -167,7 +169,7 @@ impl LiveRun {
 
     pub(crate) fn on_stream(&self, address: StreamAddress) {
         if self.stream.set(address).is_err() {
-            tracing::error!(run = self.id(), "a run streams twice; this is a defect of Penstock");
+            tracing::error!(run = %self.id(), "a run streams twice; this is a defect of Penstock");
         }
     }
 
@@ -266,7 +268,7 @@ impl LiveRun {
                     pending.logs_lost += 1;
                 }
                 pending.logs.push_back(entry.clone());
-                let log = RunLog { run: self.id().to_owned(), entry };
+                let log = RunLog { run: self.id().to_string(), entry };
                 self.feed.tell(self.id(), Event::Log(log));
             }
         }
@@ -290,7 +292,7 @@ impl LiveRun {
         });
         let items = layout.queues.iter().zip(occupancy);
         LiveSample {
-            run: self.id().to_owned(),
+            run: self.id().to_string(),
             t0_s: row.t0 as f64 / 1e9,
             t1_s: row.t1 as f64 / 1e9,
             state: if state.is_over() { RunState::Draining } else { state },
@@ -352,7 +354,7 @@ impl LiveRun {
             }
             Err(error) => {
                 if pending.broken.is_none() {
-                    tracing::error!(run = self.id(), %error, "the history of a run cannot be written; the run goes on");
+                    tracing::error!(run = %self.id(), %error, "the history of a run cannot be written; the run goes on");
                 }
                 pending.broken = Some(error.to_string());
             }
@@ -399,7 +401,7 @@ impl LiveRun {
         summary.ended_at = Some(crate::history::now());
         self.pending().output = output;
         if self.ended.set((summary, snapshot)).is_err() {
-            tracing::error!(run = self.id(), "a run ended twice; this is a defect of Penstock");
+            tracing::error!(run = %self.id(), "a run ended twice; this is a defect of Penstock");
         }
     }
 
@@ -413,7 +415,7 @@ impl LiveRun {
         }
         let run = &self.registered;
         let mut summary = RunSummary {
-            id: run.id.clone(),
+            id: run.id.to_string(),
             name: run.name.clone(),
             state: RunState::Queued,
             error: None,
@@ -462,7 +464,7 @@ impl LiveRun {
             waiting: waiting.filter(|_| summary.state == RunState::Queued),
             summary,
             snapshot,
-            cloned_from: self.registered.cloned_from.clone(),
+            cloned_from: self.registered.cloned_from.as_deref().map(str::to_owned),
             history: pending.gaps(pending.broken.clone(), lost),
             errors_left_out: pending.errors_left_out,
             logs_left_out: pending.logs_left_out(),

@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use penstock_engine::clock::{Clock, MonotonicClock};
-use penstock_types::run::RunState;
+use penstock_types::run::{RunId, RunState};
 use penstock_types::stats::Tick;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
@@ -45,12 +45,12 @@ pub(crate) enum Message {
     },
     /// Stops a run. The answer is the run, unless the owner does not have it.
     Stop {
-        id: String,
+        id: RunId,
         reply: oneshot::Sender<Option<Arc<LiveRun>>>,
     },
     /// A run's thread is about to end. `stored`: all of the run is stored.
     Ended {
-        id: String,
+        id: RunId,
         stored: bool,
     },
     /// Takes a part of the budget for work beside the runs.
@@ -63,7 +63,7 @@ pub(crate) enum Message {
     },
     /// Ends all runs. The answer is how many were stopped, and the ids of those that did not end in time.
     Shutdown {
-        reply: oneshot::Sender<(usize, Vec<String>)>,
+        reply: oneshot::Sender<(usize, Vec<RunId>)>,
     },
 }
 
@@ -86,9 +86,9 @@ impl Drop for Part {
 /// The runs that are not over, as others see them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
-    pub(crate) runs: BTreeMap<String, Arc<LiveRun>>,
+    pub(crate) runs: BTreeMap<RunId, Arc<LiveRun>>,
     /// What each waiting run lacks.
-    pub(crate) waiting: BTreeMap<String, String>,
+    pub(crate) waiting: BTreeMap<RunId, String>,
     pub(crate) used: Cost,
     pub(crate) alive: u64,
 }
@@ -125,11 +125,11 @@ pub(crate) struct Owner {
     history: History,
     feed: Feed,
     line: Line<Waiting>,
-    alive: BTreeMap<String, Alive>,
+    alive: BTreeMap<RunId, Alive>,
     /// Over, and not stored yet.
     unstored: VecDeque<Arc<LiveRun>>,
     /// Runs that are stored, by the time at which their events are dropped.
-    expiring: VecDeque<(Tick, String)>,
+    expiring: VecDeque<(Tick, RunId)>,
     view: watch::Sender<Arc<View>>,
     clock: MonotonicClock,
     swept: Option<Tick>,
@@ -229,10 +229,10 @@ impl Owner {
     fn admit_waiting_runs(&mut self) {
         while let Some((cost, Waiting { run, job, place })) = self.line.next() {
             drop(place);
-            let id = run.id().to_owned();
+            let id = run.id().clone();
             let (own, workshop, messages) = (run.clone(), self.workshop.clone(), self.to_self.clone());
             let spawned = Builder::new().name(format!("own {id}")).spawn(move || {
-                let id = own.id().to_owned();
+                let id = own.id().clone();
                 let worked = catch_unwind(AssertUnwindSafe(|| work(&workshop, &own, &job)));
                 let stored = worked.unwrap_or_else(|_| {
                     let error = "the thread that owns the run panicked; this is a defect of Penstock";
@@ -258,7 +258,7 @@ impl Owner {
         }
     }
 
-    fn stop(&mut self, id: &str) -> Option<Arc<LiveRun>> {
+    fn stop(&mut self, id: &RunId) -> Option<Arc<LiveRun>> {
         if let Some(alive) = self.alive.get(id) {
             alive.run.stop();
             return Some(alive.run.clone());
@@ -277,10 +277,10 @@ impl Owner {
         self.conclude(run, stored);
     }
 
-    fn on_ended(&mut self, id: &str, stored: bool) {
+    fn on_ended(&mut self, id: &RunId, stored: bool) {
         let Some(Alive { run, cost, thread }) = self.alive.remove(id) else { return };
         if thread.join().is_err() {
-            tracing::error!(run = id, "a run's thread panicked; this is a defect of Penstock");
+            tracing::error!(run = %id, "a run's thread panicked; this is a defect of Penstock");
         }
         self.line.give_back(cost);
         self.admit_waiting_runs();
@@ -296,7 +296,7 @@ impl Owner {
         }
         run.publish_end();
         if stored {
-            self.expiring.push_back((self.clock.now().after(FEED_AFTER_END), run.id().to_owned()));
+            self.expiring.push_back((self.clock.now().after(FEED_AFTER_END), run.id().clone()));
         } else {
             self.write_end(run.clone());
             self.unstored.push_back(run.clone());
@@ -304,10 +304,10 @@ impl Owner {
                 && let Some(oldest) = self.unstored.pop_front()
             {
                 tracing::error!(
-                    run = oldest.id(),
+                    run = %oldest.id(),
                     "what a run did is lost: it cannot be stored, as too many others"
                 );
-                self.expiring.push_back((self.clock.now().after(FEED_AFTER_END), oldest.id().to_owned()));
+                self.expiring.push_back((self.clock.now().after(FEED_AFTER_END), oldest.id().clone()));
             }
         }
         self.show();
@@ -316,14 +316,14 @@ impl Owner {
 
     /// Queues a write of a run's end alone.
     fn write_end(&self, run: Arc<LiveRun>) {
-        let id = run.id().to_owned();
+        let id = run.id().clone();
         let handed_over = self.history.hand_over(Box::new(move |connection| {
             if let Err(error) = run.write_end(connection) {
-                tracing::error!(run = run.id(), %error, "how a run ended cannot be stored");
+                tracing::error!(run = %run.id(), %error, "how a run ended cannot be stored");
             }
         }));
         if let Err(error) = handed_over {
-            tracing::error!(run = id, %error, "how a run ended cannot be stored");
+            tracing::error!(run = %id, %error, "how a run ended cannot be stored");
         }
     }
 
@@ -345,7 +345,7 @@ impl Owner {
         }
         if let Some(run) = self.unstored.pop_front() {
             if self.store(&run) {
-                self.expiring.push_back((now.after(FEED_AFTER_END), run.id().to_owned()));
+                self.expiring.push_back((now.after(FEED_AFTER_END), run.id().clone()));
                 self.show();
             } else {
                 self.unstored.push_front(run);
@@ -378,19 +378,19 @@ impl Owner {
 
     fn show(&self) {
         let alive = self.alive.values().map(|alive| &alive.run).chain(&self.unstored);
-        let mut runs: BTreeMap<String, Arc<LiveRun>> =
-            alive.map(|run| (run.id().to_owned(), run.clone())).collect();
+        let mut runs: BTreeMap<RunId, Arc<LiveRun>> =
+            alive.map(|run| (run.id().clone(), run.clone())).collect();
         let mut waiting = BTreeMap::new();
         for (who, why) in self.line.waiting() {
-            runs.insert(who.run.id().to_owned(), who.run.clone());
-            waiting.insert(who.run.id().to_owned(), why);
+            runs.insert(who.run.id().clone(), who.run.clone());
+            waiting.insert(who.run.id().clone(), why);
         }
         let view = View { runs, waiting, used: self.line.used(), alive: self.alive.len() as u64 };
         self.view.send_replace(Arc::new(view));
     }
 
     /// Ends all runs and the history. Returns how many were stopped, and the ids of those that did not end in time.
-    fn shut_down(mut self) -> (usize, Vec<String>) {
+    fn shut_down(mut self) -> (usize, Vec<RunId>) {
         let until = self.clock.now().after(SHUTDOWN);
         self.alive.values().for_each(|alive| alive.run.stop());
         let mut never_began = Vec::new();
@@ -410,7 +410,7 @@ impl Owner {
                 Err(_) => break,
             }
         }
-        let mut unfinished: Vec<String> = self.alive.keys().cloned().collect();
+        let mut unfinished: Vec<RunId> = self.alive.keys().cloned().collect();
         // Their threads hang in the system and cannot be joined; the process is about to end.
         self.alive.clear();
         self.show();
@@ -428,11 +428,11 @@ impl Owner {
                 let is_stored = run.write(connection).is_ok();
                 run.publish_end();
                 run.tell_end();
-                if is_stored { stored += 1 } else { lost.push(run.id().to_owned()) }
+                if is_stored { stored += 1 } else { lost.push(run.id().clone()) }
             }
             for run in unstored {
                 if run.write(connection).is_err() {
-                    lost.push(run.id().to_owned());
+                    lost.push(run.id().clone());
                 }
             }
             // The receiver is gone when it took too long.

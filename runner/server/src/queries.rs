@@ -71,7 +71,7 @@ impl Runs {
         let next = last.map(|last| cursor(&(runs::sort_value(last, sort.by), &last.id)));
         let view = self.view();
         for item in &mut items {
-            if let Some(live) = view.runs.get(&item.id) {
+            if let Some(live) = view.runs.get(item.id.as_str()) {
                 *item = live.summary();
             }
         }
@@ -248,7 +248,7 @@ impl Runs {
         let failures = FailureClass::ALL.iter().zip(&totals.failures);
         let live = live.into_iter().filter_map(|live| {
             let snapshot = live.snapshot()?;
-            Some(LiveCounts { run: live.id().to_owned(), name: snapshot.name.clone(), snapshot })
+            Some(LiveCounts { run: live.id().to_string(), name: snapshot.name.clone(), snapshot })
         });
         Ok(Counts {
             runs,

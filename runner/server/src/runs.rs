@@ -176,7 +176,7 @@ impl Runs {
         if joined.is_err() {
             tracing::error!("the owner of all runs panicked; this is a defect of Penstock");
         }
-        Shutdown { stopped, unfinished }
+        Shutdown { stopped, unfinished: unfinished.iter().map(ToString::to_string).collect() }
     }
 
     pub fn use_now(&self) -> BudgetUse {

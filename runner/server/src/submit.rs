@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_types::plan::{ModuleFacts, Plan, StageKind};
-use penstock_types::run::RunDetail;
+use penstock_types::run::{RunDetail, RunId};
 use penstock_types::spec::{Spec, Stage, Threads, parse};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -115,7 +115,7 @@ impl Runs {
     pub async fn clone_run(&self, id: &str) -> Result<RunDetail, RunsError> {
         let StoredDocument { document, for_s, .. } = self.stored_document(id).await?;
         let checked = self.check(document.to_string().into()).await?;
-        let (known, live) = self.register(checked, for_s, None, Some(id.to_owned())).await?;
+        let (known, live) = self.register(checked, for_s, None, Some(id.into())).await?;
         Ok(self.submitted(known, &live).await?.run)
     }
 
@@ -128,7 +128,7 @@ impl Runs {
             }
         }
         let (reply, answer) = oneshot::channel();
-        let (own, messages) = (id.to_owned(), self.0.messages.clone());
+        let (own, messages) = (RunId::from(id), self.0.messages.clone());
         // By way of the writer, which hands runs over to the owner: this one comes there before it is to stop.
         let told = self.history().work(move |_| Ok(messages.try_send(Message::Stop { id: own, reply })));
         told.await??;
@@ -169,12 +169,12 @@ impl Runs {
         checked: Checked,
         for_s: Option<f64>,
         repeat: Option<Repeat>,
-        cloned_from: Option<String>,
+        cloned_from: Option<RunId>,
     ) -> Result<(Known, Arc<LiveRun>), RunsError> {
         let most = self.0.bounds.queued.get() as usize;
         let place = self.0.places.clone().try_acquire_owned().map_err(|_| RunsError::QueueFull { most })?;
         let registered = Registered {
-            id: uuid::Uuid::now_v7().to_string(),
+            id: uuid::Uuid::now_v7().to_string().into(),
             name: checked.prepared.plan.name.clone(),
             submitted_at: now(),
             threads: checked.cost.threads,

@@ -78,7 +78,7 @@ fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<R
     let folder = workshop.run_folder(live.id());
     let letter_bytes = u64::from(workshop.bounds.dead_letters_mib.get()) << 20;
     let output = OutputFolder::for_letters(&folder, job.spec.clone(), letter_bytes)?;
-    let mut ends = RunEnds { id: Some(live.id().to_owned()), ..RunEnds::default() };
+    let mut ends = RunEnds { id: Some(live.id().to_string()), ..RunEnds::default() };
     if let ConsumerPlan::Stream { ahead, wait } = prepared.plan.consumer {
         let opened = penstock_stream::open(&workshop.streams(), live.id(), &prepared.plan.name, ahead, wait)?;
         live.on_stream(opened.address);

@@ -8,7 +8,7 @@ use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::Item;
 use penstock_engine::memory::{BatchMemory, Pool};
 use penstock_engine::ports::{Consumer, Ending, Fault, StopFlag};
-use penstock_types::run::FailureClass;
+use penstock_types::run::{FailureClass, RunId};
 use penstock_types::stats::Tick;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ use crate::region::{RevocableMemory, SharedMemory};
 /// Puts batches into the outbox of a stream and waits until they are acknowledged. See [`crate`].
 #[derive(Debug)]
 pub struct StreamConsumer {
-    run: String,
+    run: RunId,
     memory: Pool<SharedMemory>,
     /// The same, for the stages.
     lent: Arc<RevocableMemory>,
@@ -54,7 +54,7 @@ const LOOK: Duration = Duration::from_millis(20);
 impl StreamConsumer {
     pub(crate) fn new(
         door: Door,
-        run: &str,
+        run: &RunId,
         memory: Pool<SharedMemory>,
         wait: Duration,
     ) -> Result<Self, OpenStreamError> {
@@ -62,7 +62,7 @@ impl StreamConsumer {
         let door = Builder::new().name("stream".to_owned()).spawn(|| door.run());
         let door = Some(door.map_err(OpenStreamError::Door)?);
         let lent = Arc::new(RevocableMemory::new(memory.clone()));
-        Ok(Self { run: run.to_owned(), memory, lent, shared, wait, door, lost: 0, has_failed: false })
+        Ok(Self { run: run.clone(), memory, lent, shared, wait, door, lost: 0, has_failed: false })
     }
 
     /// Memory for arrays that are handed out without a copy.
@@ -151,7 +151,7 @@ impl Consumer for StreamConsumer {
 impl Drop for StreamConsumer {
     fn drop(&mut self) {
         if let Err(fault) = self.close(End { whole: false, error: None }) {
-            tracing::error!(run = self.run, error = %fault, "a stream did not end well");
+            tracing::error!(run = %self.run, error = %fault, "a stream did not end well");
         }
     }
 }

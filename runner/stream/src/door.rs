@@ -150,7 +150,7 @@ impl Door {
                 Ok(ready) => ready,
                 Err(error) => {
                     // The run sees that this thread has ended, and fails.
-                    tracing::error!(run = self.welcome.run, %error, "the sockets of a stream cannot be watched");
+                    tracing::error!(run = %self.welcome.run, %error, "the sockets of a stream cannot be watched");
                     return;
                 }
             };
@@ -240,7 +240,7 @@ impl Door {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                tracing::warn!(run = self.welcome.run, %error, "a stream cannot accept connections now");
+                tracing::warn!(run = %self.welcome.run, %error, "a stream cannot accept connections now");
                 self.opens_at = self.shared.now().after(PAUSE);
             }
         }
@@ -328,7 +328,7 @@ impl Door {
             Broken::KeepsTooMuch(_) => Some(Refusal::Memory),
         };
         if let Some(reason) = reason {
-            tracing::warn!(run = self.welcome.run, error = %broken, "a consumer is sent away");
+            tracing::warn!(run = %self.welcome.run, error = %broken, "a consumer is sent away");
             // Not in the middle of a frame.
             if !present.outgoing.is_some_and(|outgoing| outgoing.is_begun()) {
                 refuse(&present.socket, reason, &broken.to_string());

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_engine::memory::{BatchMemory, Pool};
+use penstock_types::run::RunId;
 use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -83,15 +84,14 @@ struct Secret(String);
 /// none waits longer than `wait` while nobody is there.
 pub fn open(
     folder: &Path,
-    run: &str,
+    run: &RunId,
     name: &str,
     ahead: usize,
     wait: Duration,
 ) -> Result<OpenedStream, OpenStreamError> {
     let secret = Secret(random_hex::<SECRET_BYTES>()?);
     let (place, listener) = SocketPath::listen(folder, run)?;
-    let welcome =
-        Welcome { protocol: PROTOCOL, run: run.to_owned(), name: printable(name, SHOWN_NAME), ahead };
+    let welcome = Welcome { protocol: PROTOCOL, run: run.clone(), name: printable(name, SHOWN_NAME), ahead };
     let socket = place.shown().to_owned();
     let address = StreamAddress { socket, secret: secret.0.clone(), protocol: PROTOCOL };
     let door = Door::new(place, listener, secret, welcome).map_err(OpenStreamError::Door)?;

@@ -15,6 +15,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use penstock_types::run::RunId;
 use serde::{Deserialize, Serialize};
 
 /// Version of all this.
@@ -74,7 +75,7 @@ impl fmt::Debug for FromConsumer {
 pub struct Welcome {
     /// The version that is spoken.
     pub protocol: u32,
-    pub run: String,
+    pub run: RunId,
     pub name: String,
     /// Batches that may be out and not acknowledged; no other comes before one of them is.
     pub ahead: usize,

@@ -1,6 +1,10 @@
 //! What a run looks like from outside: its state, its figures, its books and its failures.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+use std::ops::Deref;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,6 +15,43 @@ use crate::machine::MachineFigures;
 use crate::policy::StageKindName;
 use crate::stats::{QueueFigures, TaskFigures, per_second};
 use crate::verdict::{Verdict, VerdictSpan};
+
+/// Id of a run: the text of a UUID, which sorts behind those of earlier runs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunId(Arc<str>);
+
+impl From<&str> for RunId {
+    fn from(id: &str) -> Self {
+        Self(id.into())
+    }
+}
+
+impl From<String> for RunId {
+    fn from(id: String) -> Self {
+        Self(id.into())
+    }
+}
+
+impl Deref for RunId {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for RunId {
+    fn borrow(&self) -> &str {
+        self
+    }
+}
+
+impl Display for RunId {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
 
 /// One run, seen at one moment. The same shape stands in `snapshot.json`, in the API and behind every page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

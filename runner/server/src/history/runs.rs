@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use penstock_types::run::{RunError, RunSnapshot, RunState, RunSummary};
+use penstock_types::run::{RunError, RunId, RunSnapshot, RunState, RunSummary};
 use penstock_types::stats::per_second;
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, params, params_from_iter};
@@ -27,7 +27,7 @@ const FINEST_SECONDS: i64 = 7 * 24 * 3600;
 /// The unchanging facts of a submitted run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Registered {
-    pub(crate) id: String,
+    pub(crate) id: RunId,
     pub(crate) name: String,
     pub(crate) submitted_at: String,
     pub(crate) threads: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Registered {
     pub(crate) document: Value,
     pub(crate) layout: Layout,
     pub(crate) for_s: Option<f64>,
-    pub(crate) cloned_from: Option<String>,
+    pub(crate) cloned_from: Option<RunId>,
 }
 
 /// A key that makes a request safe to repeat, and the digest of the request.
@@ -84,7 +84,7 @@ pub(crate) struct RunFilter {
 pub(crate) enum Known {
     No,
     /// The run of the same request.
-    Same(String),
+    Same(RunId),
     Other,
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn insert(
         "INSERT INTO runs (id, name, state, submitted_at, threads, memory_mib, modules, digests, document, layout, for_s, cloned_from, key, request) \
          VALUES (:id, :name, 'queued', :submitted_at, :threads, :memory_mib, :modules, :digests, :document, :layout, :for_s, :cloned_from, :key, :request)",
         named_params! {
-            ":id": run.id,
+            ":id": &*run.id,
             ":name": run.name,
             ":submitted_at": run.submitted_at,
             ":threads": run.threads,
@@ -144,7 +144,7 @@ pub(crate) fn insert(
             ":document": run.document.to_string(),
             ":layout": serde_json::to_string(&run.layout)?,
             ":for_s": run.for_s,
-            ":cloned_from": run.cloned_from,
+            ":cloned_from": run.cloned_from.as_deref(),
             ":key": repeat.map(|repeat| &repeat.key),
             ":request": repeat.map(|repeat| repeat.request.as_slice()),
         },
@@ -152,7 +152,7 @@ pub(crate) fn insert(
     for digest in run.digests.values() {
         transaction.execute(
             "INSERT OR IGNORE INTO run_modules (run, digest) VALUES (?1, ?2)",
-            params![run.id, digest],
+            params![&*run.id, digest],
         )?;
     }
     Ok(Known::No)
@@ -168,7 +168,7 @@ pub(crate) fn find_key(connection: &Connection, repeat: &Repeat) -> Result<Known
         .optional()?;
     Ok(match found {
         None => Known::No,
-        Some((id, request)) if request == repeat.request => Known::Same(id),
+        Some((id, request)) if request == repeat.request => Known::Same(id.into()),
         Some(_) => Known::Other,
     })
 }
@@ -417,7 +417,7 @@ pub(crate) fn unregister(transaction: &Transaction<'_>, id: &str) -> Result<(), 
 }
 
 /// The oldest runs that are over, where there are more than are `kept`; so many of them at most.
-pub(crate) fn oldest(connection: &Connection, kept: u64, most: u32) -> Result<Vec<String>, HistoryError> {
+pub(crate) fn oldest(connection: &Connection, kept: u64, most: u32) -> Result<Vec<RunId>, HistoryError> {
     let count: i64 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0))?;
     let beyond = (count as u64).saturating_sub(kept).min(u64::from(most));
     if beyond == 0 {
@@ -426,7 +426,8 @@ pub(crate) fn oldest(connection: &Connection, kept: u64, most: u32) -> Result<Ve
     let mut statement = connection.prepare_cached(
         "SELECT id FROM runs WHERE state NOT IN ('queued', 'running', 'draining') ORDER BY submitted_at, id LIMIT ?1",
     )?;
-    Ok(statement.query_map([beyond as i64], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
+    let ids = statement.query_map([beyond as i64], |row| Ok(row.get::<_, String>(0)?.into()))?;
+    Ok(ids.collect::<rusqlite::Result<_>>()?)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -82,7 +82,7 @@ fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
     super::configure(&connection).unwrap();
     schema::migrate(&mut connection).unwrap();
     let run = Registered {
-        id: "run".to_owned(),
+        id: "run".into(),
         name: "long".to_owned(),
         submitted_at: super::now(),
         threads: 4,
