@@ -8,6 +8,7 @@ use penstock_types::run::{FailureClass, RunSnapshot, RunState};
 use penstock_types::series::Metric;
 use penstock_wasm::{LogLevel, ModuleReport};
 use schemars::JsonSchema;
+use serde::de::value::StrDeserializer;
 use serde::de::{Error, IntoDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -87,8 +88,8 @@ pub struct RunSort {
 }
 
 /// What runs can be sorted by. Runs without a figure come as if it were -1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each variant is the member of a run's summary of that name")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RunColumn {
     SubmittedAt,
     Name,
@@ -502,18 +503,7 @@ impl RunSort {
     /// Reads `name` or `-name`.
     pub fn parse(text: &str) -> Option<Self> {
         let (is_descending, name) = text.strip_prefix('-').map_or((false, text), |name| (true, name));
-        let by = match name {
-            "submitted_at" => RunColumn::SubmittedAt,
-            "name" => RunColumn::Name,
-            "state" => RunColumn::State,
-            "elapsed_s" => RunColumn::ElapsedS,
-            "samples" => RunColumn::Samples,
-            "failed_samples" => RunColumn::FailedSamples,
-            "readiness" => RunColumn::Readiness,
-            "wait_s" => RunColumn::WaitS,
-            "qps" => RunColumn::Qps,
-            _ => return None,
-        };
+        let by = RunColumn::deserialize(StrDeserializer::<serde::de::value::Error>::new(name)).ok()?;
         Some(Self { by, is_descending })
     }
 }

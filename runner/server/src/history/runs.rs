@@ -7,7 +7,7 @@ use penstock_types::run::{RunError, RunId, RunSnapshot, RunState, RunSummary};
 use penstock_types::stats::per_second;
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, params, params_from_iter};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::buffer::Unwritten;
 use super::error::{HistoryError, undamaged};
@@ -99,7 +99,23 @@ pub(crate) struct Entry {
     pub(crate) logs_left_out: u64,
 }
 
-const SUMMARY: &str = "id, name, state, error, submitted_at, started_at, ended_at, elapsed_s, threads, memory_mib, samples, expected, failed_samples, readiness, wait_s, qps, modules";
+/// Members of a [`RunSummary`] that are columns of `runs` and stay as they were submitted.
+const SUBMITTED: [&str; 6] = ["id", "name", "submitted_at", "threads", "memory_mib", "modules"];
+/// Members of a [`RunSummary`] that change as the run goes on, with the types of their columns. A file without one of these
+/// columns gets it.
+pub(crate) const CHANGING: [(&str, &str); 11] = [
+    ("state", "TEXT"),
+    ("error", "TEXT"),
+    ("started_at", "TEXT"),
+    ("ended_at", "TEXT"),
+    ("elapsed_s", "REAL"),
+    ("samples", "INTEGER"),
+    ("expected", "INTEGER"),
+    ("failed_samples", "INTEGER"),
+    ("readiness", "REAL"),
+    ("wait_s", "REAL"),
+    ("qps", "REAL"),
+];
 
 /// Marks the runs of a server that has ended as interrupted.
 pub(crate) fn interrupt_all(connection: &Connection) -> rusqlite::Result<usize> {
@@ -228,26 +244,22 @@ pub(crate) fn write_summary(
     summary: &RunSummary,
     snapshot: Option<&RunSnapshot>,
 ) -> Result<(), HistoryError> {
-    transaction.execute(
-        "UPDATE runs SET state = :state, error = :error, started_at = :started_at, ended_at = :ended_at, elapsed_s = :elapsed_s, \
-         samples = :samples, expected = :expected, failed_samples = :failed_samples, readiness = :readiness, wait_s = :wait_s, \
-         qps = :qps, snapshot = coalesce(:snapshot, snapshot) WHERE id = :id",
-        named_params! {
-            ":id": summary.id,
-            ":state": summary.state.name(),
-            ":error": summary.error,
-            ":started_at": summary.started_at,
-            ":ended_at": summary.ended_at,
-            ":elapsed_s": summary.elapsed_s,
-            ":samples": summary.samples.map(|count| count as i64),
-            ":expected": summary.expected.map(|count| count as i64),
-            ":failed_samples": summary.failed_samples as i64,
-            ":readiness": summary.readiness,
-            ":wait_s": summary.wait_s,
-            ":qps": summary.qps,
-            ":snapshot": snapshot.map(serde_json::to_string).transpose()?,
-        },
-    )?;
+    let members = serde_json::to_value(summary)?;
+    let snapshot = snapshot.map(serde_json::to_string).transpose()?;
+    let mut values = vec![Sql::Text(summary.id.clone()), snapshot.map_or(Sql::Null, Sql::Text)];
+    let mut set = "snapshot = coalesce(?2, snapshot)".to_owned();
+    for (column, _) in CHANGING {
+        values.push(match &members[column] {
+            Value::Null => Sql::Null,
+            Value::String(text) => Sql::Text(text.clone()),
+            number => {
+                number.as_i64().map(Sql::Integer).or(number.as_f64().map(Sql::Real)).unwrap_or(Sql::Null)
+            }
+        });
+        set.push_str(&format!(", {column} = ?{}", values.len()));
+    }
+    let mut update = transaction.prepare_cached(&format!("UPDATE runs SET {set} WHERE id = ?1"))?;
+    update.execute(params_from_iter(values))?;
     Ok(())
 }
 
@@ -266,13 +278,13 @@ pub(crate) fn write_end(
 pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<StoredRun>, HistoryError> {
     let found = connection
         .query_row(
-            &format!("SELECT {SUMMARY}, snapshot, cloned_from, history, errors_left_out, logs_left_out FROM runs WHERE id = ?1"),
+            &format!("SELECT {}, snapshot, cloned_from, history, errors_left_out, logs_left_out FROM runs WHERE id = ?1", columns()),
             [id],
             |row| {
-                let snapshot: Option<String> = row.get(17)?;
-                let left_out: (i64, i64) = (row.get(20)?, row.get(21)?);
-                let history: Option<String> = row.get(19)?;
-                Ok((summary(row)?, snapshot, row.get(18)?, history, left_out))
+                let snapshot: Option<String> = row.get("snapshot")?;
+                let left_out: (i64, i64) = (row.get("errors_left_out")?, row.get("logs_left_out")?);
+                let history: Option<String> = row.get("history")?;
+                Ok((summary(row)?, snapshot, row.get("cloned_from")?, history, left_out))
             },
         )
         .optional()?;
@@ -348,7 +360,8 @@ pub(crate) fn list(
     }
     let limit = value(Sql::Integer(i64::from(filter.limit) + 1));
     let query = format!(
-        "SELECT {SUMMARY} FROM runs WHERE {} ORDER BY {column} {order}, id {order} LIMIT {limit}",
+        "SELECT {} FROM runs WHERE {} ORDER BY {column} {order}, id {order} LIMIT {limit}",
+        columns(),
         wanted.join(" AND ")
     );
     let mut statement = connection.prepare_cached(&query)?;
@@ -478,36 +491,32 @@ fn seconds_ago(seconds: i64) -> String {
     humantime::format_rfc3339_millis(past).to_string()
 }
 
-/// The columns of [`SUMMARY`]; the inner error is of what they hold.
+/// Names of the columns that [`summary`] reads.
+fn columns() -> String {
+    let changing = CHANGING.iter().map(|(column, _)| *column);
+    SUBMITTED.into_iter().chain(changing).collect::<Vec<_>>().join(", ")
+}
+
+/// Reads the [`columns`] of a row; the inner error is of what they hold.
 fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> {
-    let (state, modules): (String, String) = (row.get(2)?, row.get(16)?);
-    let count = |place: usize| row.get::<_, Option<i64>>(place).map(|count| count.map(|count| count as u64));
-    let (elapsed_s, samples): (Option<f64>, _) = (row.get(7)?, count(10)?);
-    let summary = RunSummary {
-        id: row.get(0)?,
-        name: row.get(1)?,
-        state: RunState::Interrupted,
-        error: row.get(3)?,
-        submitted_at: row.get(4)?,
-        started_at: row.get(5)?,
-        ended_at: row.get(6)?,
-        elapsed_s,
-        threads: row.get(8)?,
-        memory_mib: row.get::<_, i64>(9)? as u64,
-        samples,
-        expected: count(11)?,
-        failed_samples: count(12)?.unwrap_or(0),
-        readiness: row.get(13)?,
-        wait_s: row.get(14)?,
-        qps: row.get(15)?,
-        samples_per_s: samples.zip(elapsed_s).and_then(|(samples, elapsed_s)| per_second(samples, elapsed_s)),
-        modules: Vec::new(),
-    };
+    let mut members = Map::new();
+    for column in SUBMITTED.into_iter().chain(CHANGING.iter().map(|(column, _)| *column)) {
+        let member = match row.get(column)? {
+            Sql::Integer(number) => number.into(),
+            Sql::Real(number) => number.into(),
+            Sql::Text(text) => text.into(),
+            Sql::Null | Sql::Blob(_) => Value::Null,
+        };
+        members.insert(column.to_owned(), member);
+    }
     let parts = || -> Result<RunSummary, HistoryError> {
-        let state = state
-            .parse()
-            .map_err(|_| HistoryError::Damaged(format!("a run is `{state}`, which is no state")))?;
-        Ok(RunSummary { state, modules: serde_json::from_str(&modules)?, ..summary })
+        members["modules"] = serde_json::from_str(members["modules"].as_str().unwrap_or_default())?;
+        let summary: RunSummary = serde_json::from_value(members.into())?;
+        let rate = summary.samples.zip(summary.elapsed_s);
+        Ok(RunSummary {
+            samples_per_s: rate.and_then(|(samples, elapsed_s)| per_second(samples, elapsed_s)),
+            ..summary
+        })
     };
     Ok(parts())
 }

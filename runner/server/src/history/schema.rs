@@ -2,6 +2,8 @@
 
 use rusqlite::Connection;
 
+use super::runs::CHANGING;
+
 /// Marks the file as one of ours: `PSTK`.
 const APPLICATION: i32 = 0x5053_544b;
 
@@ -148,6 +150,11 @@ pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<Found> {
         transaction.pragma_update(None, "user_version", to)?;
         transaction.commit()?;
     }
+    for (column, kind) in CHANGING {
+        if !connection.column_exists(None, "runs", column)? {
+            connection.execute_batch(&format!("ALTER TABLE runs ADD COLUMN {column} {kind}"))?;
+        }
+    }
     Ok(Found::Ready)
 }
 
@@ -174,6 +181,15 @@ mod tests {
         assert_eq!(one("PRAGMA user_version"), VERSION);
         assert_eq!(one("SELECT last_version FROM module_names WHERE name = 'a'"), 3);
         assert_eq!(one("SELECT count(*) FROM benchmarks"), 0);
+    }
+
+    #[test]
+    fn a_file_without_a_column_of_summaries_gets_it() {
+        let mut file = Connection::open_in_memory().unwrap();
+        migrate(&mut file).unwrap();
+        file.execute_batch("ALTER TABLE runs DROP COLUMN qps").unwrap();
+        assert_eq!(migrate(&mut file).unwrap(), Found::Ready);
+        assert!(file.column_exists(None, "runs", "qps").unwrap());
     }
 
     #[test]
