@@ -1,4 +1,4 @@
-//! Reading what clients send: never more than allowed, and never for longer.
+//! Request bodies, bounded in size, time and memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,57 +10,65 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use crate::problem::{ApiError, ApiResult, Kind};
+use crate::problem::{ApiError, ApiResult, ProblemKind};
+use crate::settings::ServeLimits;
 
-/// What a body may have in any case, in bytes.
+/// Bytes that any body may have, and that no budget counts.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
-/// Bytes in which room is counted.
+/// Bytes of one permit of a budget.
 const UNIT: usize = 1 << 10;
 
-/// Pieces of a body, counted while they come. The length that a client announces is believed only when it is too large.
-pub(crate) struct Pieces {
+/// The chunks of a body, counted as they arrive. An announced length is used only to refuse early. `tower_http` limits size and
+/// pauses, but knows no least rate and no budget shared by all clients.
+pub(crate) struct BodyPieces {
     body: Body,
     most: u64,
     came: u64,
     what: &'static str,
-    pace: Pace,
+    pace: BodyPace,
 }
 
-/// How slowly a body may come.
+/// The slowest acceptable arrival of a body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
-    /// When it is too late, for one that has not sent a byte more than it had to.
+pub(crate) struct BodyPace {
+    /// Deadline of a body without bytes; each byte extends it by `bytes_per_s`.
     pub(crate) until: Instant,
-    /// The longest pause.
+    /// Longest pause between two chunks.
     pub(crate) stall: Duration,
-    /// How many bytes buy a second more.
+    /// Bytes that extend the deadline by a second.
     pub(crate) bytes_per_s: Option<u64>,
 }
 
-/// Memory for bodies that are held whole, of all clients together.
+impl BodyPace {
+    pub(crate) fn within(limits: &ServeLimits, bytes_per_s: u64) -> Self {
+        let until = Instant::now() + limits.body_time;
+        Self { until, stall: limits.stall_time, bytes_per_s: Some(bytes_per_s) }
+    }
+}
+
+/// Memory for bodies or answers of all clients together.
 #[derive(Clone, Debug)]
-pub(crate) struct Rooms(Arc<Semaphore>);
+pub(crate) struct ByteBudget(Arc<Semaphore>);
 
-/// The part of it that one body takes, given back when this is dropped.
+/// Part of a budget that one body takes, given back when dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Room(Option<OwnedSemaphorePermit>);
+pub(crate) struct HeldBytes(Option<OwnedSemaphorePermit>);
 
-impl Rooms {
-    /// Room for so many bytes.
+impl ByteBudget {
     pub(crate) fn new(bytes: usize) -> Self {
         Self(Arc::new(Semaphore::new(bytes / UNIT)))
     }
 }
 
-impl Room {
-    /// Room for an answer of so many bytes; `None` when others have it.
-    pub(crate) fn of_answer(rooms: &Rooms, bytes: usize) -> Option<Self> {
+impl HeldBytes {
+    /// Takes the bytes of an answer; `None` when others have them.
+    pub(crate) fn for_answer(rooms: &ByteBudget, bytes: usize) -> Option<Self> {
         let mut room = Self::default();
         room.grow(rooms, bytes).is_ok().then_some(room)
     }
 
-    /// Takes what is wanting for a body of so many bytes. Small ones take none: connections are few enough for them.
-    fn grow(&mut self, rooms: &Rooms, bytes: usize) -> ApiResult<()> {
+    /// Grows to a body of `bytes`. Small bodies take nothing: the number of connections bounds them.
+    fn grow(&mut self, rooms: &ByteBudget, bytes: usize) -> ApiResult<()> {
         let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let wanting = bytes.saturating_sub(SMALL_BYTES).div_ceil(UNIT).saturating_sub(held);
         if wanting == 0 {
@@ -79,19 +87,22 @@ impl Room {
     }
 }
 
-impl Pieces {
-    /// The pieces of a body of at most so many bytes. `what` names it in messages: `a module`.
+impl BodyPieces {
+    /// Reads a body of at most `most` bytes. `what` names it in messages: `a module`.
     pub(crate) fn new(
         headers: &HeaderMap,
         body: Body,
         most: u64,
         what: &'static str,
-        pace: Pace,
+        pace: BodyPace,
     ) -> ApiResult<Self> {
         let announced = headers.get(header::CONTENT_LENGTH);
         let announced: Option<u64> = announced.and_then(|length| length.to_str().ok()?.parse().ok());
         if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-            return Err(ApiError::new(Kind::WrongMediaType, format!("send {what} as it is, not compressed")));
+            return Err(ApiError::new(
+                ProblemKind::WRONG_MEDIA_TYPE,
+                format!("send {what} as it is, not compressed"),
+            ));
         }
         let pieces = Self { body, most, came: 0, what, pace };
         match announced {
@@ -100,7 +111,7 @@ impl Pieces {
         }
     }
 
-    /// The next piece; `None` at the end.
+    /// The next chunk; `None` at the end.
     pub(crate) async fn next(&mut self) -> ApiResult<Option<Bytes>> {
         loop {
             let earned = self.pace.bytes_per_s.map_or(0, |bytes| self.came / bytes);
@@ -110,11 +121,11 @@ impl Pieces {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(_))) => {
-                    return Err(ApiError::new(Kind::BadRequest, format!("{} broke off", self.what)));
+                    return Err(ApiError::new(ProblemKind::BAD_REQUEST, format!("{} broke off", self.what)));
                 }
                 Err(_) => {
                     let detail = format!("{} came too slowly; {} bytes were there", self.what, self.came);
-                    return Err(ApiError::new(Kind::TooSlow, detail));
+                    return Err(ApiError::new(ProblemKind::TOO_SLOW, detail));
                 }
             };
             if let Ok(piece) = frame.into_data() {
@@ -129,9 +140,9 @@ impl Pieces {
         }
     }
 
-    /// All of it, and the room that it takes; both come together, so that nobody holds room for what is not there.
-    pub(crate) async fn whole(mut self, rooms: &Rooms) -> ApiResult<(Bytes, Room)> {
-        let (mut whole, mut room) = (BytesMut::new(), Room::default());
+    /// Reads the whole body. The budget is taken as bytes arrive, so an announced length holds none.
+    pub(crate) async fn whole(mut self, rooms: &ByteBudget) -> ApiResult<(Bytes, HeldBytes)> {
+        let (mut whole, mut room) = (BytesMut::new(), HeldBytes::default());
         while let Some(piece) = self.next().await? {
             room.grow(rooms, whole.len() + piece.len())?;
             whole.extend_from_slice(&piece);
@@ -141,12 +152,12 @@ impl Pieces {
 
     fn too_large(&self) -> ApiError {
         let detail = format!("{} may have {} bytes at most", self.what, self.most);
-        ApiError::new(Kind::TooLarge, detail)
+        ApiError::new(ProblemKind::TOO_LARGE, detail)
     }
 }
 
-/// Refuses content that says to be something else. A form of a stranger's page cannot send these types.
-pub(crate) fn want_type(headers: &HeaderMap, wanted: &[&str]) -> ApiResult<()> {
+/// Refuses other content types. A form of another site's page cannot send the wanted ones.
+pub(crate) fn require_content_type(headers: &HeaderMap, wanted: &[&str]) -> ApiResult<()> {
     let found = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("nothing");
     let essence = found.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if wanted.contains(&essence.as_str()) {
@@ -154,7 +165,7 @@ pub(crate) fn want_type(headers: &HeaderMap, wanted: &[&str]) -> ApiResult<()> {
     }
     let wanted = wanted.iter().map(|kind| format!("`{kind}`")).collect::<Vec<_>>().join(" or ");
     let found = penstock_types::text::printable(found, 100);
-    Err(ApiError::new(Kind::WrongMediaType, format!("`content-type` says {found}, wanted {wanted}")))
+    Err(ApiError::new(ProblemKind::WRONG_MEDIA_TYPE, format!("`content-type` says {found}, wanted {wanted}")))
 }
 
 #[cfg(test)]
@@ -163,13 +174,13 @@ mod tests {
 
     use super::*;
 
-    fn pieces(body: Body, most: u64) -> Pieces {
-        let pace = Pace {
+    fn pieces(body: Body, most: u64) -> BodyPieces {
+        let pace = BodyPace {
             until: Instant::now() + Duration::from_secs(60),
             stall: Duration::from_secs(60),
             bytes_per_s: None,
         };
-        Pieces::new(&HeaderMap::new(), body, most, "a document", pace).unwrap()
+        BodyPieces::new(&HeaderMap::new(), body, most, "a document", pace).unwrap()
     }
 
     fn status<T: std::fmt::Debug>(refused: ApiResult<T>) -> u16 {
@@ -178,7 +189,7 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_that_are_held_have_so_much_room_together() {
-        let rooms = Rooms::new(1 << 20);
+        let rooms = ByteBudget::new(1 << 20);
         let large = || pieces(Body::from(vec![0; 600 << 10]), 1 << 20).whole(&rooms);
         let held = large().await.unwrap();
         assert_eq!(status(large().await), 503);
@@ -190,27 +201,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_of_any_length_ends_where_it_is_too_large() {
-        let rooms = Rooms::new(1 << 20);
+        let rooms = ByteBudget::new(1 << 20);
         let endless = futures::stream::repeat_with(|| Ok::<_, std::convert::Infallible>(vec![0_u8; 1000]));
         assert_eq!(status(pieces(Body::from_stream(endless), 5_000).whole(&rooms).await), 413);
         let exact = pieces(Body::from(vec![0; 5_000]), 5_000).whole(&rooms).await.unwrap();
         assert_eq!(exact.0.len(), 5_000);
         let mut announced = HeaderMap::new();
         announced.insert(header::CONTENT_LENGTH, "5001".parse().unwrap());
-        let pace = Pace { until: Instant::now(), stall: Duration::ZERO, bytes_per_s: None };
-        assert_eq!(status(Pieces::new(&announced, Body::empty(), 5_000, "it", pace).map(|_| ())), 413);
+        let pace = BodyPace { until: Instant::now(), stall: Duration::ZERO, bytes_per_s: None };
+        assert_eq!(status(BodyPieces::new(&announced, Body::empty(), 5_000, "it", pace).map(|_| ())), 413);
     }
 
     #[tokio::test]
     async fn a_body_that_stands_still_is_given_up() {
-        let rooms = Rooms::new(1 << 20);
+        let rooms = ByteBudget::new(1 << 20);
         let now = Instant::now();
-        let pace = |until, stall| Pace { until, stall, bytes_per_s: None };
+        let pace = |until, stall| BodyPace { until, stall, bytes_per_s: None };
         for pace in [pace(now, Duration::from_secs(60)), pace(now + Duration::from_secs(60), Duration::ZERO)]
         {
             let silent =
                 Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
-            let pieces = Pieces::new(&HeaderMap::new(), silent, 10, "it", pace).unwrap();
+            let pieces = BodyPieces::new(&HeaderMap::new(), silent, 10, "it", pace).unwrap();
             assert_eq!(status(pieces.whole(&rooms).await), 408);
         }
     }
@@ -220,12 +231,12 @@ mod tests {
         let with = |kind: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
-            want_type(&headers, &["application/json"])
+            require_content_type(&headers, &["application/json"])
         };
         assert!(with("application/json").is_ok() && with("Application/JSON; charset=utf-8").is_ok());
         for kind in ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""] {
             assert_eq!(status(with(kind)), 415, "{kind}");
         }
-        assert_eq!(status(want_type(&HeaderMap::new(), &["application/json"])), 415);
+        assert_eq!(status(require_content_type(&HeaderMap::new(), &["application/json"])), 415);
     }
 }

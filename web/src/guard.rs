@@ -1,4 +1,4 @@
-//! Who may ask: names this server goes by, sites that requests may come from, and the token.
+//! Checks of every request: host name, origin, and token.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::problem::{ApiError, Kind};
+use crate::problem::{ApiError, ProblemKind};
 use crate::session;
 use crate::settings::{ServeSettings, Token};
 
-/// What pages of this server may do: nothing that leaves it, and nothing that somebody wrote into a page.
+/// Content policy of the pages: no other origin, no inline script.
 const CONTENT_POLICY: &str = "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; \
     form-action 'self'; frame-ancestors 'none'";
 
-/// What is open to everybody who knows the server's name: its pages, without what they show, and whether it lives.
+/// API paths that need no token.
 const OPEN: [&str; 3] = ["/api/v1/session", "/api/docs", "/health"];
 
-/// Lets requests through that are meant for this server and come from nobody else's page.
+/// Checks host, origin and token of every request.
 #[derive(Clone, Debug)]
-pub(crate) struct Guard(Arc<Rules>);
+pub(crate) struct RequestGuard(Arc<Rules>);
 
 #[derive(Debug)]
 struct Rules {
@@ -31,7 +31,7 @@ struct Rules {
     token: Option<Token>,
 }
 
-impl Guard {
+impl RequestGuard {
     pub(crate) fn new(settings: &ServeSettings) -> Self {
         let hosts = settings.hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         Self(Arc::new(Rules { hosts, token: settings.token.clone() }))
@@ -41,7 +41,7 @@ impl Guard {
         self.0.token.as_ref()
     }
 
-    /// Whether the request proves that its sender knows the token. Everybody does where there is none.
+    /// Returns true if the request proves knowledge of the token, or no token is set.
     pub(crate) fn is_signed_in(&self, headers: &HeaderMap) -> bool {
         let Some(token) = self.token() else { return true };
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| {
@@ -63,36 +63,42 @@ impl Guard {
         let guarded = path == "/metrics" || path.starts_with("/api/");
         if guarded && !OPEN.contains(&path) && !self.is_signed_in(headers) {
             return Err(ApiError::new(
-                Kind::SignInNeeded,
+                ProblemKind::SIGN_IN_NEEDED,
                 "send the server's token as `Authorization: Bearer …`, or sign in with a browser",
             ));
         }
         Ok(())
     }
 
-    /// A page of a stranger can let its own name point here; it cannot ask for another name than its own.
+    /// Refuses unknown host names: another site's name may resolve to this address (DNS rebinding).
     fn host(&self, request: &Request) -> Result<Authority, ApiError> {
         let mut named = request.headers().get_all(header::HOST).iter();
         let host = named.next().filter(|_| named.next().is_none());
         let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
         let Some(host) = host else {
-            return Err(ApiError::new(Kind::BadRequest, "a request names one host in its header `Host`"));
+            return Err(ApiError::new(
+                ProblemKind::BAD_REQUEST,
+                "a request names one host in its header `Host`",
+            ));
         };
         let name = host.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         let known = name == "localhost" || name.parse::<IpAddr>().is_ok() || self.0.hosts.contains(&name);
         if !known || host.as_str().contains('@') {
             return Err(ApiError::new(
-                Kind::WrongHost,
+                ProblemKind::WRONG_HOST,
                 "ask for it by its address or as `localhost`, or add the name to `hosts` in its configuration",
             ));
         }
         Ok(host)
     }
 
-    /// A browser says from which page a request comes. Programs do not, and need not.
+    /// Refuses requests from pages of other sites. Programs send no `Origin` and need none.
     fn check_origin(&self, method: &Method, headers: &HeaderMap, host: &Authority) -> Result<(), ApiError> {
         let foreign = |what: &str| {
-            Err(ApiError::new(Kind::WrongOrigin, format!("{what}; only pages of this server may do that")))
+            Err(ApiError::new(
+                ProblemKind::WRONG_ORIGIN,
+                format!("{what}; only pages of this server may do that"),
+            ))
         };
         for origin in headers.get_all(header::ORIGIN) {
             let page = origin.to_str().ok().and_then(|origin| {
@@ -111,8 +117,12 @@ impl Guard {
     }
 }
 
-/// Turns away what may not come in, and says to browsers what pages may do.
-pub(crate) async fn keep(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+/// Refuses requests that fail the guard's checks, and adds security headers to every answer.
+pub(crate) async fn guard_request(
+    State(guard): State<RequestGuard>,
+    request: Request,
+    next: Next,
+) -> Response {
     let is_api = request.uri().path().starts_with("/api/") || request.uri().path() == "/metrics";
     let mut response = match guard.check(&request) {
         Ok(()) => next.run(request).await,
@@ -142,8 +152,8 @@ mod tests {
 
     const TOKEN: &str = "0123456789abcdef";
 
-    fn guard(token: bool) -> Guard {
-        Guard::new(&ServeSettings {
+    fn guard(token: bool) -> RequestGuard {
+        RequestGuard::new(&ServeSettings {
             listen: "127.0.0.1:7700".parse().unwrap(),
             token: token.then(|| Token::new(TOKEN).unwrap()),
             hosts: vec!["Penstock.example".to_owned()],
@@ -153,7 +163,7 @@ mod tests {
         })
     }
 
-    fn answer(guard: &Guard, method: &str, path: &str, headers: &[(&str, &str)]) -> StatusCode {
+    fn answer(guard: &RequestGuard, method: &str, path: &str, headers: &[(&str, &str)]) -> StatusCode {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);

@@ -3,6 +3,7 @@
 mod answer;
 mod api;
 mod body;
+mod extract;
 mod guard;
 mod metrics;
 mod openapi;
@@ -10,16 +11,13 @@ mod pages;
 mod places;
 mod problem;
 mod process;
-mod report_page;
 mod router;
-mod sample;
 mod server;
 mod session;
 mod settings;
-mod take;
 
+pub use pages::{ReportPageError, report_page};
 pub use problem::{DocumentFault, Problem};
-pub use report_page::{ReportPageError, report_page};
 pub use server::Server;
 pub use settings::{ServeError, ServeLimits, ServeSettings, Token};
 

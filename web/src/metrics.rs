@@ -12,13 +12,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::problem::{ApiError, ApiResult, Kind};
+use crate::problem::{ApiError, ApiResult};
 use crate::process::process_use;
 use crate::router::App;
 
 type Labels = Vec<(&'static str, String)>;
 type Values = Family<Labels, Gauge<f64, AtomicU64>>;
-/// What only grows.
 type Sums = Family<Labels, Counter>;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -28,7 +27,7 @@ pub(crate) async fn metrics(State(app): State<App>) -> ApiResult<impl IntoRespon
     let counts = app.runs.counts().await?;
     let text = text(&app, &counts).map_err(|error| {
         tracing::error!(%error, "the metrics cannot be written");
-        ApiError::new(Kind::Defect, "a defect of Penstock; the server's log says more")
+        ApiError::defect()
     })?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text))
 }
@@ -118,7 +117,7 @@ fn live(registry: &mut Registry, runs: &[LiveCounts]) {
     registry.register_with_unit("queue_put_time", "Mean time that a put waited", Unit::Seconds, puts);
 }
 
-/// What was not measured is not there.
+/// Leaves out what was not measured.
 fn measured(values: &Values, labels: &Labels, value: Option<f64>) {
     if let Some(value) = value {
         values.get_or_create(labels).set(value);

@@ -1,24 +1,25 @@
-//! The pages, as npm built them, out of this binary.
+//! The pages, embedded as npm built them.
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use penstock_bench::BenchReport;
 use rust_embed::{EmbeddedFile, RustEmbed};
 
-use crate::problem::{ApiError, Kind};
+use crate::problem::{ApiError, ProblemKind};
 
 const INDEX: &str = "index.html";
 const API_PAGE: &str = "api/docs";
 /// Names of files in it hold a digest of their content.
 const ASSETS: &str = "assets/";
-/// What is below them is the name of something, which may have a dot in it.
+/// Folders of pages whose last part is a name, which may have a dot in it.
 const NAMED: [&str; 3] = ["modules/", "runs/", "bench/"];
 
 #[derive(RustEmbed)]
 #[folder = "ui/dist"]
 struct Files;
 
-/// Answers everything that no other route answers: files by their name, and for what may be a page the one document that
+/// Answers every path without a route of its own: files by their name, and for a page the one document that
 /// draws all of them.
 pub(crate) async fn page(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     let path = uri.path().trim_start_matches('/');
@@ -28,7 +29,7 @@ pub(crate) async fn page(method: Method, uri: Uri, headers: HeaderMap) -> Respon
             .into_response();
     }
     if method != Method::GET && method != Method::HEAD {
-        return ApiError::new(Kind::MethodNotAllowed, "pages are only read").into_response();
+        return ApiError::new(ProblemKind::METHOD_NOT_ALLOWED, "pages are only read").into_response();
     }
     if let Some(file) = Files::get(path) {
         return answer(path, file, &headers);
@@ -42,8 +43,7 @@ pub(crate) async fn page(method: Method, uri: Uri, headers: HeaderMap) -> Respon
     }
 }
 
-/// A file of the pages that is text.
-pub(crate) fn text(path: &str) -> Option<String> {
+fn text(path: &str) -> Option<String> {
     String::from_utf8(Files::get(path)?.data.into_owned()).ok()
 }
 
@@ -52,26 +52,44 @@ fn answer(path: &str, file: EmbeddedFile, headers: &HeaderMap) -> Response {
     let tag = format!("\"{digest}\"");
     let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
     let kept = if path.starts_with(ASSETS) { "public, max-age=31536000, immutable" } else { "no-cache" };
-    let mut response = if is_known {
-        axum::http::StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        let kind = file.metadata.mimetype().to_owned();
-        let mut response = Response::new(Body::from(file.data));
-        if let Ok(kind) = HeaderValue::from_str(&kind) {
-            response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        }
-        response
-    };
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(kept));
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        response.headers_mut().insert(header::ETAG, tag);
+    let headers = [(header::CACHE_CONTROL, kept.to_owned()), (header::ETAG, tag)];
+    if is_known {
+        return (StatusCode::NOT_MODIFIED, headers).into_response();
     }
-    response
+    let kind = [(header::CONTENT_TYPE, file.metadata.mimetype().to_owned())];
+    (headers, kind, Body::from(file.data)).into_response()
+}
+
+/// The page of a report as npm builds it: one file with everything but the report.
+const REPORT_PAGE: &str = "report.html";
+/// Placeholder of the report.
+const REPORT_PLACE: &str = "\"the report goes here\"";
+
+/// Reason why there is no page of a report.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportPageError {
+    #[error(
+        "this binary was built without its pages; `make ui` builds them, and the next cargo build takes them in"
+    )]
+    NoPages,
+    #[error("the report cannot be written as JSON")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Makes a page that shows the report without a server: scripts, styles and the report are in one file.
+pub fn report_page(report: &BenchReport) -> Result<String, ReportPageError> {
+    let page = text(REPORT_PAGE).ok_or(ReportPageError::NoPages)?;
+    // A `</script>` in somebody's key would end the script that holds it.
+    let report = serde_json::to_string(report)?.replace('<', "\\u003c");
+    match page.split_once(REPORT_PLACE) {
+        Some((before, behind)) => Ok([before, &report, behind].concat()),
+        None => Err(ReportPageError::NoPages),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::http::StatusCode;
+    use axum::http::HeaderValue;
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Places of connections: how they are shared among clients, and who goes when they run short.
+//! Places of connections: shared among addresses, with eviction of silent ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -9,48 +9,47 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How long a connection from this machine may say nothing when others want its place.
+/// Silence after which a connection from this machine loses its place to a new one.
 const SILENCE: Duration = Duration::from_secs(5);
-/// How long a newcomer waits for the place of one that was sent away.
+/// Longest wait for the place of an evicted connection.
 const LEAVING: Duration = Duration::from_secs(1);
 
-/// The places of a server.
+/// Places of connections, shared fairly among addresses; a limit of tower knows no addresses.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct ConnectionPlaces {
     free: Arc<Semaphore>,
-    /// Places that one address may have, unless it is this machine's.
+    /// Places that one address of another machine may have.
     share: usize,
     guests: Arc<Mutex<Guests>>,
 }
 
-/// Who is there.
 #[derive(Debug, Default)]
 struct Guests {
-    /// Connections of other machines, by address.
+    /// Number of connections from other machines, by address.
     others: HashMap<IpAddr, usize>,
-    /// Connections of this machine that have not sent a byte yet, in the order in which they came.
+    /// Connections from this machine that have sent no byte yet, oldest first.
     silent: BTreeMap<u64, (Instant, CancellationToken)>,
     last: u64,
 }
 
 /// A place, given back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
-    places: Places,
+pub(crate) struct ConnectionPlace {
+    places: ConnectionPlaces,
     address: IpAddr,
     number: u64,
-    /// Set when it has to go without having said anything.
+    /// Cancelled when the connection is evicted.
     pub(crate) leave: CancellationToken,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Places {
+impl ConnectionPlaces {
     pub(crate) fn new(places: usize) -> Self {
         Self { free: Arc::new(Semaphore::new(places)), share: (places / 2).max(1), guests: Arc::default() }
     }
 
-    /// A place for a client of this address, if there is one for it.
-    pub(crate) async fn take(&self, address: IpAddr) -> Option<Place> {
+    /// Takes a place for a client of this address, if one is left for it.
+    pub(crate) async fn take(&self, address: IpAddr) -> Option<ConnectionPlace> {
         let address = address.to_canonical();
         if !address.is_loopback() && self.guests().others.get(&address).is_some_and(|has| *has >= self.share)
         {
@@ -59,7 +58,7 @@ impl Places {
         let permit = match self.free.clone().try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
-                self.guests().send_away(Instant::now())?;
+                self.guests().evict_oldest_silent(Instant::now())?;
                 timeout(LEAVING, self.free.clone().acquire_owned()).await.ok()?.ok()?
             }
         };
@@ -73,7 +72,7 @@ impl Places {
             *guests.others.entry(address).or_default() += 1;
         }
         drop(guests);
-        Some(Place { places: self.clone(), address, number, leave, _permit: permit })
+        Some(ConnectionPlace { places: self.clone(), address, number, leave, _permit: permit })
     }
 
     fn guests(&self) -> MutexGuard<'_, Guests> {
@@ -82,8 +81,8 @@ impl Places {
 }
 
 impl Guests {
-    /// Lets the oldest of the silent ones go, if it has been silent for long enough.
-    fn send_away(&mut self, now: Instant) -> Option<()> {
+    /// Evicts the oldest silent connection, if it has been silent for long enough.
+    fn evict_oldest_silent(&mut self, now: Instant) -> Option<()> {
         let oldest = self.silent.first_entry()?;
         if now.duration_since(oldest.get().0) < SILENCE {
             return None;
@@ -93,14 +92,14 @@ impl Guests {
     }
 }
 
-impl Place {
-    /// It has said something.
-    pub(crate) fn speaks(&self) {
+impl ConnectionPlace {
+    /// Protects the connection from eviction.
+    pub(crate) fn mark_active(&self) {
         self.places.guests().silent.remove(&self.number);
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         let mut guests = self.places.guests();
         guests.silent.remove(&self.number);
@@ -125,7 +124,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_other_machine_has_more_than_half_of_the_places() {
-        let places = Places::new(4);
+        let places = ConnectionPlaces::new(4);
         let (first, second) = (places.take(ONE).await.unwrap(), places.take(ONE).await.unwrap());
         let mapped = IpAddr::V6(Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped());
         assert!(places.take(ONE).await.is_none() && places.take(mapped).await.is_none());
@@ -139,16 +138,16 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_silent_connection_goes_when_places_run_short() {
-        let places = Places::new(3);
+        let places = ConnectionPlaces::new(3);
         let speaks = places.take(HERE).await.unwrap();
-        speaks.speaks();
+        speaks.mark_active();
         let (oldest, newer) = (places.take(HERE).await.unwrap(), places.take(HERE).await.unwrap());
         assert!(places.take(HERE).await.is_none(), "none of them has been silent for long");
         let later = Instant::now() + SILENCE;
-        places.guests().send_away(later).unwrap();
+        places.guests().evict_oldest_silent(later).unwrap();
         assert!(oldest.leave.is_cancelled() && !newer.leave.is_cancelled() && !speaks.leave.is_cancelled());
-        places.guests().send_away(later).unwrap();
-        assert!(places.guests().send_away(later).is_none(), "one that speaks stays");
+        places.guests().evict_oldest_silent(later).unwrap();
+        assert!(places.guests().evict_oldest_silent(later).is_none(), "one that speaks stays");
         drop(oldest);
         assert!(places.take(ONE).await.is_some());
     }

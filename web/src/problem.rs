@@ -35,63 +35,43 @@ pub struct DocumentFault {
     pub detail: String,
 }
 
-/// Why a handler does not do what it was asked to.
+/// A problem as a handler returns it.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     problem: Box<Problem>,
-    /// After how many seconds it is worth another try.
     retry_after_s: Option<u32>,
 }
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
-/// The kinds of problems that there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    BadRequest,
-    SignInNeeded,
-    WrongOrigin,
-    WrongHost,
-    NotFound,
-    MethodNotAllowed,
-    InUse,
-    KeyUsedOtherwise,
-    TooLarge,
-    TooSlow,
-    WrongMediaType,
-    InvalidDocument,
-    Refused,
-    QueueFull,
-    Busy,
-    StoreFailed,
-    StorageFailed,
-    Defect,
-}
+/// A kind of problem: the status of its answers, and the address that names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProblemKind(StatusCode, &'static str);
 
-impl Kind {
-    /// The status of its answers, and the address that names it.
-    fn status_and_address(self) -> (StatusCode, &'static str) {
-        match self {
-            Self::BadRequest => (StatusCode::BAD_REQUEST, "/problems/bad-request"),
-            Self::SignInNeeded => (StatusCode::UNAUTHORIZED, "/problems/sign-in-needed"),
-            Self::WrongOrigin => (StatusCode::FORBIDDEN, "/problems/wrong-origin"),
-            Self::WrongHost => (StatusCode::MISDIRECTED_REQUEST, "/problems/wrong-host"),
-            Self::NotFound => (StatusCode::NOT_FOUND, "/problems/not-found"),
-            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "/problems/method-not-allowed"),
-            Self::InUse => (StatusCode::CONFLICT, "/problems/in-use"),
-            Self::KeyUsedOtherwise => (StatusCode::UNPROCESSABLE_ENTITY, "/problems/key-used-otherwise"),
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "/problems/too-large"),
-            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "/problems/too-slow"),
-            Self::WrongMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "/problems/wrong-media-type"),
-            Self::InvalidDocument => (StatusCode::UNPROCESSABLE_ENTITY, "/problems/invalid-document"),
-            Self::Refused => (StatusCode::UNPROCESSABLE_ENTITY, "/problems/refused"),
-            Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "/problems/queue-full"),
-            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "/problems/busy"),
-            Self::StoreFailed => (StatusCode::BAD_GATEWAY, "/problems/store-failed"),
-            Self::StorageFailed => (StatusCode::INSUFFICIENT_STORAGE, "/problems/storage-failed"),
-            Self::Defect => (StatusCode::INTERNAL_SERVER_ERROR, "/problems/defect"),
-        }
-    }
+impl ProblemKind {
+    pub(crate) const BAD_REQUEST: Self = Self(StatusCode::BAD_REQUEST, "/problems/bad-request");
+    pub(crate) const SIGN_IN_NEEDED: Self = Self(StatusCode::UNAUTHORIZED, "/problems/sign-in-needed");
+    pub(crate) const WRONG_ORIGIN: Self = Self(StatusCode::FORBIDDEN, "/problems/wrong-origin");
+    pub(crate) const WRONG_HOST: Self = Self(StatusCode::MISDIRECTED_REQUEST, "/problems/wrong-host");
+    pub(crate) const NOT_FOUND: Self = Self(StatusCode::NOT_FOUND, "/problems/not-found");
+    pub(crate) const METHOD_NOT_ALLOWED: Self =
+        Self(StatusCode::METHOD_NOT_ALLOWED, "/problems/method-not-allowed");
+    pub(crate) const IN_USE: Self = Self(StatusCode::CONFLICT, "/problems/in-use");
+    pub(crate) const KEY_USED_OTHERWISE: Self =
+        Self(StatusCode::UNPROCESSABLE_ENTITY, "/problems/key-used-otherwise");
+    pub(crate) const TOO_LARGE: Self = Self(StatusCode::PAYLOAD_TOO_LARGE, "/problems/too-large");
+    pub(crate) const TOO_SLOW: Self = Self(StatusCode::REQUEST_TIMEOUT, "/problems/too-slow");
+    pub(crate) const WRONG_MEDIA_TYPE: Self =
+        Self(StatusCode::UNSUPPORTED_MEDIA_TYPE, "/problems/wrong-media-type");
+    pub(crate) const INVALID_DOCUMENT: Self =
+        Self(StatusCode::UNPROCESSABLE_ENTITY, "/problems/invalid-document");
+    pub(crate) const REFUSED: Self = Self(StatusCode::UNPROCESSABLE_ENTITY, "/problems/refused");
+    pub(crate) const QUEUE_FULL: Self = Self(StatusCode::TOO_MANY_REQUESTS, "/problems/queue-full");
+    pub(crate) const BUSY: Self = Self(StatusCode::SERVICE_UNAVAILABLE, "/problems/busy");
+    pub(crate) const STORE_FAILED: Self = Self(StatusCode::BAD_GATEWAY, "/problems/store-failed");
+    pub(crate) const STORAGE_FAILED: Self =
+        Self(StatusCode::INSUFFICIENT_STORAGE, "/problems/storage-failed");
+    pub(crate) const DEFECT: Self = Self(StatusCode::INTERNAL_SERVER_ERROR, "/problems/defect");
 }
 
 /// The status's title in RFC 9110; `http` has the older ones for two of them.
@@ -104,8 +84,7 @@ fn title(status: StatusCode) -> &'static str {
 }
 
 impl ApiError {
-    pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        let (status, address) = kind.status_and_address();
+    pub(crate) fn new(ProblemKind(status, address): ProblemKind, detail: impl Into<String>) -> Self {
         let problem = Problem {
             kind: address.into(),
             title: title(status).into(),
@@ -117,11 +96,15 @@ impl ApiError {
     }
 
     pub(crate) fn not_found(what: impl Into<String>) -> Self {
-        Self::new(Kind::NotFound, what)
+        Self::new(ProblemKind::NOT_FOUND, what)
+    }
+
+    pub(crate) fn defect() -> Self {
+        Self::new(ProblemKind::DEFECT, "a defect of Penstock; the server's log says more")
     }
 
     pub(crate) fn busy(detail: impl Into<String>, retry_after_s: u32) -> Self {
-        Self { retry_after_s: Some(retry_after_s), ..Self::new(Kind::Busy, detail) }
+        Self { retry_after_s: Some(retry_after_s), ..Self::new(ProblemKind::BUSY, detail) }
     }
 
     #[cfg(test)]
@@ -129,11 +112,10 @@ impl ApiError {
         self.problem.status
     }
 
-    /// A document with faults.
     pub(crate) fn invalid_document(faults: &[SpecFault]) -> Self {
         let count = faults.len();
         let mut error = Self::new(
-            Kind::InvalidDocument,
+            ProblemKind::INVALID_DOCUMENT,
             format!("{count} {}", if count == 1 { "fault was found" } else { "faults were found" }),
         );
         error.problem.errors = faults.iter().map(DocumentFault::from).collect();
@@ -147,32 +129,32 @@ impl From<RunsError> for ApiError {
         match error {
             RunsError::Invalid(faults) => Self::invalid_document(&faults),
             RunsError::NotFound { .. } => Self::not_found(told),
-            RunsError::Refused(_) => Self::new(Kind::Refused, told),
-            RunsError::TooLarge { .. } => Self::new(Kind::TooLarge, told),
-            RunsError::Conflict(_) => Self::new(Kind::InUse, told),
-            RunsError::KeyReused => Self::new(Kind::KeyUsedOtherwise, told),
+            RunsError::Refused(_) => Self::new(ProblemKind::REFUSED, told),
+            RunsError::TooLarge { .. } => Self::new(ProblemKind::TOO_LARGE, told),
+            RunsError::Conflict(_) => Self::new(ProblemKind::IN_USE, told),
+            RunsError::KeyReused => Self::new(ProblemKind::KEY_USED_OTHERWISE, told),
             RunsError::QueueFull { .. } => {
-                Self { retry_after_s: Some(30), ..Self::new(Kind::QueueFull, told) }
+                Self { retry_after_s: Some(30), ..Self::new(ProblemKind::QUEUE_FULL, told) }
             }
             RunsError::Busy(_) => Self::busy(told, 5),
             RunsError::Closed => Self::busy(told, 10),
             RunsError::Storage(..) => {
                 log(&error);
-                Self::new(Kind::StoreFailed, told)
+                Self::new(ProblemKind::STORE_FAILED, told)
             }
             RunsError::History(HistoryError::Defect) => {
                 log(&error);
-                Self::new(Kind::Defect, told)
+                Self::new(ProblemKind::DEFECT, told)
             }
             RunsError::History(_) | RunsError::File { .. } => {
                 log(&error);
-                Self::new(Kind::StorageFailed, told)
+                Self::new(ProblemKind::STORAGE_FAILED, told)
             }
         }
     }
 }
 
-/// Writes down what the client is not told: where it happened, and why.
+/// Logs the causes, which the client is not told.
 fn log(error: &dyn std::error::Error) {
     tracing::error!(error = with_causes(error), "a request failed");
 }
@@ -236,7 +218,7 @@ mod tests {
             (503, &HeaderValue::from_static("5"))
         );
         assert_eq!(busy.headers()["content-type"], "application/problem+json");
-        let closed = ApiError::new(Kind::SignInNeeded, "no").into_response();
+        let closed = ApiError::new(ProblemKind::SIGN_IN_NEEDED, "no").into_response();
         assert_eq!(closed.headers()["www-authenticate"], "Bearer");
     }
 }

@@ -1,4 +1,4 @@
-//! What this process uses, as Linux tells it.
+//! CPU, memory and files of this process, from Linux.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What the server's process uses.
+/// Resources that the server's process uses.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub(crate) struct ProcessUse {
     /// CPU time since its start, in seconds, over all threads.
@@ -18,7 +18,7 @@ pub(crate) struct ProcessUse {
     pub(crate) open_files: u64,
 }
 
-/// `None` where the system does not tell.
+/// `None` where `/proc` is missing.
 pub(crate) fn process_use() -> Option<ProcessUse> {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;

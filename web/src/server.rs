@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::places::{Place, Places};
+use crate::places::{ConnectionPlace, ConnectionPlaces};
 use crate::router::router;
 use crate::settings::{ServeError, ServeLimits, ServeSettings};
 
@@ -26,10 +26,10 @@ use crate::settings::{ServeError, ServeLimits, ServeSettings};
 const HEAD_BYTES: usize = 32 << 10;
 /// Most headers of a request.
 const HEADERS: usize = 64;
-/// How long to wait when the machine gives no more connections.
+/// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What a connection too many is told.
-const FULL: &str = "too many connections; try again soon";
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 5\r\ncontent-length: 36\r\n\
+    connection: close\r\n\r\ntoo many connections; try again soon";
 
 /// A server that listens.
 #[derive(Debug)]
@@ -51,15 +51,14 @@ impl Server {
         Ok(Self { listener, settings, app, ending })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.listener.local_addr().unwrap_or(self.settings.listen)
     }
 
-    /// Answers until `end`. Then nobody new comes in, live streams end, and other requests have a moment to finish.
+    /// Answers until `end`. Then it accepts no connection, ends event streams, and gives other requests the drain time.
     pub async fn run(self, end: impl Future<Output = ()>) {
         let limits = self.settings.limits;
-        let places = Places::new(limits.connections);
+        let places = ConnectionPlaces::new(limits.connections);
         let open = TaskTracker::new();
         let mut spare = SpareFile::new();
         let mut end = std::pin::pin!(end);
@@ -95,8 +94,7 @@ impl Server {
     }
 }
 
-/// A file that is open for nothing but to be closed: when there are no more, one client after the other can still be
-/// told so.
+/// A spare file descriptor: closed when the process has no more, so that clients can still be answered with 503 one by one.
 struct SpareFile(Option<File>);
 
 impl SpareFile {
@@ -108,19 +106,10 @@ impl SpareFile {
         self.0 = None;
         if let Ok(Ok((stream, _))) = tokio::time::timeout(PAUSE, listener.accept()).await {
             // A new connection has room for so few bytes.
-            drop(stream.try_write(full().as_bytes()));
+            drop(stream.try_write(FULL));
         }
         *self = Self::new();
     }
-}
-
-/// The whole answer to a connection too many.
-fn full() -> String {
-    let length = FULL.len();
-    format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 5\r\ncontent-length: {length}\r\n\
-         connection: close\r\n\r\n{FULL}"
-    )
 }
 
 fn is_out_of_files(error: &io::Error) -> bool {
@@ -131,12 +120,12 @@ async fn serve(
     mut stream: TcpStream,
     app: Router,
     limits: ServeLimits,
-    place: Option<Place>,
+    place: Option<ConnectionPlace>,
     ending: CancellationToken,
 ) {
     let Some(place) = place else {
         // It reads this or it does not.
-        drop(tokio::time::timeout(limits.head_time, stream.write_all(full().as_bytes())).await);
+        drop(tokio::time::timeout(limits.head_time, stream.write_all(FULL)).await);
         return;
     };
     let mut first = [0];
@@ -150,7 +139,7 @@ async fn serve(
     if !is_there {
         return;
     }
-    place.speaks();
+    place.mark_active();
     drop(stream.set_nodelay(true));
     drop(end_when_stalled(&stream, limits.stall_time));
     let mut http = http1::Builder::new();
@@ -170,7 +159,8 @@ async fn serve(
     }
 }
 
-/// Ends a connection whose client takes nothing for so long; one that only reads slowly goes on. hyper bounds reads alone.
+/// Lets the kernel end the connection of a client that takes nothing for this long; a slow reader goes on. hyper bounds only what
+/// clients send.
 fn end_when_stalled(stream: &TcpStream, patience: Duration) -> io::Result<()> {
     let milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
     Ok(set_tcp_user_timeout(stream, milliseconds)?)

@@ -1,44 +1,40 @@
-//! What a browser holds instead of the token.
+//! The cookie that a browser holds instead of the token.
 
 use std::time::{Duration, SystemTime};
 
 use cookie::{Cookie, SameSite};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
+use subtle::ConstantTimeEq;
 
 use crate::settings::Token;
 
 const NAME: &str = "penstock_session";
-/// How long a browser stays signed in.
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// A cookie that proves for a week that its holder knew the token. It needs no memory here, survives a restart, and ends with
 /// the token.
 pub(crate) fn begin(token: &Token, now: SystemTime) -> String {
     let until = seconds(now + LIFETIME);
-    let value = format!("{until}.{}", proof(token, until));
-    Cookie::build((NAME, value))
-        .path("/")
-        .http_only(true)
-        .same_site(SameSite::Strict)
-        .max_age(cookie::time::Duration::seconds(LIFETIME.as_secs() as i64))
-        .build()
-        .to_string()
+    cookie(format!("{until}.{}", proof(token, until)), LIFETIME)
 }
 
 /// The cookie that ends it.
 pub(crate) fn end() -> String {
-    let gone = Cookie::build((NAME, "")).path("/").http_only(true).same_site(SameSite::Strict);
-    gone.max_age(cookie::time::Duration::ZERO).build().to_string()
+    cookie(String::new(), Duration::ZERO)
 }
 
-/// Whether one of these cookies proves it.
+fn cookie(value: String, age: Duration) -> String {
+    let cookie = Cookie::build((NAME, value)).path("/").http_only(true).same_site(SameSite::Strict);
+    cookie.max_age(cookie::time::Duration::seconds(age.as_secs() as i64)).build().to_string()
+}
+
+/// Returns true if one of these cookies proves knowledge of the token.
 pub(crate) fn is_open(token: &Token, cookies: &str, now: SystemTime) -> bool {
     let ours = |cookie: Cookie<'_>| {
         let (until, offered) = cookie.value().split_once('.')?;
         let until = until.parse().ok().filter(|until| *until > seconds(now))?;
-        let offered = decoded(offered)?;
-        authenticator(token, until).verify_slice(&offered).ok()
+        bool::from(proof(token, until).as_bytes().ct_eq(offered.as_bytes())).then_some(())
     };
     Cookie::split_parse(cookies)
         .filter_map(Result::ok)
@@ -50,20 +46,11 @@ fn seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-fn authenticator(token: &Token, until: u64) -> Hmac<Sha256> {
+fn proof(token: &Token, until: u64) -> String {
     let mut authenticator = Hmac::<Sha256>::new_from_slice(token.bytes()).expect("any length is a key");
     authenticator.update(b"penstock session until ");
     authenticator.update(&until.to_le_bytes());
-    authenticator
-}
-
-fn proof(token: &Token, until: u64) -> String {
-    authenticator(token, until).finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn decoded(hexadecimal: &str) -> Option<Vec<u8>> {
-    let pairs = hexadecimal.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+    authenticator.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -5,83 +5,73 @@ use std::time::Duration;
 use penstock_types::config::{GateBounds, RunBounds};
 use subtle::ConstantTimeEq;
 
-/// Fewest characters of a token: what is shorter can be guessed.
+/// Fewest characters of a token: a shorter one can be guessed.
 pub(crate) const LEAST_TOKEN_CHARACTERS: usize = 16;
 
-/// How a server listens, and to whom.
+/// Settings of a server: address, token and limits.
 #[derive(Clone, Debug)]
 pub struct ServeSettings {
     /// The address; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// What everybody has to know; `None` trusts whoever reaches it.
+    /// The secret that clients send; `None` trusts every client that reaches the server.
     pub token: Option<Token>,
-    /// Further names that this server goes by, e.g. behind a proxy. `localhost` and addresses are always among them.
+    /// Further host names that requests may name, e.g. behind a proxy. `localhost` and addresses are always among them.
     pub hosts: Vec<String>,
-    /// What it bears.
     pub limits: ServeLimits,
-    /// What modules may be.
+    /// Bounds of uploaded modules.
     pub modules: GateBounds,
-    /// What runs may ask for.
+    /// Bounds of submitted runs.
     pub bounds: RunBounds,
 }
 
-/// What a server bears.
+/// Limits of connections, requests and answers.
 #[derive(Clone, Copy, Debug)]
 pub struct ServeLimits {
-    /// Connections at a time; more are told to come back.
+    /// Connections at a time; more are answered with 503.
     pub connections: usize,
-    /// Streams of live events at a time, out of the connections.
+    /// Event streams at a time, out of the connections.
     pub event_streams: usize,
-    /// The largest document that can be submitted.
+    /// Largest document.
     pub document_bytes: usize,
-    /// The largest request of a trial: samples in it are base64.
+    /// Largest request of a trial, whose samples are base64.
     pub trial_bytes: usize,
-    /// Bytes of all documents and trials together that are held at a time; small ones do not count.
+    /// Bytes of all documents and trials in memory together; small ones do not count.
     pub held_bytes: usize,
     /// Large answers that are made at a time.
     pub large_answers: usize,
-    /// Bytes of all large answers together that are on their way at a time.
+    /// Bytes of all large answers in memory together.
     pub answer_bytes: usize,
-    /// How long a client may take for the head of a request, or leave its connection idle.
+    /// Longest time for the head of a request, and of an idle connection.
     pub head_time: Duration,
-    /// How long a client may stand still in the middle of sending or reading a body.
+    /// Longest pause of a client within a body that it sends or reads.
     pub stall_time: Duration,
-    /// How long a client may take to send a document.
+    /// Longest time for a document to arrive.
     pub body_time: Duration,
-    /// How long open requests may go on after the server was told to end.
+    /// Longest time that open requests go on after the server was told to end.
     pub drain_time: Duration,
 }
 
-/// A secret that opens the API. Never shown.
+/// A secret that opens the API; its `Debug` form hides it.
 #[derive(Clone)]
 pub struct Token(Box<[u8]>);
 
-/// Why a server cannot be started as asked.
+/// Reason why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Strangers would reach it.
     #[error(
         "`{0}` can be reached from other machines, so a token is needed: put one into a file and name it with `--token-file` (or `token_file`), \
          or listen on 127.0.0.1"
     )]
     OpenToStrangers(SocketAddr),
-    /// Such a token can be guessed.
     #[error(
         "the token has {found} characters, and {LEAST_TOKEN_CHARACTERS} are needed; `openssl rand -hex 32` makes a good one"
     )]
-    ShortToken {
-        /// Characters it has.
-        found: usize,
-    },
-    /// It could not be sent in a header.
+    ShortToken { found: usize },
     #[error("the token has characters other than visible ASCII; `openssl rand -hex 32` makes a good one")]
     TokenCharacters,
-    /// The address cannot be had.
     #[error("cannot listen on `{address}`")]
     Listen {
-        /// Which one.
         address: SocketAddr,
-        /// Why not.
         #[source]
         source: std::io::Error,
     },
@@ -106,7 +96,7 @@ impl Default for ServeLimits {
 }
 
 impl Token {
-    /// The token as written, without the white space around it.
+    /// Takes the token without the white space around it.
     pub fn new(written: &str) -> Result<Self, ServeError> {
         let written = written.trim();
         if !written.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -118,7 +108,7 @@ impl Token {
         Ok(Self(written.as_bytes().into()))
     }
 
-    /// Whether `offered` is the same, in a time that does not tell how much of it is.
+    /// Compares in constant time.
     pub(crate) fn is(&self, offered: &[u8]) -> bool {
         self.0.ct_eq(offered).into()
     }
@@ -135,7 +125,7 @@ impl fmt::Debug for Token {
 }
 
 impl ServeSettings {
-    /// Refuses what would let strangers in.
+    /// Refuses to listen to other machines without a token.
     pub fn check(&self) -> Result<(), ServeError> {
         if self.token.is_none() && !self.listen.ip().is_loopback() {
             return Err(ServeError::OpenToStrangers(self.listen));

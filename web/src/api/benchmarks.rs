@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::answer::created;
+use crate::extract::{InPath, InQuery, JsonBody, Sent, run_blocking};
 use crate::openapi::ApiRouter;
 use crate::problem::ApiResult;
 use crate::router::App;
 use crate::settings::ServeLimits;
-use crate::take::{InPath, InQuery, Limited, Sent, apart};
 
 /// Sentences of a report that lists show.
 const FINDINGS: usize = 3;
@@ -38,12 +38,12 @@ struct BenchmarkSummary {
     /// When it came here, RFC 3339 in UTC.
     kept_at: String,
     #[serde(flatten)]
-    told: Told,
+    told: ReportSummary,
 }
 
 /// What lists show of a report. It is made once, when the report comes.
 #[derive(Serialize, Deserialize, JsonSchema)]
-struct Told {
+struct ReportSummary {
     /// What the benchmark is called.
     name: String,
     /// When it began, as its report has it.
@@ -81,12 +81,12 @@ struct FastestLoad {
     mb_per_s: f64,
 }
 
-impl Limited for BenchReport {
-    fn most(_: &ServeLimits) -> usize {
+impl JsonBody for BenchReport {
+    fn max_bytes(_: &ServeLimits) -> usize {
         MAX_BENCHMARK_BYTES
     }
 
-    fn of(document: Value) -> Result<Self, Vec<SpecFault>> {
+    fn read(document: Value) -> Result<Self, Vec<SpecFault>> {
         // One of another version has another form, and its version is all that is wrong with it.
         match document.get("version").and_then(Value::as_u64) {
             Some(found) if found != u64::from(REPORT_VERSION) => Err(vec![SpecFault::new(
@@ -125,9 +125,10 @@ async fn keep_benchmark(
     Sent(report, _room): Sent<BenchReport>,
 ) -> ApiResult<Response> {
     // What is no part of its form is gone, so that the same report is always the same bytes.
-    let (told, report) =
-        apart(move || (Told::of(&report), serde_json::to_vec(&report).expect("numbers and texts are JSON")))
-            .await?;
+    let (told, report) = run_blocking(move || {
+        (ReportSummary::of(&report), serde_json::to_vec(&report).expect("numbers and texts are JSON"))
+    })
+    .await?;
     let summary = serde_json::to_value(&told).expect("numbers and texts are JSON");
     let PushedBenchmark { benchmark, is_new } = app.runs.keep_benchmark(summary, report).await?;
     let KeptBenchmark { id, kept_at, .. } = benchmark;
@@ -136,7 +137,7 @@ async fn keep_benchmark(
 }
 
 async fn show_benchmark(State(app): State<App>, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Response> {
-    app.answers.give(async { Ok(app.runs.benchmark_report(&path.id).await?) }).await
+    app.answers.send_bytes(async { Ok(app.runs.benchmark_report(&path.id).await?) }).await
 }
 
 async fn delete_benchmark(
@@ -159,7 +160,7 @@ fn summary(kept: KeptBenchmark) -> Option<BenchmarkSummary> {
     }
 }
 
-impl Told {
+impl ReportSummary {
     fn of(report: &BenchReport) -> Self {
         let short = |text: &str| printable(text, NAME_BYTES);
         let fastest = report.fastest().map(|cell| FastestLoad {

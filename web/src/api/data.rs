@@ -16,10 +16,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::runs::RunPath;
+use crate::extract::{InPath, InQuery, JsonBody, Sent};
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult};
 use crate::router::App;
-use crate::take::{InPath, InQuery, Sent, small};
 
 #[derive(Deserialize, JsonSchema)]
 struct StagePath {
@@ -46,7 +46,8 @@ struct Replay {
     modules: BTreeMap<String, String>,
 }
 
-small!(Replay, PredictRequest);
+impl JsonBody for Replay {}
+impl JsonBody for PredictRequest {}
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("data");
@@ -84,7 +85,7 @@ async fn show_series(
     InPath(path): InPath<RunPath>,
     InQuery(query): InQuery<SeriesQuery>,
 ) -> ApiResult<Response> {
-    app.answers.make(async { Ok(app.runs.series(&path.id, query).await?) }).await
+    app.answers.send_json(async { Ok(app.runs.series(&path.id, query).await?) }).await
 }
 
 async fn list_windows(
@@ -92,7 +93,7 @@ async fn list_windows(
     InPath(path): InPath<RunPath>,
     InQuery(query): InQuery<WindowQuery>,
 ) -> ApiResult<Response> {
-    app.answers.make(async { Ok(WindowList { items: app.runs.windows(&path.id, query).await? }) }).await
+    app.answers.send_json(async { Ok(WindowList { items: app.runs.windows(&path.id, query).await? }) }).await
 }
 
 async fn show_ledger(State(app): State<App>, InPath(path): InPath<RunPath>) -> ApiResult<Json<Ledger>> {

@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::extract::InQuery;
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult};
 use crate::router::App;
-use crate::take::InQuery;
 
-/// How often a silent stream says that it lives.
+/// Longest silence of a stream before a `ping`.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Samples of a run in a second: one for each of the finest rows.
 const HZ: u64 = 1_000_000_000 / Level::Finest.width();
@@ -104,7 +104,6 @@ async fn events(
     Ok(Sse::new(first.chain(rest)).keep_alive(keep_alive).into_response())
 }
 
-/// The runs that are named, each once.
 fn watched(ids: &str) -> Vec<String> {
     let ids: BTreeSet<&str> = ids.split(',').filter(|id| !id.is_empty()).collect();
     ids.into_iter().map(str::to_owned).collect()

@@ -1,7 +1,7 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
 use penstock_pipeline::ModuleReport;
 use penstock_pipeline::trial::TrialReport;
@@ -13,12 +13,12 @@ use serde::Deserialize;
 use tokio_util::io::ReaderStream;
 
 use crate::answer::created;
-use crate::body::Pieces;
+use crate::body::BodyPieces;
+use crate::extract::{InPath, InQuery, JsonBody, Sent, SentModule};
 use crate::openapi::ApiRouter;
 use crate::problem::ApiResult;
 use crate::router::App;
 use crate::settings::ServeLimits;
-use crate::take::{InPath, InQuery, Limited, Sent, SentModule, small};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -57,10 +57,10 @@ struct AliasTarget {
     version: u32,
 }
 
-small!(AliasTarget);
+impl JsonBody for AliasTarget {}
 
-impl Limited for TryRequest {
-    fn most(limits: &ServeLimits) -> usize {
+impl JsonBody for TryRequest {
+    fn max_bytes(limits: &ServeLimits) -> usize {
         limits.trial_bytes
     }
 }
@@ -119,7 +119,7 @@ async fn inspect_module(
     Ok(Json(received(&app, pieces).await?.inspect().await?))
 }
 
-async fn received(app: &App, mut pieces: Pieces) -> ApiResult<Draft> {
+async fn received(app: &App, mut pieces: BodyPieces) -> ApiResult<Draft> {
     let mut draft = app.runs.begin_upload().await?;
     while let Some(piece) = pieces.next().await? {
         draft.write(&piece).await?;
@@ -154,20 +154,17 @@ async fn download_module(
     let module = app.runs.module_file(&path.name, &path.version).await?;
     let tag = format!("\"{}\"", module.digest);
     let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
-    let mut response = if is_known {
-        StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        let file = ReaderStream::new(tokio::fs::File::from_std(module.file));
-        let mut response = Response::new(Body::from_stream(file));
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/wasm"));
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(module.size_bytes));
-        let name = format!("attachment; filename=\"{}.wasm\"", path.name);
-        headers.extend(HeaderValue::from_str(&name).ok().map(|name| (header::CONTENT_DISPOSITION, name)));
-        response
-    };
-    response.headers_mut().extend(HeaderValue::from_str(&tag).ok().map(|tag| (header::ETAG, tag)));
-    Ok(response)
+    if is_known {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
+    }
+    let headers = [
+        (header::CONTENT_TYPE, "application/wasm".to_owned()),
+        (header::CONTENT_LENGTH, module.size_bytes.to_string()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{}.wasm\"", path.name)),
+        (header::ETAG, tag),
+    ];
+    let file = ReaderStream::new(tokio::fs::File::from_std(module.file));
+    Ok((headers, Body::from_stream(file)).into_response())
 }
 
 async fn try_module(

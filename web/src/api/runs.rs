@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::answer::created;
+use crate::extract::{InPath, InQuery, SentPipeline};
 use crate::openapi::ApiRouter;
-use crate::problem::{ApiError, ApiResult, Kind};
+use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::router::App;
-use crate::take::{InPath, InQuery, SentPipeline};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -93,7 +93,9 @@ fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     match key.to_str() {
         Ok(key) => Ok(Some(key.to_owned())),
-        Err(_) => Err(ApiError::new(Kind::BadRequest, "an `Idempotency-Key` has ASCII characters only")),
+        Err(_) => {
+            Err(ApiError::new(ProblemKind::BAD_REQUEST, "an `Idempotency-Key` has ASCII characters only"))
+        }
     }
 }
 

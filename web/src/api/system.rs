@@ -4,18 +4,17 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{AppendHeaders, NoContent};
-use penstock_server::{BudgetUse, StorageUse};
+use penstock_server::{BudgetUse, Runs, RunsError, StorageUse};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::extract::{JsonBody, Sent};
 use crate::openapi::ApiRouter;
-use crate::problem::{ApiError, ApiResult, Kind};
+use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::process::{ProcessUse, process_use};
 use crate::router::App;
-use crate::sample::{SampleOffer, offer};
 use crate::session;
-use crate::take::{Sent, small};
 
 /// What this server is, has and bears.
 #[derive(Serialize, JsonSchema)]
@@ -76,7 +75,7 @@ struct SignIn {
     token: String,
 }
 
-small!(SignIn);
+impl JsonBody for SignIn {}
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("system");
@@ -107,7 +106,7 @@ async fn show_system(State(app): State<App>) -> ApiResult<Json<System>> {
         },
         storage: app.runs.storage().await?,
         process: process_use(),
-        samples: offer(&app.runs).await?,
+        samples: best_sample(&app.runs).await?,
     }))
 }
 
@@ -125,7 +124,7 @@ async fn sign_in(State(app): State<App>, Sent(sign_in, _): Sent<SignIn>) -> ApiR
     if !token.is(sign_in.token.trim().as_bytes()) {
         // Whoever guesses is slowed down; whoever knows it is not.
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-        return Err(ApiError::new(Kind::SignInNeeded, "that is not this server's token"));
+        return Err(ApiError::new(ProblemKind::SIGN_IN_NEEDED, "that is not this server's token"));
     }
     Ok(with_cookie(session::begin(token, SystemTime::now())))
 }
@@ -139,4 +138,55 @@ type Cookied = (AppendHeaders<Option<(HeaderName, String)>>, NoContent);
 
 fn with_cookie(cookie: String) -> Cookied {
     (AppendHeaders(Some((header::SET_COOKIE, cookie))), NoContent)
+}
+
+/// A pipeline that runs on this server as it is.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+struct SampleOffer {
+    /// Its name.
+    name: String,
+    /// What it shows, in a sentence.
+    about: &'static str,
+    /// The document, to be submitted as it is.
+    document: Value,
+}
+
+/// A pipeline, what it shows, and the store and the module that it needs.
+struct Sample {
+    document: &'static str,
+    about: &'static str,
+    needs: Option<(&'static str, &'static str)>,
+}
+
+/// The best first. The last needs nothing.
+const SAMPLES: [Sample; 2] = [
+    Sample {
+        document: include_str!("../../../examples/pipelines/photos.json"),
+        about: "Photos are read in batches, decoded and resized in the sandbox on 12 threads, and handed to a training step of 30 ms.",
+        needs: Some(("photos", "decode-resize")),
+    },
+    Sample {
+        document: include_str!("../../../examples/pipelines/tour.json"),
+        about: "Four stages that only wait, each for another time, so that queues fill and run empty; it needs no data.",
+        needs: None,
+    },
+];
+
+/// The best sample that can run here.
+async fn best_sample(runs: &Runs) -> Result<SampleOffer, RunsError> {
+    let stores = runs.stores();
+    for Sample { document, about, needs } in SAMPLES {
+        let is_ready = match needs {
+            Some((store, module)) => {
+                stores.iter().any(|found| found.name == store) && runs.has_module(module).await?
+            }
+            None => true,
+        };
+        if is_ready {
+            let document: Value = serde_json::from_str(document).expect("the examples are JSON");
+            let name = document["name"].as_str().unwrap_or("sample").to_owned();
+            return Ok(SampleOffer { name, about, document });
+        }
+    }
+    unreachable!("the last sample needs nothing")
 }

@@ -673,7 +673,7 @@ export interface components {
              */
             free_bytes: number;
         };
-        /** @description What the server's process uses. */
+        /** @description Resources that the server's process uses. */
         ProcessUse: {
             /**
              * Format: double
@@ -814,7 +814,7 @@ export interface components {
             /** @description What it says of itself. */
             manifest: components["schemas"]["Manifest"];
         };
-        /** @description What was uploaded. */
+        /** @description Form of an uploaded module. */
         ModuleKind: "core" | "component";
         /**
          * @description What a stage module says of itself. The guest SDK writes it into the custom section
@@ -1330,13 +1330,13 @@ export interface components {
              * @description Items that its consumer took per second.
              */
             qps?: number | null;
-            /** @description The modules it runs, `name@version`, in the order of its stages. */
-            modules: string[];
             /**
              * Format: double
              * @description Samples that its consumer took per second.
              */
             samples_per_s?: number | null;
+            /** @description The modules it runs, `name@version`, in the order of its stages. */
+            modules: string[];
         };
         /** @description What a run is doing, or how it ended. */
         RunState: "queued" | "running" | "draining" | "completed" | "failed" | "stopped" | "interrupted";
@@ -1383,6 +1383,8 @@ export interface components {
             /** @description What it gives, e.g. `batches`. */
             gives: string;
         };
+        /** @description Kind of a stage. */
+        StageKindName: "aggregate" | "disaggregate" | "fetch" | "wasm" | "collate" | "transfer" | "sleep";
         /** @description A queue of a document that could run. */
         ValidQueue: {
             /** @description The stage at whose exit it stands and `_queue`. */
@@ -1456,6 +1458,11 @@ export interface components {
              * @description Items that its consumer took per second.
              */
             qps?: number | null;
+            /**
+             * Format: double
+             * @description Samples that its consumer took per second.
+             */
+            samples_per_s?: number | null;
             /** @description The modules it runs, `name@version`, in the order of its stages. */
             modules: string[];
             /** @description While it is queued: what it waits for, with the arithmetic. */
@@ -1476,11 +1483,6 @@ export interface components {
              * @description Log lines that are not kept any more.
              */
             logs_left_out: number;
-            /**
-             * Format: double
-             * @description Samples that its consumer took per second.
-             */
-            samples_per_s?: number | null;
         };
         /** @description One run, seen at one moment. The same shape stands in `snapshot.json`, in the API and behind every page. */
         RunSnapshot: {
@@ -1504,6 +1506,26 @@ export interface components {
              * @description How many samples the source makes in all; `null` as long as it does not know, or when there is no end.
              */
             expected?: number | null;
+            /**
+             * Format: double
+             * @description Samples that the consumer took per second.
+             * @default null
+             */
+            samples_per_s: number | null;
+            /**
+             * Format: double
+             * @description Share of time in which the consumer waited for an item, 0.0 to 1.0; `null` as long as it has got none and waited for none.
+             * @default null
+             */
+            consumer_waited: number | null;
+            /**
+             * @description Items of the sink that one task of a stage, or one item of a queue, stands for, by the id of stage or queue: batches
+             *     hold several samples. Empty before the first item, and where an item is the same everywhere.
+             * @default {}
+             */
+            sink_items: {
+                [key: string]: number;
+            };
             /**
              * Format: uint32
              * @description Worker threads it may use.
@@ -1554,26 +1576,6 @@ export interface components {
              * @default []
              */
             verdicts: components["schemas"]["VerdictSpan"][];
-            /**
-             * Format: double
-             * @description Samples that the consumer took per second.
-             * @default null
-             */
-            samples_per_s: number | null;
-            /**
-             * Format: double
-             * @description Share of time in which the consumer waited for an item, 0.0 to 1.0; `null` as long as it has got none and waited for none.
-             * @default null
-             */
-            consumer_waited: number | null;
-            /**
-             * @description Items of the sink that one task of a stage, or one item of a queue, stands for, by the id of stage or queue: batches
-             *     hold several samples. Empty before the first item, and where an item is the same everywhere.
-             * @default {}
-             */
-            sink_items: {
-                [key: string]: number;
-            };
         };
         /** @description Files of batches, counted. */
         FilesRecord: {
@@ -1785,6 +1787,34 @@ export interface components {
              *     replaced.
              */
             instances: number;
+        };
+        /** @description Shares of a stage's slot time, 0.0 to 1.0; they add up to 1. */
+        SlotShares: {
+            /**
+             * Format: double
+             * @description An op ran.
+             */
+            busy: number;
+            /**
+             * Format: double
+             * @description A task waited for a free worker thread.
+             */
+            thread_wait: number;
+            /**
+             * Format: double
+             * @description A result waited for room in the next queue.
+             */
+            blocked: number;
+            /**
+             * Format: double
+             * @description A result waited for its turn in the input order.
+             */
+            order_wait: number;
+            /**
+             * Format: double
+             * @description No task.
+             */
+            idle: number;
         };
         /** @description One queue and what it did. */
         QueueRecord: {
@@ -4065,36 +4095,6 @@ export interface components {
              * @description What the part costs: seconds of a pass over all objects that are gone without it; 0 for the load itself.
              */
             costs_s: number;
-        };
-        /** @description Kind of a stage. */
-        StageKindName: "aggregate" | "disaggregate" | "fetch" | "wasm" | "collate" | "transfer" | "sleep";
-        /** @description Shares of a stage's slot time, 0.0 to 1.0; they add up to 1. */
-        SlotShares: {
-            /**
-             * Format: double
-             * @description An op ran.
-             */
-            busy: number;
-            /**
-             * Format: double
-             * @description A task waited for a free worker thread.
-             */
-            thread_wait: number;
-            /**
-             * Format: double
-             * @description A result waited for room in the next queue.
-             */
-            blocked: number;
-            /**
-             * Format: double
-             * @description A result waited for its turn in the input order.
-             */
-            order_wait: number;
-            /**
-             * Format: double
-             * @description No task.
-             */
-            idle: number;
         };
     };
     responses: never;

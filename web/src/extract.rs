@@ -1,4 +1,4 @@
-//! What handlers take from requests; what cannot be taken is a problem, told as all others.
+//! Extractors whose rejections are problems.
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -9,56 +9,45 @@ use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
-use crate::body::{Pace, Pieces, Room, SMALL_BYTES, want_type};
+use crate::body::{BodyPace, BodyPieces, HeldBytes, SMALL_BYTES, require_content_type};
 use crate::openapi::{Input, Operation};
-use crate::problem::{ApiError, ApiResult, Kind};
+use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::router::App;
 use crate::settings::ServeLimits;
 
-/// The parts of a path that stand for something.
+/// The parameters in the path.
 pub(crate) struct InPath<T>(pub(crate) T);
 
-/// What stands behind the `?`.
+/// The query of the address.
 pub(crate) struct InQuery<T>(pub(crate) T);
 
-/// A JSON document of a known shape, and the room that it takes.
-pub(crate) struct Sent<T>(pub(crate) T, pub(crate) Room);
+/// A JSON document of a known type, and the memory that it holds.
+pub(crate) struct Sent<T>(pub(crate) T, pub(crate) HeldBytes);
 
-/// A pipeline document as it was sent, read by those who know pipelines.
+/// A pipeline document as it was sent; the registry parses it.
 pub(crate) struct SentPipeline(pub(crate) Bytes);
 
-/// A module as it is sent, not yet read.
-pub(crate) struct SentModule(pub(crate) Pieces);
+/// A module as it arrives.
+pub(crate) struct SentModule(pub(crate) BodyPieces);
 
-/// A module may come this slowly, in bytes a second, when it is large.
+/// Least rate of a module, in bytes a second.
 const MODULE_BYTES_PER_S: u64 = 32 << 10;
-/// What is held whole until all of it is there comes faster.
+/// Least rate of a document, which is held in memory until all of it has arrived.
 const JSON_BYTES_PER_S: u64 = 256 << 10;
 
-/// A shape with a size of its own.
-pub(crate) trait Limited: DeserializeOwned {
+/// A document that is sent as JSON.
+pub(crate) trait JsonBody: DeserializeOwned {
     /// The most bytes that it may have.
-    fn most(limits: &ServeLimits) -> usize;
+    fn max_bytes(_: &ServeLimits) -> usize {
+        SMALL_BYTES
+    }
 
     /// Reads it. Fails with everything that is wrong.
-    fn of(document: Value) -> Result<Self, Vec<SpecFault>> {
+    fn read(document: Value) -> Result<Self, Vec<SpecFault>> {
         spec::read_value(document)
     }
 }
-
-/// For shapes of a few members.
-macro_rules! small {
-    ($($shape:ty),+ $(,)?) => { $(
-        impl $crate::take::Limited for $shape {
-            fn most(_: &$crate::settings::ServeLimits) -> usize {
-                $crate::body::SMALL_BYTES
-            }
-        }
-    )+ };
-}
-pub(crate) use small;
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for InPath<T> {
     type Rejection = ApiError;
@@ -84,7 +73,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for InQuery<T> {
         let taken = Query::<T>::try_from_uri(&parts.uri);
         taken
             .map(|Query(taken)| Self(taken))
-            .map_err(|error| ApiError::new(Kind::BadRequest, printable(&error.body_text(), 500)))
+            .map_err(|error| ApiError::new(ProblemKind::BAD_REQUEST, printable(&error.body_text(), 500)))
     }
 }
 
@@ -94,32 +83,32 @@ impl<T: JsonSchema> Input for InQuery<T> {
     }
 }
 
-impl<T: Limited + Send + 'static> FromRequest<App> for Sent<T> {
+impl<T: JsonBody + Send + 'static> FromRequest<App> for Sent<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let most = T::most(&app.limits);
+        let most = T::max_bytes(&app.limits);
         let (bytes, room) = json_bytes(request, app, most).await?;
         if bytes.len() <= SMALL_BYTES {
             return read(&bytes, most).map(|value| Self(value, room));
         }
-        let value = apart(move || read(&bytes, most)).await??;
+        let value = run_blocking(move || read(&bytes, most)).await??;
         Ok(Self(value, room))
     }
 }
 
-/// Does work that takes long enough to keep other clients waiting, apart from the I/O threads.
-pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> ApiResult<T> {
+/// Does long work off the I/O threads.
+pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> ApiResult<T> {
     tokio::task::spawn_blocking(work).await.map_err(|error| match error.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
         Err(_) => ApiError::busy("the server is shutting down", 10),
     })
 }
 
-/// Nothing at all stands for an object without members.
-fn read<T: Limited>(bytes: &[u8], most: usize) -> ApiResult<T> {
+/// Reads a document; an empty body stands for `{}`.
+fn read<T: JsonBody>(bytes: &[u8], most: usize) -> ApiResult<T> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
-    let value = spec::parse_within(bytes, most).and_then(T::of);
+    let value = spec::parse_within(bytes, most).and_then(T::read);
     value.map_err(|faults| ApiError::invalid_document(&faults))
 }
 
@@ -149,13 +138,9 @@ impl FromRequest<App> for SentModule {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        want_type(&parts.headers, &["application/wasm", "application/octet-stream"])?;
-        let pace = Pace {
-            until: Instant::now() + app.limits.body_time,
-            stall: app.limits.stall_time,
-            bytes_per_s: Some(MODULE_BYTES_PER_S),
-        };
-        Pieces::new(&parts.headers, body, app.modules.module_bytes, "the module", pace).map(Self)
+        require_content_type(&parts.headers, &["application/wasm", "application/octet-stream"])?;
+        let pace = BodyPace::within(&app.limits, MODULE_BYTES_PER_S);
+        BodyPieces::new(&parts.headers, body, app.modules.module_bytes, "the module", pace).map(Self)
     }
 }
 
@@ -165,17 +150,13 @@ impl Input for SentModule {
     }
 }
 
-async fn json_bytes(request: Request, app: &App, most: usize) -> ApiResult<(Bytes, Room)> {
+async fn json_bytes(request: Request, app: &App, most: usize) -> ApiResult<(Bytes, HeldBytes)> {
     let (parts, body) = request.into_parts();
-    let pace = Pace {
-        until: Instant::now() + app.limits.body_time,
-        stall: app.limits.stall_time,
-        bytes_per_s: Some(JSON_BYTES_PER_S),
-    };
-    let pieces = Pieces::new(&parts.headers, body, most as u64, "the document", pace)?;
+    let pace = BodyPace::within(&app.limits, JSON_BYTES_PER_S);
+    let pieces = BodyPieces::new(&parts.headers, body, most as u64, "the document", pace)?;
     let (bytes, room) = pieces.whole(&app.rooms).await?;
     if !bytes.is_empty() {
-        want_type(&parts.headers, &["application/json"])?;
+        require_content_type(&parts.headers, &["application/json"])?;
     }
     Ok((bytes, room))
 }
@@ -188,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    small!(Value);
+    impl JsonBody for Value {}
 
     #[test]
     fn what_is_sent_is_read_within_its_own_bound() {
