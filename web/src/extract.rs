@@ -98,7 +98,9 @@ impl<T: JsonBody + Send + 'static> FromRequest<App> for Sent<T> {
 }
 
 /// Does long work off the I/O threads.
-pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> ApiResult<T> {
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> ApiResult<T> {
     tokio::task::spawn_blocking(work).await.map_err(|error| match error.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
         Err(_) => ApiError::busy("the server is shutting down", 10),
