@@ -45,7 +45,6 @@ export type TrySample = Partial<Schemas['TrySample']>
 export type TryRequest = Partial<Omit<Schemas['TryRequest'], 'samples'>> & { samples?: TrySample[] }
 
 export type TrialReport = Answer<'TrialReport'>
-export type CallTrial = Answer<'CallTrial'>
 export type SampleTrial = Answer<'SampleTrial'>
 export type MadeField = Answer<'MadeField'>
 
@@ -61,16 +60,13 @@ export type RunSummary = Answer<'RunSummary'>
 export type RunDetail = Answer<'RunDetail'>
 export type RunSnapshot = Answer<'RunSnapshot'>
 export type StageRecord = Answer<'StageRecord'>
-export type TaskFigures = Answer<'TaskFigures'>
 export type QueueRecord = Answer<'QueueRecord'>
-export type Ledger = Answer<'Ledger'>
 export type StageBook = Answer<'StageBook'>
 export type FailureClass = Schemas['FailureClass']
 export type FailureGroup = Answer<'FailureGroup'>
 export type RunSpec = Answer<'RunSpec'> & { document: PipelineDocument }
 export type Validation = Answer<'Validation'>
 export type RunError = Answer<'RunError'>
-export type PayloadField = Answer<'PayloadField'>
 export type LogLevel = Schemas['LogLevel']
 export type LogEntry = Answer<'LogEntry'>
 export type TaskTimes = Answer<'TaskTimes'>
@@ -98,7 +94,6 @@ export type Proposal = Answer<'Proposal'>
 export type BenchmarkSummary = Answer<'BenchmarkSummary'>
 export type BenchReport = Answer<'BenchReport'>
 export type LoadReport = Answer<'LoadReport'>
-export type LoadMode = Schemas['LoadMode']
 export type LevelCounts = Answer<'LevelCounts'>
 /** How times are distributed. */
 export type Spread = Answer<'Spread'>
@@ -114,7 +109,6 @@ export type Metric = Schemas['Metric']
 
 /** Buckets of equal width with one x column for all. `mean` is exact for the bucket; `min` and `max` are over its 250 ms rows. */
 export type Series = Answer<'Series'>
-export type SeriesColumn = Answer<'SeriesColumn'>
 
 // Events
 

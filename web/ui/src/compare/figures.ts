@@ -3,7 +3,7 @@
 import type { QueueRecord, RunDetail, StageRecord } from '../api/types'
 import type { Quantity } from '../parts/format'
 import type { Better } from './delta'
-import { namesOfIds } from './specs'
+import { inOrder, namesOfIds } from './specs'
 
 export interface FigureRow {
   label: string
@@ -74,18 +74,4 @@ function byName<T extends { id: string }>(
     return new Map(all.map((part, place) => [names[place] as string, of(part)]))
   })
   return inOrder(columns.map((column) => [...column.keys()])).map((name) => [name, columns.map((column) => column.get(name) ?? null)])
-}
-
-/** All names of several lists, each where its own list has it: a source comes first and a sink last. */
-export function inOrder(lists: readonly string[][]): string[] {
-  const names: string[] = []
-  for (const list of lists) {
-    let after = -1
-    for (const name of list) {
-      const there = names.indexOf(name)
-      if (there >= 0) after = there
-      else names.splice((after += 1), 0, name)
-    }
-  }
-  return names
 }

@@ -18,44 +18,50 @@ export interface SpecRow {
  */
 export function specRows(specs: readonly RunSpec[]): SpecRow[] {
   const columns = specs.map((spec) => new Map(valuesOf(spec).map(({ path, value }) => [path.join('\0'), { path, value }])))
-  const order: string[] = []
-  for (const column of columns) {
-    let after = -1
-    for (const key of column.keys()) {
-      const there = order.indexOf(key)
-      if (there >= 0) after = there
-      else order.splice((after += 1), 0, key)
-    }
-  }
-  return order.map((key) => {
+  return inOrder(columns.map((column) => [...column.keys()])).map((key) => {
     const values = columns.map((column) => column.get(key)?.value ?? null)
     const { path } = columns.find((column) => column.has(key))?.get(key) as { path: string[] }
     return { path, values, differs: values.some((value) => value !== values[0]) }
   })
 }
 
-/** What each stage is called, numbers after those that share a name: `fetch`, `aggregate`, `aggregate 2`. */
+/** Names of stages, numbers after those that several share: `fetch`, `aggregate`, `aggregate 2`. */
 export function stageNames(stages: readonly unknown[]): string[] {
-  const seen = new Map<string, number>()
-  return stages.map((stage) => {
-    const [kind, body] = Object.entries(record(stage) ?? {})[0] ?? ['?', null]
-    const { name, module } = record(body) ?? {}
-    const own = typeof name === 'string' ? name : typeof module === 'string' ? module.replace(/@.*$/, '') : kind
-    const count = (seen.get(own) ?? 0) + 1
-    seen.set(own, count)
-    return count === 1 ? own : `${own} ${count}`
-  })
+  return numbered(
+    stages.map((stage) => {
+      const [kind, body] = Object.entries(record(stage) ?? {})[0] ?? ['?', null]
+      const { name, module } = record(body) ?? {}
+      return typeof name === 'string' ? name : typeof module === 'string' ? module.replace(/@.*$/, '') : kind
+    }),
+  )
 }
 
 /** Ids as `4:decode` or `4:decode_queue` without their places, numbered like names of stages. */
 export function namesOfIds(ids: readonly string[]): string[] {
+  return numbered(ids.map((id) => stageOf(id).replace(/^\d+:/, '')))
+}
+
+function numbered(names: readonly string[]): string[] {
   const seen = new Map<string, number>()
-  return ids.map((id) => {
-    const own = stageOf(id).replace(/^\d+:/, '')
-    const count = (seen.get(own) ?? 0) + 1
-    seen.set(own, count)
-    return count === 1 ? own : `${own} ${count}`
+  return names.map((name) => {
+    const count = (seen.get(name) ?? 0) + 1
+    seen.set(name, count)
+    return count === 1 ? name : `${name} ${count}`
   })
+}
+
+/** All names of several lists, each where its own list has it: a source comes first and a sink last. */
+export function inOrder(lists: readonly string[][]): string[] {
+  const names: string[] = []
+  for (const list of lists) {
+    let after = -1
+    for (const name of list) {
+      const there = names.indexOf(name)
+      if (there >= 0) after = there
+      else names.splice((after += 1), 0, name)
+    }
+  }
+  return names
 }
 
 function valuesOf({ document, modules }: RunSpec): { path: string[]; value: string }[] {
