@@ -42,7 +42,7 @@ export function spaced(ticks: readonly number[], at: (value: number) => number, 
 }
 
 /** Ticks at 1, 2 and 5 of every power of ten, or fewer or more of them, as room is. */
-function logTicks(low: number, high: number, most: number): number[] {
+export function logTicks(low: number, high: number, most: number): number[] {
   const kinds = [[1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 5], [1]]
   for (const parts of kinds) {
     const found = within(low, high, parts, 1)

@@ -35,11 +35,11 @@ export function zoomTo(from_s: number, to_s: number, elapsed_s: number): Range {
   return rounded(rangeAround((from_s + to_s) / 2, to_s - from_s, elapsed_s, CLOSEST_S))
 }
 
-/** What a key asks of a chart; `home` shows what it showed at first. */
 export type Step = 'earlier' | 'later' | 'closer' | 'wider'
 
 const STEPS: Record<string, Step | 'home'> = { ArrowLeft: 'earlier', ArrowRight: 'later', '+': 'closer', '=': 'closer', '-': 'wider', '0': 'home' }
 
+/** The step that a key asks for; `home` shows what the chart showed at first. */
 export function stepOf({ key, ctrlKey, metaKey }: KeyboardEvent): Step | 'home' | null {
   return ctrlKey || metaKey ? null : (STEPS[key] ?? null)
 }
