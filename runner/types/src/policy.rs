@@ -10,15 +10,16 @@ use strum::IntoStaticStr;
 
 use crate::spec::{number_schema, read_number};
 
-/// How many items a queue may hold: 1 to 1,000,000.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct Capacity(NonZeroU32);
+/// Number of items that a queue may hold: 1 to 1,000,000.
+pub type Capacity = Count<1_000_000>;
 
-/// How many tasks of one stage may be alive at a time: 1 to 4096.
+/// Number of tasks of one stage that may be alive at a time: 1 to 4096.
+pub type Concurrency = Count<4096>;
+
+/// A number from 1 to `MOST`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
-pub struct Concurrency(NonZeroU32);
+pub struct Count<const MOST: u32>(NonZeroU32);
 
 /// Kind of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
@@ -89,77 +90,41 @@ pub enum FailureLimit {
 /// Tasks after which a failure rate is looked at for the first time.
 pub const RATE_NEEDS_TASKS: u64 = 100;
 
-impl Capacity {
-    /// The largest capacity.
-    pub const MOST: u32 = 1_000_000;
-
-    /// A capacity of `items`; `None` for zero and above [`Self::MOST`].
-    pub fn new(items: u32) -> Option<Self> {
-        NonZeroU32::new(items).filter(|items| items.get() <= Self::MOST).map(Self)
-    }
-
-    /// The number of items.
-    pub fn get(self) -> usize {
-        self.0.get() as usize
-    }
-}
-
-impl Concurrency {
-    /// One task at a time.
+impl<const MOST: u32> Count<MOST> {
+    /// The least number.
     pub const ONE: Self = Self(NonZeroU32::MIN);
-    /// The largest concurrency.
-    pub const MOST: u32 = 4096;
+    /// The greatest number.
+    pub const MOST: u32 = MOST;
 
-    /// A concurrency of `tasks`; `None` for zero and above [`Self::MOST`].
-    pub fn new(tasks: u32) -> Option<Self> {
-        NonZeroU32::new(tasks).filter(|tasks| tasks.get() <= Self::MOST).map(Self)
+    /// `None` for zero and above [`Self::MOST`].
+    pub fn new(number: u32) -> Option<Self> {
+        NonZeroU32::new(number).filter(|number| number.get() <= MOST).map(Self)
     }
 
-    /// The number of tasks.
+    /// The number.
     pub fn get(self) -> usize {
         self.0.get() as usize
     }
 }
 
-impl<'de> Deserialize<'de> for Capacity {
+impl<'de, const MOST: u32> Deserialize<'de> for Count<MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = read_number(deserializer, 1, Self::MOST)?;
+        let number = read_number(deserializer, 1, MOST)?;
         Ok(Self::new(number).expect("the number was read within the bounds"))
     }
 }
 
-impl JsonSchema for Capacity {
+impl<const MOST: u32> JsonSchema for Count<MOST> {
     fn inline_schema() -> bool {
         true
     }
 
     fn schema_name() -> Cow<'static, str> {
-        "Capacity".into()
+        "Count".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        number_schema(1, Self::MOST)
-    }
-}
-
-impl<'de> Deserialize<'de> for Concurrency {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = read_number(deserializer, 1, Self::MOST)?;
-        Ok(Self::new(number).expect("the number was read within the bounds"))
-    }
-}
-
-impl JsonSchema for Concurrency {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Concurrency".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        number_schema(1, Self::MOST)
+        number_schema(1, MOST)
     }
 }
 

@@ -11,7 +11,7 @@ mod thin;
 
 pub use live::{LiveSample, TaskTimes, TimeBucket};
 pub use metric::Metric;
-pub use row::{QueueRow, Row, Spread, TaskRow};
+pub use row::{Row, Spread};
 pub use thin::{Buckets, Series, SeriesColumn, Thinned};
 
 /// How wide rows are.

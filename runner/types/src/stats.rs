@@ -8,10 +8,11 @@ mod figures;
 mod histogram;
 mod queue;
 mod stage;
+mod sums;
 mod tick;
 
 pub use figures::{QueueFigures, SlotShares, TaskFigures, per_second, share};
 pub use histogram::Histogram;
-pub use queue::{QueueMeter, QueueSums};
-pub use stage::{Slot, StageMeter, TaskSums};
+pub use queue::{QueueMeter, QueueRow, QueueSums};
+pub use stage::{Slot, StageMeter, TaskRow, TaskSums};
 pub use tick::Tick;

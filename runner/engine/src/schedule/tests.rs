@@ -391,7 +391,7 @@ proptest! {
         let now = driver.tick();
         for (sums, does) in driver.schedule.read(now).stages.iter().zip(&driver.does) {
             let concurrency = match does { Does::Pipe { concurrency, .. } => *concurrency as u64, _ => 1 };
-            prop_assert_eq!(sums.slot_time.iter().sum::<u64>(), concurrency * sums.elapsed);
+            prop_assert_eq!(sums.row.slot_times().iter().sum::<u64>(), concurrency * sums.row.elapsed);
         }
     }
 
@@ -565,7 +565,7 @@ fn every_put_of_a_fan_out_that_waits_is_measured() {
     }
     // The first task's three were put at once; the second task's waited since it was done: 10, then 10 and 10 more.
     let queue = &driver.schedule.read(at(30)).queues[1];
-    assert_eq!((queue.puts, queue.put_wait), (6, 30_000_000));
+    assert_eq!((queue.row.puts, queue.row.put_wait), (6, 30_000_000));
     assert_eq!(queue.put_times.quantile_s(0.5).map(|s| (s * 1e3).round()), Some(0.0));
     assert_eq!(queue.put_times.longest_s().map(|s| (s * 1e3).round()), Some(10.0));
 }
@@ -635,5 +635,5 @@ fn a_queue_whose_last_entry_is_an_epochs_end_is_drained_by_taking_it() {
     queue.put_epoch_end();
     queue.close(at(1));
     assert!(matches!(queue.take(&mut budget, at(2)), Take::EpochEnd));
-    assert_eq!(queue.meter().sums(at(50)).elapsed, 2_000_000);
+    assert_eq!(queue.meter().sums(at(50)).row.elapsed, 2_000_000);
 }

@@ -2,8 +2,8 @@
 
 use std::mem::replace;
 
-use penstock_types::series::{QueueRow, Row, Spread, TaskRow};
-use penstock_types::stats::Histogram;
+use penstock_types::series::{Row, Spread};
+use penstock_types::stats::{Histogram, QueueRow, TaskRow};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

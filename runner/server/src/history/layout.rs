@@ -50,7 +50,7 @@ impl Layout {
 
     /// Makes a window of a row, without percentiles: those need histograms.
     pub(crate) fn window(&self, row: &Row) -> Window {
-        let stage = |(stage, row): (&LayoutStage, &penstock_types::series::TaskRow)| StageRecord {
+        let stage = |(stage, row): (&LayoutStage, &penstock_types::stats::TaskRow)| StageRecord {
             id: stage.id.clone(),
             name: stage.name.clone(),
             kind: stage.kind,
@@ -58,7 +58,7 @@ impl Layout {
             concurrency: stage.concurrency,
             task: row.figures(),
         };
-        let queue = |(queue, row): (&LayoutQueue, &penstock_types::series::QueueRow)| QueueRecord {
+        let queue = |(queue, row): (&LayoutQueue, &penstock_types::stats::QueueRow)| QueueRecord {
             id: queue.id.clone(),
             label: queue.label.clone(),
             figures: row.figures(queue.capacity),

@@ -7,7 +7,7 @@ use penstock_engine::ports::Sums;
 use penstock_types::policy::StageKindName;
 use penstock_types::run::RunState;
 use penstock_types::series::Level;
-use penstock_types::stats::{Histogram, QueueSums, TaskSums, Tick};
+use penstock_types::stats::{Histogram, QueueRow, QueueSums, TaskRow, TaskSums, Tick};
 use rusqlite::Connection;
 use serde_json::json;
 
@@ -47,18 +47,30 @@ fn pulse(quarter: u64) -> Sums {
         let (tasks, op_time) = (some(40), some(QUARTER));
         let mut op_times = Histogram::default();
         (0..tasks.min(4)).for_each(|_| op_times.record(some(QUARTER)));
-        let slot_time = [op_time, some(QUARTER), some(QUARTER), 0, some(QUARTER)];
-        TaskSums { elapsed: QUARTER, tasks, op_time, op_times, slot_time, ..TaskSums::default() }
+        let row = TaskRow {
+            elapsed: QUARTER,
+            tasks,
+            op_time,
+            op_count: op_times.count(),
+            idle: op_time,
+            thread_wait: some(QUARTER),
+            busy: some(QUARTER),
+            blocked: some(QUARTER),
+            ..TaskRow::default()
+        };
+        TaskSums { row, op_times }
     };
     let stages = (0..STAGES).map(|_| task()).collect();
-    let mut queue = || QueueSums {
-        elapsed: QUARTER,
-        puts: some(40),
-        gets: some(40),
-        put_wait: some(QUARTER),
-        get_wait: some(QUARTER),
-        empty: some(QUARTER),
-        ..QueueSums::default()
+    let mut queue = || {
+        let row = QueueRow {
+            elapsed: QUARTER,
+            puts: some(40),
+            gets: some(40),
+            put_wait: some(QUARTER),
+            get_wait: some(QUARTER),
+            empty: some(QUARTER),
+        };
+        QueueSums { row, ..QueueSums::default() }
     };
     let queues = (0..=STAGES).map(|_| queue()).collect();
     let tick = |quarters: u64| Tick::from_nanos(quarters * QUARTER);
@@ -259,7 +271,7 @@ fn rows_that_are_held_and_rows_that_are_stored_are_told_once() {
     let mut tasks = 0;
     for quarter in 0..700 {
         let pulse = pulse(quarter);
-        tasks += pulse.stages[0].tasks;
+        tasks += pulse.stages[0].row.tasks;
         buffer.add(&pulse);
         // In the middle of a chunk, so that a part of it is stored and all of it held.
         if quarter == 600 {

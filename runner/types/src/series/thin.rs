@@ -3,7 +3,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Level;
 use super::metric::Metric;
-use super::row::{QueueRow, Row, Spread, TaskRow};
+use super::row::{Row, Spread};
+use crate::stats::{QueueRow, TaskRow};
 
 /// Figures of a run over time, on one x axis for all of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -205,14 +206,18 @@ mod tests {
     fn rows() -> impl Strategy<Value = Vec<Row>> {
         let times = || 0_u64..250_000_000;
         let stage = (times(), 0_u64..50, prop::array::uniform5(times()), times()).prop_map(
-            |(op_time, tasks, slot_time, elapsed)| TaskRow {
+            |(op_time, tasks, [idle, thread_wait, busy, order_wait, blocked], elapsed)| TaskRow {
                 elapsed,
                 tasks,
                 failures: tasks / 3,
                 failed_samples: tasks / 2,
                 op_time: if tasks > 0 { op_time } else { 0 },
                 op_count: tasks - tasks / 3,
-                slot_time,
+                idle,
+                thread_wait,
+                busy,
+                order_wait,
+                blocked,
                 ..TaskRow::default()
             },
         );

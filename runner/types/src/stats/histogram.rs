@@ -5,6 +5,10 @@ const BUCKETS_PER_OCTAVE: usize = 32;
 const OCTAVE_BITS: u32 = BUCKETS_PER_OCTAVE.trailing_zeros();
 
 /// Counts of durations in log-linear buckets: exact below 32 ns, within 1.6 % above. Merging and subtracting lose nothing.
+//
+// `hdrhistogram` 7.6 with two digits takes 8 times as long to record (9 ns, 1.1 ns here), 5 to 27 times to merge, 45 to 120 times to
+// subtract, 2.5 times the memory (and 2 KiB when empty) and twice the stored bytes, for the same error: it is
+// configured at run time, and keeps the mean and the extremes of both ends up to date.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Grows to the longest duration seen: 0.25 KB for each power of two above 32 ns.

@@ -1,5 +1,6 @@
 use super::figures::{QueueFigures, mean_s, per_second, share};
 use super::histogram::Histogram;
+use super::sums::sums;
 use super::tick::{Tick, nanos_to_seconds};
 
 /// Measures one queue. Told of every put and take, and of every wait that begins; never reads a clock.
@@ -14,25 +15,34 @@ pub struct QueueMeter {
     off: bool,
 }
 
-/// What a queue added up since its start. All lengths in nanoseconds.
+/// Sums of one queue over a time, with the lengths of the waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSums {
-    /// Measured time.
-    pub elapsed: u64,
-    /// Puts accepted.
-    pub puts: u64,
-    /// Items taken.
-    pub gets: u64,
-    /// Time puts waited for a free slot; waits of several producers overlap and add up.
-    pub put_wait: u64,
-    /// Time the reader waited for an item. There is one reader, so this is also the time with a get waiting.
-    pub get_wait: u64,
-    /// Time without an item.
-    pub empty: u64,
+    /// The sums.
+    pub row: QueueRow,
     /// Waits of accepted puts, those that did not wait included.
     pub put_times: Histogram,
     /// Waits of finished gets, those that did not wait included.
     pub get_times: Histogram,
+}
+
+sums! {
+    /// Sums of one queue over a time. All lengths in nanoseconds.
+    QueueRow {
+        /// Measured time.
+        elapsed,
+        /// Puts accepted.
+        puts,
+        /// Items taken.
+        gets,
+        /// Time puts waited for a free slot; waits of several producers overlap and add up.
+        put_wait,
+        /// Time the reader waited for an item. There is one reader, so this is also the time with a get waiting. An open
+        /// wait counts, and may turn out to be for the end of the data: a later reading is then less.
+        get_wait,
+        /// Time without an item.
+        empty,
+    }
 }
 
 impl QueueMeter {
@@ -74,7 +84,7 @@ impl QueueMeter {
         if since.is_some() {
             self.puts_waiting -= 1;
         }
-        self.sums.puts += 1;
+        self.sums.row.puts += 1;
         self.sums.put_times.record(since.map_or(0, |since| now - since));
         self.empty = false;
     }
@@ -96,8 +106,8 @@ impl QueueMeter {
         }
         self.advance(now);
         let waited = self.get_waits_since.take().map_or(0, |since| now - since);
-        self.sums.get_wait += waited;
-        self.sums.gets += 1;
+        self.sums.row.get_wait += waited;
+        self.sums.row.gets += 1;
         self.sums.get_times.record(waited);
         self.empty = left == 0;
     }
@@ -119,8 +129,9 @@ impl QueueMeter {
     /// The sums up to `now`, open stretches included. A wait that is open counts as one for an item.
     pub fn sums(&mut self, now: Tick) -> QueueSums {
         self.advance(now);
-        let open = self.get_waits_since.map_or(0, |since| now - since);
-        QueueSums { get_wait: self.sums.get_wait + open, ..self.sums.clone() }
+        let mut sums = self.sums.clone();
+        sums.row.get_wait += self.get_waits_since.map_or(0, |since| now - since);
+        sums
     }
 
     #[inline]
@@ -130,43 +141,45 @@ impl QueueMeter {
         if self.closed || passed == 0 {
             return;
         }
-        self.sums.elapsed += passed;
-        self.sums.put_wait += passed * u64::from(self.puts_waiting);
+        self.sums.row.elapsed += passed;
+        self.sums.row.put_wait += passed * u64::from(self.puts_waiting);
         if self.empty {
-            self.sums.empty += passed;
+            self.sums.row.empty += passed;
         }
     }
 }
 
 impl QueueSums {
-    /// What was added after `earlier`, an earlier reading of the same queue.
+    /// The sums since `earlier`, an earlier reading of the same queue.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
-            elapsed: self.elapsed - earlier.elapsed,
-            puts: self.puts - earlier.puts,
-            gets: self.gets - earlier.gets,
-            put_wait: self.put_wait - earlier.put_wait,
-            // A wait that was open at the earlier reading may have turned out to be one for the end.
-            get_wait: self.get_wait.saturating_sub(earlier.get_wait),
-            empty: self.empty - earlier.empty,
+            row: self.row.since(&earlier.row),
             put_times: self.put_times.since(&earlier.put_times),
             get_times: self.get_times.since(&earlier.get_times),
         }
     }
 
-    /// Adds what `other` added up: a neighbouring stretch of the same queue.
+    /// Adds the sums of a neighbouring time of the same queue.
     pub fn merge(&mut self, other: &Self) {
-        self.elapsed += other.elapsed;
-        self.puts += other.puts;
-        self.gets += other.gets;
-        self.put_wait += other.put_wait;
-        self.get_wait += other.get_wait;
-        self.empty += other.empty;
+        self.row.merge(&other.row);
         self.put_times.merge(&other.put_times);
         self.get_times.merge(&other.get_times);
     }
 
     /// The figures people read.
+    pub fn figures(&self, capacity: usize) -> QueueFigures {
+        QueueFigures {
+            p90_put_time_s: self.put_times.quantile_s(0.90),
+            p99_put_time_s: self.put_times.quantile_s(0.99),
+            p90_get_time_s: self.get_times.quantile_s(0.90),
+            p99_get_time_s: self.get_times.quantile_s(0.99),
+            ..self.row.figures(capacity)
+        }
+    }
+}
+
+impl QueueRow {
+    /// The figures people read, without percentiles: those take histograms.
     pub fn figures(&self, capacity: usize) -> QueueFigures {
         let elapsed_s = nanos_to_seconds(self.elapsed);
         QueueFigures {
@@ -176,11 +189,11 @@ impl QueueSums {
             qps: per_second(self.gets, elapsed_s),
             ave_put_time_s: mean_s(self.put_wait, self.puts),
             ave_get_time_s: mean_s(self.get_wait, self.gets),
-            p90_put_time_s: self.put_times.quantile_s(0.90),
-            p99_put_time_s: self.put_times.quantile_s(0.99),
-            p90_get_time_s: self.get_times.quantile_s(0.90),
-            p99_get_time_s: self.get_times.quantile_s(0.99),
-            readiness: share(self.elapsed - self.empty, self.elapsed),
+            p90_put_time_s: None,
+            p99_put_time_s: None,
+            p90_get_time_s: None,
+            p99_get_time_s: None,
+            readiness: share(self.elapsed.saturating_sub(self.empty), self.elapsed),
             starved: share(self.get_wait.min(self.elapsed), self.elapsed),
         }
     }
@@ -254,7 +267,7 @@ mod tests {
         meter.on_put(at(8), Some(at(2)));
         let figures = figures(&mut meter, at(8));
         // 0, 4/8 s and 6/8 s over three calls.
-        assert_eq!(meter.sums(at(8)).put_wait, 1_250_000_000);
+        assert_eq!(meter.sums(at(8)).row.put_wait, 1_250_000_000);
         assert_eq!(figures.ave_put_time_s, Some(1.25 / 3.0));
     }
 
@@ -276,8 +289,8 @@ mod tests {
         meter.on_get_given_up();
         meter.on_drained(at(7));
         let whole = meter.sums(at(9));
-        assert_eq!((first.get_wait, whole.get_wait), (250_000_000, 0));
-        assert_eq!(whole.since(&first).get_wait, 0);
+        assert_eq!((first.row.get_wait, whole.row.get_wait), (250_000_000, 0));
+        assert_eq!(whole.since(&first).row.get_wait, 0);
     }
 
     #[test]

@@ -1,5 +1,6 @@
-use super::figures::{TaskFigures, mean_s};
+use super::figures::{SlotShares, TaskFigures, mean_s, per_second};
 use super::histogram::Histogram;
+use super::sums::sums;
 use super::tick::{Tick, nanos_to_seconds};
 
 /// What one slot of a stage is doing. A stage has as many slots as its concurrency.
@@ -29,29 +30,47 @@ pub struct StageMeter {
     off: bool,
 }
 
-/// What a stage added up since its start. All lengths in nanoseconds.
+/// Sums of one stage over a time, with the lengths of its ops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskSums {
-    /// Measured time.
-    pub elapsed: u64,
-    /// Tasks completed, failed ones included.
-    pub tasks: u64,
-    /// Tasks with at least one failed sample.
-    pub failures: u64,
-    /// Samples that failed.
-    pub failed_samples: u64,
-    /// Ops that began on a worker thread.
-    pub thread_starts: u64,
-    /// Instances of the op that were made.
-    pub instances: u64,
-    /// Op times of successful tasks, without waiting for a thread.
-    pub op_time: u64,
-    /// The same, each counted.
+    /// The sums.
+    pub row: TaskRow,
+    /// Op times of successful tasks, each counted.
     pub op_times: Histogram,
-    /// CPU time of the ops of all tasks on worker threads.
-    pub cpu_time: u64,
-    /// Slot time by what the slots did, in the order of [`Slot`].
-    pub slot_time: [u64; SLOT_STATES],
+}
+
+sums! {
+    /// Sums of one stage over a time. All lengths in nanoseconds.
+    TaskRow {
+        /// Measured time.
+        elapsed,
+        /// Tasks completed, failed ones included.
+        tasks,
+        /// Tasks with at least one failed sample.
+        failures,
+        /// Samples that failed.
+        failed_samples,
+        /// Ops that began on a worker thread.
+        thread_starts,
+        /// Instances of the op that were made.
+        instances,
+        /// Op times of successful tasks, without waiting for a thread.
+        op_time,
+        /// Number of these op times.
+        op_count,
+        /// CPU time of the ops of all tasks on worker threads.
+        cpu_time,
+        /// Slot time without a task.
+        idle,
+        /// Slot time of tasks that waited for a worker thread.
+        thread_wait,
+        /// Slot time in which ops ran.
+        busy,
+        /// Slot time of results that waited for their turn in the input order.
+        order_wait,
+        /// Slot time of results that waited for room in the next queue.
+        blocked,
+    }
 }
 
 impl StageMeter {
@@ -77,19 +96,20 @@ impl StageMeter {
         self.slots[from as usize] -= 1;
         self.slots[to as usize] += 1;
         if from == Slot::ThreadWait && to == Slot::Busy {
-            self.sums.thread_starts += 1;
+            self.sums.row.thread_starts += 1;
         }
     }
 
     /// A task ended. `op_nanos` is the time of the op alone; `None` where there is no op to measure.
     #[inline]
     pub fn on_task(&mut self, op_nanos: Option<u64>, failed_samples: u64) {
-        self.sums.tasks += 1;
+        self.sums.row.tasks += 1;
         if failed_samples > 0 {
-            self.sums.failures += 1;
-            self.sums.failed_samples += failed_samples;
+            self.sums.row.failures += 1;
+            self.sums.row.failed_samples += failed_samples;
         } else if let Some(op_nanos) = op_nanos.filter(|_| !self.off) {
-            self.sums.op_time += op_nanos;
+            self.sums.row.op_time += op_nanos;
+            self.sums.row.op_count += 1;
             self.sums.op_times.record(op_nanos);
         }
     }
@@ -100,7 +120,7 @@ impl StageMeter {
         if self.off {
             return;
         }
-        self.sums.cpu_time += nanos;
+        self.sums.row.cpu_time += nanos;
     }
 
     /// Instances of the op were made.
@@ -109,7 +129,7 @@ impl StageMeter {
         if self.off {
             return;
         }
-        self.sums.instances += made;
+        self.sums.row.instances += made;
     }
 
     /// The stage has passed on its last item: the clock stops.
@@ -123,7 +143,7 @@ impl StageMeter {
 
     /// Tasks completed so far, and those of them with a failed sample.
     pub fn tasks(&self) -> (u64, u64) {
-        (self.sums.tasks, self.sums.failures)
+        (self.sums.row.tasks, self.sums.row.failures)
     }
 
     /// The sums up to `now`, open stretches included.
@@ -139,78 +159,80 @@ impl StageMeter {
         if self.closed || passed == 0 {
             return;
         }
-        self.sums.elapsed += passed;
-        for (time, slots) in self.sums.slot_time.iter_mut().zip(self.slots) {
-            *time += passed * u64::from(slots);
-        }
+        let sums = &mut self.sums.row;
+        sums.elapsed += passed;
+        let [idle, thread_wait, busy, order_wait, blocked] =
+            self.slots.map(|slots| passed * u64::from(slots));
+        sums.idle += idle;
+        sums.thread_wait += thread_wait;
+        sums.busy += busy;
+        sums.order_wait += order_wait;
+        sums.blocked += blocked;
     }
 }
 
 impl TaskSums {
-    /// What was added after `earlier`, an earlier reading of the same stage.
+    /// The sums since `earlier`, an earlier reading of the same stage.
     pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            elapsed: self.elapsed - earlier.elapsed,
-            tasks: self.tasks - earlier.tasks,
-            failures: self.failures - earlier.failures,
-            failed_samples: self.failed_samples - earlier.failed_samples,
-            thread_starts: self.thread_starts - earlier.thread_starts,
-            instances: self.instances - earlier.instances,
-            op_time: self.op_time - earlier.op_time,
-            op_times: self.op_times.since(&earlier.op_times),
-            cpu_time: self.cpu_time - earlier.cpu_time,
-            slot_time: std::array::from_fn(|state| self.slot_time[state] - earlier.slot_time[state]),
-        }
+        Self { row: self.row.since(&earlier.row), op_times: self.op_times.since(&earlier.op_times) }
     }
 
-    /// Adds what `other` added up: a neighbouring stretch of the same stage.
+    /// Adds the sums of a neighbouring time of the same stage.
     pub fn merge(&mut self, other: &Self) {
-        self.elapsed += other.elapsed;
-        self.tasks += other.tasks;
-        self.failures += other.failures;
-        self.failed_samples += other.failed_samples;
-        self.thread_starts += other.thread_starts;
-        self.instances += other.instances;
-        self.op_time += other.op_time;
+        self.row.merge(&other.row);
         self.op_times.merge(&other.op_times);
-        self.cpu_time += other.cpu_time;
-        for (mine, theirs) in self.slot_time.iter_mut().zip(other.slot_time) {
-            *mine += theirs;
-        }
     }
 
     /// The figures people read.
     pub fn figures(&self) -> TaskFigures {
-        let [idle_s, thread_wait_s, busy_s, order_wait_s, blocked_s] = self.slot_time.map(nanos_to_seconds);
         TaskFigures {
-            num_tasks: self.tasks,
-            num_failures: self.failures,
-            failed_samples: self.failed_samples,
-            elapsed_s: nanos_to_seconds(self.elapsed),
-            ave_time_s: mean_s(self.op_time, self.op_times.count()),
             p50_time_s: self.op_times.quantile_s(0.50),
             p90_time_s: self.op_times.quantile_s(0.90),
             p99_time_s: self.op_times.quantile_s(0.99),
             max_time_s: self.op_times.longest_s(),
-            ave_thread_wait_s: mean_s(self.slot_time[Slot::ThreadWait as usize], self.thread_starts),
+            ..self.row.figures()
+        }
+    }
+}
+
+impl TaskRow {
+    /// Slot times in the order of [`Slot`].
+    pub fn slot_times(&self) -> [u64; SLOT_STATES] {
+        [self.idle, self.thread_wait, self.busy, self.order_wait, self.blocked]
+    }
+
+    /// The figures people read, without percentiles: those take a histogram.
+    pub fn figures(&self) -> TaskFigures {
+        let [idle_s, thread_wait_s, busy_s, order_wait_s, blocked_s] =
+            self.slot_times().map(nanos_to_seconds);
+        let elapsed_s = nanos_to_seconds(self.elapsed);
+        TaskFigures {
+            num_tasks: self.tasks,
+            num_failures: self.failures,
+            failed_samples: self.failed_samples,
+            elapsed_s,
+            ave_time_s: mean_s(self.op_time, self.op_count),
+            p50_time_s: None,
+            p90_time_s: None,
+            p99_time_s: None,
+            max_time_s: None,
+            ave_thread_wait_s: mean_s(self.thread_wait, self.thread_starts),
             cpu_s: (self.thread_starts > 0).then(|| nanos_to_seconds(self.cpu_time)),
-            tasks_per_s: None,
+            tasks_per_s: per_second(self.tasks, elapsed_s),
             busy_s,
             thread_wait_s,
             blocked_s,
             order_wait_s,
             idle_s,
-            shares: None,
+            shares: SlotShares::of([idle_s, thread_wait_s, busy_s, order_wait_s, blocked_s]),
             instances: self.instances,
         }
-        .completed()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::SlotShares;
 
     fn at(eighths: u64) -> Tick {
         Tick::from_nanos(eighths * 125_000_000)

@@ -7,7 +7,7 @@ use super::judge::{Limit, Look};
 use super::{Measured, Shape, Verdict, VerdictKind, VerdictSpan, words};
 use crate::run::FailureGroup;
 use crate::series::Row;
-use crate::stats::{QueueFigures, QueueSums, TaskFigures, TaskSums};
+use crate::stats::{QueueFigures, QueueSums, TaskFigures, TaskRow, TaskSums};
 
 /// A window is judged once it is this long, in nanoseconds, and so many items went through it ...
 const WINDOW: u64 = 1_000_000_000;
@@ -138,7 +138,7 @@ impl Diagnosis {
         then: impl FnOnce(Measured<'_>) -> T,
     ) -> T {
         let capacities = self.shape.capacities();
-        let stages: Vec<TaskFigures> = row.stages.iter().map(crate::series::TaskRow::figures).collect();
+        let stages: Vec<TaskFigures> = row.stages.iter().map(TaskRow::figures).collect();
         let queues: Vec<QueueFigures> =
             row.queues.iter().zip(capacities).map(|(row, capacity)| row.figures(capacity)).collect();
         then(Measured {

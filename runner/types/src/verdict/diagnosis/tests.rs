@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::stats::Slot;
+use crate::stats::{QueueRow, TaskRow};
 use crate::verdict::tests::shape;
 
 /// Length of a stretch, in nanoseconds.
@@ -54,17 +54,14 @@ fn follow(diagnosis: &mut Diagnosis, seconds: &[Phase], from: u64) -> u64 {
 fn sums(second: Phase) -> ([TaskSums; 2], [QueueSums; 4]) {
     let tenths = |share: u64| STRETCH / 10 * share;
     let stage = |busy: u64| {
-        let mut slot_time = [0; 5];
-        slot_time[Slot::Busy as usize] = tenths(busy);
-        slot_time[Slot::Idle as usize] = tenths(10 - busy);
-        TaskSums { elapsed: STRETCH, tasks: ITEMS, slot_time, ..TaskSums::default() }
+        let (busy, idle) = (tenths(busy), tenths(10 - busy));
+        let row = TaskRow { elapsed: STRETCH, tasks: ITEMS, busy, idle, ..TaskRow::default() };
+        TaskSums { row, ..TaskSums::default() }
     };
-    let queue = |starved: u64, items: u64| QueueSums {
-        elapsed: STRETCH,
-        puts: items,
-        gets: items,
-        get_wait: tenths(starved),
-        ..QueueSums::default()
+    let queue = |starved: u64, items: u64| {
+        let get_wait = tenths(starved);
+        let row = QueueRow { elapsed: STRETCH, puts: items, gets: items, get_wait, ..QueueRow::default() };
+        QueueSums { row, ..QueueSums::default() }
     };
     let (busy, starved, items) = match second {
         Phase::Silent => ([10, 0], [0, 10, 10, 10], 0),
