@@ -2,11 +2,15 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use penstock_engine::running::StopReason;
+use penstock_pipeline::{Ended, Run};
 use penstock_types::run::RunSnapshot;
 use penstock_types::verdict::VerdictSpan;
 
 use crate::text::{count, percent, rate, warn};
 
+/// Time between two looks at a run.
+const LOOK: Duration = Duration::from_millis(200);
 /// Seconds between two lines where there is no terminal.
 const LINE_EVERY_S: f64 = 5.0;
 
@@ -86,6 +90,24 @@ impl Progress {
             None => self.last = Some((elapsed_s, delivered)),
         }
     }
+}
+
+/// Shows a run until it is over, and stops it after `time`.
+pub(crate) fn watch(run: Run, time: Option<Duration>, quiet: bool) -> Ended {
+    let mut progress = Progress::new(quiet);
+    loop {
+        let elapsed = Duration::from_secs_f64(run.snapshot().elapsed_s);
+        let left = time.map(|time| time.saturating_sub(elapsed));
+        if left.is_some_and(|left| left.is_zero()) {
+            run.stop(StopReason::TimeIsUp);
+        }
+        if run.wait_for(left.unwrap_or(LOOK).min(LOOK)) {
+            break;
+        }
+        progress.show(&run.snapshot());
+    }
+    progress.clear();
+    run.wait()
 }
 
 fn bar() -> ProgressBar {

@@ -2,12 +2,13 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use penstock_types::run::{FailureGroup, QueueRecord, RunSnapshot, StageRecord};
+use penstock_types::run::{FailureGroup, QueueRecord, RunSnapshot, RunState, StageRecord};
 use penstock_types::stats::SlotShares;
 use penstock_types::verdict::{Advice, Goal, Verdict, VerdictKind, VerdictSpan};
 use serde_json::Value;
 
-use crate::text::{bracketed, count, duration, percent, rate};
+use crate::text::{bracketed, count, duration, percent, rate, warn};
+use crate::{COMPLETED, FAILED, STOPPED};
 
 /// Everything that is worth saying about a run that is over.
 pub(crate) fn report(snapshot: &RunSnapshot) -> String {
@@ -22,6 +23,18 @@ pub(crate) fn report(snapshot: &RunSnapshot) -> String {
     parts.extend([failures(snapshot), files(snapshot), counters(snapshot), lines(snapshot)]);
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
+}
+
+/// Tells why a run failed, if it did, and gives the command's exit code.
+pub(crate) fn exit_code(state: RunState, error: Option<&str>) -> u8 {
+    if let Some(error) = error {
+        warn(&format!("error: the run failed: {error}"));
+    }
+    match state {
+        RunState::Completed => COMPLETED,
+        RunState::Stopped => STOPPED,
+        _ => FAILED,
+    }
 }
 
 /// What limits the run, what proves it, and what to do about it.

@@ -4,10 +4,21 @@ use std::io::{self, Write};
 
 use penstock_types::amount;
 pub(crate) use penstock_types::amount::count;
+use serde::Serialize;
 
 /// Writes a line on standard output.
 pub(crate) fn say(text: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
+}
+
+/// Writes a value on standard output, as JSON or in words.
+pub(crate) fn say_as<T: Serialize + ?Sized>(
+    json: bool,
+    value: &T,
+    in_words: impl FnOnce(&T) -> String,
+) -> anyhow::Result<()> {
+    let text = if json { serde_json::to_string_pretty(value)? } else { in_words(value) };
+    Ok(say(&text)?)
 }
 
 /// Writes a line on standard error; where that is closed, nobody is left to tell.

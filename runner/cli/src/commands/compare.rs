@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use anyhow::Result;
 use penstock_pipeline::compare::{Comparison, Delta, RankComparison, compare as compare_two, compare_ranks};
 use penstock_pipeline::predict::{Recording, RecordingError};
@@ -6,19 +8,13 @@ use crate::COMPLETED;
 use crate::args::CompareArgs;
 use crate::input::bad;
 use crate::report::table;
-use crate::text::{duration, percent, rate, say};
+use crate::text::{duration, percent, rate, say_as};
 
 /// Compares what runs have written down.
 pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
-    let read = |folder: &std::path::PathBuf| {
-        Recording::read(folder).map_err(|error| match error {
-            RecordingError::None { .. } => bad(error.to_string()),
-            RecordingError::Unreadable { .. } => anyhow::Error::from(error),
-        })
-    };
-    let runs: Vec<Recording> = args.runs.iter().map(read).collect::<Result<_>>()?;
+    let runs: Vec<Recording> = args.runs.iter().map(|folder| recording(folder)).collect::<Result<_>>()?;
     if let Some(ranks) = compare_ranks(&runs) {
-        say(&if args.json { serde_json::to_string_pretty(&ranks)? } else { ranks_in_words(&ranks) })?;
+        say_as(args.json, &ranks, ranks_in_words)?;
         return Ok(COMPLETED);
     }
     let [one, other] = runs.as_slice() else {
@@ -28,8 +24,16 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
         )));
     };
     let comparison = compare_two(one, other);
-    say(&if args.json { serde_json::to_string_pretty(&comparison)? } else { in_words(&comparison) })?;
+    say_as(args.json, &comparison, in_words)?;
     Ok(COMPLETED)
+}
+
+/// Reads the folder of a recorded run.
+pub(crate) fn recording(folder: &Path) -> Result<Recording> {
+    Recording::read(folder).map_err(|error| match error {
+        RecordingError::None { .. } => bad(error.to_string()),
+        RecordingError::Unreadable { .. } => error.into(),
+    })
 }
 
 fn in_words(comparison: &Comparison) -> String {

@@ -6,7 +6,7 @@ use crate::args::HeadspaceArgs;
 use crate::input::{Document, bad, runtime};
 use crate::interrupt::Interrupts;
 use crate::report::table;
-use crate::text::{duration, percent, rate, say, warn};
+use crate::text::{duration, percent, rate, say_as, warn};
 use crate::{COMPLETED, STOPPED};
 
 /// Measures what there is to gain by loading faster.
@@ -35,11 +35,7 @@ pub(crate) fn headspace(args: &HeadspaceArgs) -> Result<u8> {
         Err(error @ (HeadspaceError::Files | HeadspaceError::Stream)) => return Err(bad(error.to_string())),
         measured => measured?,
     };
-    if args.json {
-        say(&serde_json::to_string_pretty(&headspace)?)?;
-    } else {
-        say(&in_words(&headspace))?;
-    }
+    say_as(args.json, &headspace, in_words)?;
     Ok(COMPLETED)
 }
 

@@ -11,7 +11,7 @@ use crate::args::{ModulesArgs, RunsArgs};
 use crate::client::Client;
 use crate::commands::push::encoded;
 use crate::report::table;
-use crate::text::{count, duration, percent, rate, say};
+use crate::text::{count, duration, percent, rate, say_as};
 
 /// Lists runs.
 pub(crate) fn runs(args: &RunsArgs) -> Result<u8> {
@@ -98,10 +98,6 @@ fn show<T: Serialize>(
     none: &str,
     in_words: impl Fn(&[T]) -> String,
 ) -> Result<u8> {
-    match as_json {
-        true => say(&serde_json::to_string_pretty(found)?)?,
-        false if found.is_empty() => say(none)?,
-        false => say(&in_words(found))?,
-    }
+    say_as(as_json, found, |found| if found.is_empty() { none.to_owned() } else { in_words(found) })?;
     Ok(COMPLETED)
 }

@@ -8,7 +8,7 @@ use crate::COMPLETED;
 use crate::args::InspectArgs;
 use crate::commands::compile_module;
 use crate::input::{bad, module_bytes};
-use crate::text::say;
+use crate::text::say_as;
 
 /// Most bytes of a line of a module's own description that are shown.
 const MAX_DOC_LINE: usize = 2000;
@@ -21,11 +21,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<u8> {
         module_bytes(&args.file, &bounds).map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
     let compiler = compile_module::compiler(&CompileBounds::default());
     let report = look(&bytes, &bounds, &compiler).map_err(|error| bad(format!("`{path}`: {error}")))?;
-    if args.json {
-        say(&serde_json::to_string_pretty(&report)?)?;
-    } else {
-        say(&in_words(&report))?;
-    }
+    say_as(args.json, &report, in_words)?;
     Ok(COMPLETED)
 }
 

@@ -1,17 +1,16 @@
 use std::thread::available_parallelism;
 
 use anyhow::Result;
-use penstock_pipeline::predict::{
-    Machine, PredictReport, Proposal, Recording, RecordingError, SweepBudget, predict_plan, sweep,
-};
+use penstock_pipeline::predict::{Machine, PredictReport, Proposal, SweepBudget, predict_plan, sweep};
 use penstock_pipeline::{Outlets, Runner};
 use serde::Serialize;
 
 use crate::COMPLETED;
 use crate::args::PredictArgs;
+use crate::commands::compare::recording;
 use crate::input::{Document, bad, runtime};
 use crate::report::{queues, stages, table};
-use crate::text::{rate, say};
+use crate::text::{rate, say_as};
 
 /// What is printed as JSON.
 #[derive(Serialize)]
@@ -29,10 +28,7 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<u8> {
     let document = Document::read(&args.pipeline.document)?;
     let named = (&args.pipeline.stores, &args.pipeline.modules);
     let plan = document.prepare(named, runtime.handle(), Outlets::ALL)?.plan;
-    let recording = args.from.as_deref().map(Recording::read).transpose().map_err(|error| match error {
-        RecordingError::None { .. } => bad(error.to_string()),
-        RecordingError::Unreadable { .. } => anyhow::Error::from(error),
-    })?;
+    let recording = args.from.as_deref().map(recording).transpose()?;
     let cores = available_parallelism().map_or(1, |cores| cores.get() as u32);
     let machine =
         Machine { threads: Runner::threads(&document.spec), cores: args.cores.unwrap_or(f64::from(cores)) };
@@ -47,16 +43,12 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<u8> {
     } else {
         None
     };
-    if args.json {
-        let printed = Printed { report: &report, proposals: proposals.as_deref() };
-        say(&serde_json::to_string_pretty(&printed)?)?;
-    } else {
-        say(&in_words(&report, proposals.as_deref()))?;
-    }
+    let printed = Printed { report: &report, proposals: proposals.as_deref() };
+    say_as(args.json, &printed, in_words)?;
     Ok(COMPLETED)
 }
 
-fn in_words(report: &PredictReport, proposals: Option<&[Proposal]>) -> String {
+fn in_words(&Printed { report, proposals }: &Printed<'_>) -> String {
     let recorded = report.recorded.map_or_else(String::new, |recorded| {
         format!(" (the recorded run: {}/s on {} threads)", rate(recorded.rate), recorded.threads)
     });

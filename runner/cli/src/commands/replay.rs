@@ -1,10 +1,8 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use penstock_pipeline::{
-    Ended, Letters, OutputFolder, Prepared, ReplayFault, ReplayReport, Run, StageLetters, StageReplay,
-    Unreadable,
+    Ended, Letters, OutputFolder, Prepared, ReplayFault, ReplayReport, StageLetters, StageReplay, Unreadable,
 };
 use penstock_types::run::RunState;
 use tokio::runtime::Runtime;
@@ -12,13 +10,10 @@ use tokio::runtime::Runtime;
 use crate::args::ReplayArgs;
 use crate::input::{Document, bad, faults, runtime};
 use crate::interrupt::Interrupts;
-use crate::progress::Progress;
+use crate::progress::watch;
 use crate::report::failure_lines;
 use crate::text::{count, say, warn};
 use crate::{COMPLETED, FAILED, STOPPED};
-
-/// How often progress is looked at.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs the dead letters of a run again, stage by stage.
 pub(crate) fn replay(args: &ReplayArgs) -> Result<u8> {
@@ -60,7 +55,7 @@ fn replay_on(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
     for (stage, prepared) in &plans {
         let run = runtime.block_on(prepared.start_replay(&letters, stage, output.clone()))?;
         interrupts.stop(&run);
-        let Ended { snapshot, output, .. } = watch(run, args);
+        let Ended { snapshot, output, .. } = watch(run, None, args.json);
         output.context("the output of the replay is not whole")?;
         let replay = StageReplay::of(stage, snapshot);
         if !args.json {
@@ -107,15 +102,6 @@ fn plans<'a>(
         }
     }
     if found.is_empty() { Ok(plans) } else { Err(faults(&document.origin, &found)) }
-}
-
-fn watch(run: Run, args: &ReplayArgs) -> Ended {
-    let mut progress = Progress::new(args.json);
-    while !run.wait_for(LOOK) {
-        progress.show(&run.snapshot());
-    }
-    progress.clear();
-    run.wait()
 }
 
 fn in_words(replay: &StageReplay) -> String {

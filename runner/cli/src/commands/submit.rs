@@ -3,17 +3,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 use penstock_server::Validation;
-use penstock_types::run::{RunDetail, RunState};
+use penstock_types::run::RunDetail;
 use serde_json::json;
 use ureq::http::Method;
 
+use crate::COMPLETED;
 use crate::args::SubmitArgs;
 use crate::client::Client;
 use crate::input::{Document, bad};
 use crate::progress::Progress;
-use crate::report::report;
-use crate::text::{say, warn};
-use crate::{COMPLETED, FAILED, STOPPED};
+use crate::report::{exit_code, report};
+use crate::text::{say, say_as, warn};
 
 /// How often a run is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -37,10 +37,7 @@ pub(crate) fn submit(args: &SubmitArgs) -> Result<u8> {
     let run: RunDetail = client.ask(Method::POST, &address, content, &key)?;
     let id = &run.summary.id;
     if !args.follow {
-        match args.json {
-            true => say(&serde_json::to_string_pretty(&run)?)?,
-            false => say(&format!("{id}\n{}", client.page(&format!("/runs/{id}"))))?,
-        }
+        say_as(args.json, &run, |_| format!("{id}\n{}", client.page(&format!("/runs/{id}"))))?;
         return Ok(COMPLETED);
     }
     warn(&format!(
@@ -69,19 +66,10 @@ fn follow(client: &Client, id: &str, args: &SubmitArgs) -> Result<u8> {
         sleep(LOOK);
     };
     progress.clear();
-    if args.json {
-        say(&serde_json::to_string_pretty(&run)?)?;
-    } else if let Some(snapshot) = run.snapshot.as_ref().filter(|_| !args.quiet) {
-        say(&report(snapshot))?;
+    if args.json || (!args.quiet && run.snapshot.is_some()) {
+        say_as(args.json, &run, |run| run.snapshot.as_ref().map_or_else(String::new, report))?;
     }
-    if let Some(error) = &run.summary.error {
-        warn(&format!("error: the run failed: {error}"));
-    }
-    Ok(match run.summary.state {
-        RunState::Completed => COMPLETED,
-        RunState::Stopped => STOPPED,
-        _ => FAILED,
-    })
+    Ok(exit_code(run.summary.state, run.summary.error.as_deref()))
 }
 
 fn in_words(valid: &Validation) -> String {
