@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use penstock_types::traversal::{Chunk, Traversal};
+use penstock_types::traversal::{NextVisits, Traversal};
 
 use crate::item::{Origin, Sample};
 use crate::ports::{Produced, Source, SourceFault};
@@ -24,9 +24,9 @@ impl RangeSource {
     }
 
     fn next_now(&mut self) -> Option<Produced> {
-        Some(match self.traversal.next_chunk(CHUNK)? {
-            Chunk::EpochEnd => Produced::EpochEnd,
-            Chunk::Visits { epoch, indexes } => {
+        Some(match self.traversal.next_visits(CHUNK)? {
+            NextVisits::EpochEnd => Produced::EpochEnd,
+            NextVisits::Visits { epoch, indexes } => {
                 Produced::Samples(indexes.into_iter().map(|index| numbered(epoch, index)).collect())
             }
         })

@@ -20,7 +20,7 @@ use penstock_types::plan::{ConsumerPlan, Plan, SourceKind, StageKind, StagePlan}
 use penstock_types::run::{QueueRecord, StageRecord};
 use penstock_types::spec::SleepOn;
 use penstock_types::traversal::Traversal;
-use penstock_types::verdict::{Measured, Shape, Verdict};
+use penstock_types::verdict::{Measured, PipelineShape, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -109,7 +109,7 @@ pub fn predict_plan(
         is_over: false,
         failures: &[],
     };
-    let shape = Shape::of(plan, machine.threads, Some(machine.cores.ceil() as u32));
+    let shape = PipelineShape::of(plan, machine.threads, Some(machine.cores.ceil() as u32));
     Ok(PredictReport {
         verdict: Verdict::of(&shape, measured),
         rate: window.queues.last().and_then(|queue| queue.figures.qps),

@@ -9,7 +9,7 @@ use penstock_types::policy::StageKindName;
 use penstock_types::run::{RunSnapshot, StageRecord, Window};
 use penstock_types::series::TaskTimes;
 use penstock_types::stats::Histogram;
-use penstock_types::verdict::{Diagnosis, Shape, VerdictSpan};
+use penstock_types::verdict::{Diagnosis, PipelineShape, VerdictSpan};
 use penstock_wasm::{LogLines, StageFactory};
 
 use crate::dead_letter::LetterStage;
@@ -230,7 +230,7 @@ fn core_share(stages: &[StageRecord]) -> Option<f64> {
 
 impl Verdicts {
     /// Of a run that is about to start.
-    pub(crate) fn of(shape: Shape) -> Self {
+    pub(crate) fn of(shape: PipelineShape) -> Self {
         Self(Arc::new(Mutex::new(Diagnosis::of(shape))))
     }
 

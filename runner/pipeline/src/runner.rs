@@ -10,7 +10,7 @@ use penstock_engine::ports::{Consumer, Source as SampleSource, ThreadOpFactory};
 use penstock_types::fault::SpecFault;
 use penstock_types::plan::{Plan, StageKind, StagePlan};
 use penstock_types::spec::{Spec, Stage};
-use penstock_types::verdict::Shape;
+use penstock_types::verdict::PipelineShape;
 use tokio::runtime::Handle;
 
 use crate::assemble::{AssembleError, Parts};
@@ -220,7 +220,7 @@ impl Prepared {
         let source = ends.source.take().unwrap_or_else(|| self.source());
         let (id, consumer, is_taken) = (ends.id.take(), ends.consumer.take(), ends.is_taken);
         let parts = self.parts(threads, ends);
-        let shape = Shape::of(plan, threads, Some(cores()));
+        let shape = PipelineShape::of(plan, threads, Some(cores()));
         // What is given in its place takes items to do something with them.
         let shape = if consumer.is_some() || is_taken { shape.with_working_consumer() } else { shape };
         let verdicts = Verdicts::of(shape);

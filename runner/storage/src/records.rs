@@ -10,7 +10,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_types::traversal::{Shard, Step, Traversal, TraversalSettings, Uneven};
+use penstock_types::traversal::{Shard, Traversal, TraversalSettings, TraversalStep, Uneven};
 use tokio::task::spawn_blocking;
 
 use crate::bounded::BoundedStore;
@@ -259,17 +259,17 @@ impl Shuffled {
         let mut bytes = 0;
         while visits.len() < CHUNK && bytes < CHUNK_BYTES {
             match self.traversal.peek() {
-                Some(Step::Visit { epoch, index }) => {
+                Some(TraversalStep::Visit { epoch, index }) => {
                     let origin = Origin { epoch: *epoch, index: *index, path: 0 };
                     bytes += self.size_of(origin.index);
                     visits.push(origin);
                     self.traversal.next();
                 }
-                Some(Step::EpochEnd) if visits.is_empty() => {
+                Some(TraversalStep::EpochEnd) if visits.is_empty() => {
                     self.traversal.next();
                     return Ok(Some(RawChunk::EpochEnd));
                 }
-                Some(Step::EpochEnd) | None => break,
+                Some(TraversalStep::EpochEnd) | None => break,
             }
         }
         if visits.is_empty() {

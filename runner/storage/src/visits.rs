@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::ports::{Produced, SourceFault};
-use penstock_types::traversal::{Chunk, Traversal, TraversalSettings};
+use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 
 use crate::keys::Keys;
 
@@ -37,9 +37,9 @@ impl Visits {
                 none.insert((keys, traversal))
             }
         };
-        Ok(traversal.next_chunk(CHUNK).map(|chunk| match chunk {
-            Chunk::EpochEnd => Produced::EpochEnd,
-            Chunk::Visits { epoch, indexes } => {
+        Ok(traversal.next_visits(CHUNK).map(|visits| match visits {
+            NextVisits::EpochEnd => Produced::EpochEnd,
+            NextVisits::Visits { epoch, indexes } => {
                 // A traversal over `keys.len()` entries gives no index outside.
                 let sample = |index: u64| {
                     let key = keys.get(usize::try_from(index).ok()?)?;

@@ -65,7 +65,7 @@ pub struct TraversalSettings {
 
 /// One step of a [`Traversal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum TraversalStep {
     /// An entry is visited.
     Visit {
         /// Which pass, from 0.
@@ -77,9 +77,9 @@ pub enum Step {
     EpochEnd,
 }
 
-/// Several steps at once; see [`Traversal::next_chunk`].
+/// Several steps at once; see [`Traversal::next_visits`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Chunk {
+pub enum NextVisits {
     /// Entries of one epoch, in order; never empty.
     Visits {
         /// Which pass, from 0.
@@ -183,16 +183,16 @@ impl Traversal {
     }
 
     /// The next entries of one epoch, at most `most` (at least 1), or the epoch's end; `None` after the last epoch.
-    pub fn next_chunk(&mut self, most: usize) -> Option<Chunk> {
+    pub fn next_visits(&mut self, most: usize) -> Option<NextVisits> {
         let epoch = self.epoch;
         let most = u64::try_from(most.max(1)).unwrap_or(u64::MAX);
         let end = self.visited + most.min(self.len_per_epoch - self.visited);
         if end == self.visited {
-            return self.start_next_epoch().then_some(Chunk::EpochEnd);
+            return self.start_next_epoch().then_some(NextVisits::EpochEnd);
         }
         let indexes = (self.visited..end).map(|position| self.index_at(position)).collect();
         self.visited = end;
-        Some(Chunk::Visits { epoch, indexes })
+        Some(NextVisits::Visits { epoch, indexes })
     }
 
     /// The entry this rank visits as its `position`-th of the current epoch.
@@ -224,15 +224,15 @@ impl Traversal {
 }
 
 impl Iterator for Traversal {
-    type Item = Step;
+    type Item = TraversalStep;
 
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<TraversalStep> {
         if self.visited == self.len_per_epoch {
-            return self.start_next_epoch().then_some(Step::EpochEnd);
+            return self.start_next_epoch().then_some(TraversalStep::EpochEnd);
         }
         let index = self.index_at(self.visited);
         self.visited += 1;
-        Some(Step::Visit { epoch: self.epoch, index })
+        Some(TraversalStep::Visit { epoch: self.epoch, index })
     }
 }
 
@@ -295,8 +295,8 @@ mod tests {
         Traversal::new(count, settings)
             .unwrap()
             .filter_map(|step| match step {
-                Step::Visit { index, .. } => Some(index),
-                Step::EpochEnd => None,
+                TraversalStep::Visit { index, .. } => Some(index),
+                TraversalStep::EpochEnd => None,
             })
             .collect()
     }
@@ -389,12 +389,12 @@ mod tests {
     #[test]
     fn epochs_end_between_each_other_and_not_after_the_last() {
         let twice = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
-        let steps: Vec<Step> = Traversal::new(2, twice).unwrap().collect();
-        let visit = |epoch, index| Step::Visit { epoch, index };
-        assert_eq!(steps, [visit(0, 0), visit(0, 1), Step::EpochEnd, visit(1, 0), visit(1, 1)]);
+        let steps: Vec<TraversalStep> = Traversal::new(2, twice).unwrap().collect();
+        let visit = |epoch, index| TraversalStep::Visit { epoch, index };
+        assert_eq!(steps, [visit(0, 0), visit(0, 1), TraversalStep::EpochEnd, visit(1, 0), visit(1, 1)]);
         let later = TraversalSettings { first_epoch: 7, ..twice };
-        let steps: Vec<Step> = Traversal::new(1, later).unwrap().collect();
-        assert_eq!(steps, [visit(7, 0), Step::EpochEnd, visit(8, 0)]);
+        let steps: Vec<TraversalStep> = Traversal::new(1, later).unwrap().collect();
+        assert_eq!(steps, [visit(7, 0), TraversalStep::EpochEnd, visit(8, 0)]);
     }
 
     #[test]
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(Traversal::new(0, endless).unwrap().next(), None);
         assert_eq!(
             Traversal::new(1, endless).unwrap().take(9).last(),
-            Some(Step::Visit { epoch: 4, index: 0 })
+            Some(TraversalStep::Visit { epoch: 4, index: 0 })
         );
     }
 
@@ -475,16 +475,16 @@ mod tests {
             let settings = TraversalSettings { shuffle, epochs: NonZeroU32::new(epochs), ..SHUFFLED };
             let mut traversal = Traversal::new(count, settings).unwrap();
             let mut steps = Vec::new();
-            while let Some(chunk) = traversal.next_chunk(most) {
+            while let Some(chunk) = traversal.next_visits(most) {
                 match chunk {
-                    Chunk::EpochEnd => steps.push(Step::EpochEnd),
-                    Chunk::Visits { epoch, indexes } => {
+                    NextVisits::EpochEnd => steps.push(TraversalStep::EpochEnd),
+                    NextVisits::Visits { epoch, indexes } => {
                         prop_assert!(!indexes.is_empty() && indexes.len() <= most.max(1));
-                        steps.extend(indexes.into_iter().map(|index| Step::Visit { epoch, index }));
+                        steps.extend(indexes.into_iter().map(|index| TraversalStep::Visit { epoch, index }));
                     }
                 }
             }
-            let expected: Vec<Step> = Traversal::new(count, settings).unwrap().collect();
+            let expected: Vec<TraversalStep> = Traversal::new(count, settings).unwrap().collect();
             prop_assert_eq!(steps, expected);
         }
     }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use self::advice::{Advice, Goal, Setting};
 pub use self::diagnosis::Diagnosis;
 use self::judge::Look;
-pub use self::shape::Shape;
+pub use self::shape::PipelineShape;
 pub use self::slots::{SlotUse, ThreadUse};
 use crate::run::FailureGroup;
 use crate::stats::{QueueFigures, TaskFigures};
@@ -133,7 +133,7 @@ pub enum Answer {
 
 impl Verdict {
     /// What limits a pipeline of this shape.
-    pub fn of(shape: &Shape, measured: Measured<'_>) -> Self {
+    pub fn of(shape: &PipelineShape, measured: Measured<'_>) -> Self {
         Look::at(shape, measured).verdict()
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use penstock_engine::item::Value;
 use penstock_engine::ports::{Produced, Source};
 use penstock_storage::{BoundedStore, RecordSource};
-use penstock_types::traversal::{Shard, Step, Traversal, TraversalSettings, Uneven};
+use penstock_types::traversal::{Shard, Traversal, TraversalSettings, TraversalStep, Uneven};
 use proptest::prelude::*;
 
 use crate::{Drained, drain, folder_with};
@@ -175,8 +175,8 @@ proptest! {
         let (mut keys, mut ends) = (Vec::new(), Vec::new());
         for step in Traversal::new(count, settings).unwrap() {
             match step {
-                Step::Visit { index, .. } => keys.push(index.to_string()),
-                Step::EpochEnd => ends.push(keys.len()),
+                TraversalStep::Visit { index, .. } => keys.push(index.to_string()),
+                TraversalStep::EpochEnd => ends.push(keys.len()),
             }
         }
         prop_assert_eq!(found.keys(), keys);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::VerdictKind;
 use super::judge::{Limit, Look};
-use super::shape::{StageShape, Work};
+use super::shape::{StageTraits, StageWork};
 use super::slots::SlotUse;
 use crate::amount::duration;
 use crate::fault::Pointer;
@@ -92,7 +92,7 @@ fn wanted_in_words(look: &Look<'_>, more: f64) -> String {
 /// More slots for every stage that could not give the rate that is wanted, and the threads they need.
 fn wider(look: &Look<'_>) -> Option<Advice> {
     let more = wanted(look);
-    let short = |stage: &StageShape, slots: &SlotUse| slots.in_use(stage) * more > 1.0 && stage.may_grow;
+    let short = |stage: &StageTraits, slots: &SlotUse| slots.in_use(stage) * more > 1.0 && stage.may_grow;
     let slots =
         look.shape.stages.iter().zip(&look.slots).filter_map(|(stage, slots)| Some((stage, slots.as_ref()?)));
     let mut words = Vec::new();
@@ -102,7 +102,7 @@ fn wider(look: &Look<'_>) -> Option<Advice> {
         let least = slots.least_for(stage, more).max(slots.concurrency + 1);
         // More tasks than cores can compute at a time would only wait for a thread.
         let most =
-            if stage.work == Work::Computing { look.shape.cores.unwrap_or(u32::MAX) } else { u32::MAX };
+            if stage.work == StageWork::Computing { look.shape.cores.unwrap_or(u32::MAX) } else { u32::MAX };
         let least = least.min(most.max(slots.concurrency));
         if least > slots.concurrency {
             words.push(format!("`{}` from {} to {least}", stage.id, slots.concurrency));
@@ -152,7 +152,7 @@ fn threads(look: &Look<'_>, limit: Option<Limit>) -> Vec<Advice> {
 }
 
 /// A slow task holds up the results of those that came after it.
-fn completion_order(stage: &StageShape, slots: &SlotUse) -> Option<Advice> {
+fn completion_order(stage: &StageTraits, slots: &SlotUse) -> Option<Advice> {
     let waits = slots.own_order_wait(stage) / f64::from(slots.concurrency);
     (stage.order == Order::Input && waits >= 0.1).then(|| {
         let text =

@@ -4,7 +4,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use super::judge::{Limit, Look};
-use super::{Measured, Shape, Verdict, VerdictKind, VerdictSpan, words};
+use super::{Measured, PipelineShape, Verdict, VerdictKind, VerdictSpan, words};
 use crate::run::FailureGroup;
 use crate::series::Row;
 use crate::stats::{QueueFigures, QueueSums, TaskFigures, TaskRow, TaskSums};
@@ -26,7 +26,7 @@ const MAX_SPANS: usize = 100;
 /// what the run added up, stretch by stretch.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
-    shape: Shape,
+    shape: PipelineShape,
     /// Up to the stretch in which the consumer got its first item.
     warm_up: Row,
     is_warm: bool,
@@ -42,7 +42,7 @@ pub struct Diagnosis {
 
 impl Diagnosis {
     /// A run that is about to start.
-    pub fn of(shape: Shape) -> Self {
+    pub fn of(shape: PipelineShape) -> Self {
         let (stages, queues) = (shape.stages.len(), shape.stages.len() + 2);
         let row = || Row::empty(0, 0, stages, queues);
         Self {

@@ -1,4 +1,4 @@
-use super::shape::{Shape, StageShape, Work};
+use super::shape::{PipelineShape, StageTraits, StageWork};
 use super::slots::{SlotUse, ThreadUse};
 use super::{Answer, Measured, Verdict, VerdictKind, advice, words};
 
@@ -24,7 +24,7 @@ const FAILS_MOSTLY: f64 = 0.5;
 
 /// Figures of one stretch of time, ready to be judged.
 pub(super) struct Look<'a> {
-    pub(super) shape: &'a Shape,
+    pub(super) shape: &'a PipelineShape,
     pub(super) measured: Measured<'a>,
     /// By stage; `None` for those that only move samples, and where nothing was measured.
     pub(super) slots: Vec<Option<SlotUse>>,
@@ -40,7 +40,7 @@ pub(super) enum Limit {
 }
 
 impl<'a> Look<'a> {
-    pub(super) fn at(shape: &'a Shape, measured: Measured<'a>) -> Self {
+    pub(super) fn at(shape: &'a PipelineShape, measured: Measured<'a>) -> Self {
         let slots: Vec<_> =
             shape.stages.iter().zip(measured.stages).map(|(stage, task)| SlotUse::of(stage, task)).collect();
         let threads = ThreadUse::of(shape, &slots);
@@ -112,7 +112,7 @@ impl<'a> Look<'a> {
                 (VerdictKind::Variance, Some(walked))
             }
             Limit::Stage(stage) if self.waits_for_threads(stage) => (VerdictKind::Threads, Some(limit)),
-            Limit::Stage(stage) if self.shape.stages[stage].work == Work::Storage => {
+            Limit::Stage(stage) if self.shape.stages[stage].work == StageWork::Storage => {
                 (VerdictKind::Storage, Some(limit))
             }
             Limit::Stage(_) => (VerdictKind::Stage, Some(limit)),
@@ -153,7 +153,7 @@ impl<'a> Look<'a> {
         // The queue at the exit of stage i has number i + 1; the sink only moves items, too.
         let stages = self.shape.stages.len();
         let feeds = (stages + 1 - (run - 1).min(stages + 1)).min(stages);
-        let works = |stage: &usize| self.shape.stages[*stage].work != Work::Moving;
+        let works = |stage: &usize| self.shape.stages[*stage].work != StageWork::Moving;
         (0..feeds).rev().find(works).map_or(Limit::Source, Limit::Stage)
     }
 
@@ -216,7 +216,7 @@ impl<'a> Look<'a> {
     }
 
     /// The stage that the sentence names, and what its slots did.
-    pub(super) fn stage(&self, limit: Option<Limit>) -> Option<(&StageShape, &SlotUse)> {
+    pub(super) fn stage(&self, limit: Option<Limit>) -> Option<(&StageTraits, &SlotUse)> {
         let Some(Limit::Stage(stage)) = limit else { return None };
         Some((&self.shape.stages[stage], self.slots[stage].as_ref()?))
     }

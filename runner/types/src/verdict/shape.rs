@@ -6,9 +6,9 @@ use crate::spec::SleepOn;
 
 /// What a verdict has to know of a pipeline besides its figures.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shape {
-    pub(super) source: SourceShape,
-    pub(super) stages: Vec<StageShape>,
+pub struct PipelineShape {
+    pub(super) source: SourceTraits,
+    pub(super) stages: Vec<StageTraits>,
     /// Worker threads of the run.
     pub(super) threads: u32,
     /// Cores of the machine; `None` when they are not known.
@@ -23,7 +23,7 @@ pub struct Shape {
 
 /// What is known of the source.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct SourceShape {
+pub(super) struct SourceTraits {
     pub(super) id: String,
     /// The store it reads; `None` when it reads none.
     pub(super) store: Option<String>,
@@ -33,11 +33,11 @@ pub(super) struct SourceShape {
 
 /// What is known of a stage.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct StageShape {
+pub(super) struct StageTraits {
     pub(super) id: String,
     /// Its place in the document, e.g. `/stages/1/wasm`.
     pub(super) place: Pointer,
-    pub(super) work: Work,
+    pub(super) work: StageWork,
     pub(super) concurrency: u32,
     /// Whether its concurrency can be another one: a module with a state has one task at a time.
     pub(super) may_grow: bool,
@@ -50,7 +50,7 @@ pub(super) struct StageShape {
 
 /// What a stage's tasks spend their time with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum StageWork {
     /// Nothing: it only moves samples, and is never the limit itself.
     Moving,
     /// Reading from a store.
@@ -63,7 +63,7 @@ pub(super) enum Work {
     Sleeping,
 }
 
-impl Shape {
+impl PipelineShape {
     /// What a plan comes to on `threads` worker threads of a machine with `cores`.
     pub fn of(plan: &Plan, threads: u32, cores: Option<u32>) -> Self {
         let store = match &plan.source.kind {
@@ -74,8 +74,8 @@ impl Shape {
         };
         let stages = plan.stages.iter().enumerate();
         Self {
-            source: SourceShape { id: plan.source.id.to_string(), store, queue: plan.source.queue.get() },
-            stages: stages.map(|(index, stage)| StageShape::of(stage, plan.flow_into(index))).collect(),
+            source: SourceTraits { id: plan.source.id.to_string(), store, queue: plan.source.queue.get() },
+            stages: stages.map(|(index, stage)| StageTraits::of(stage, plan.flow_into(index))).collect(),
             threads,
             cores,
             discards: matches!(plan.consumer, ConsumerPlan::Discard),
@@ -98,20 +98,20 @@ impl Shape {
 
     /// Whether all that occupies worker threads computes, so that more threads than cores give nothing.
     pub(super) fn computes_only(&self) -> bool {
-        !self.stages.iter().any(|stage| stage.work == Work::Sleeping)
+        !self.stages.iter().any(|stage| stage.work == StageWork::Sleeping)
     }
 }
 
-impl StageShape {
+impl StageTraits {
     fn of(stage: &StagePlan, flow: Flow) -> Self {
         let work = match &stage.kind {
-            StageKind::Aggregate { .. } | StageKind::Disaggregate => Work::Moving,
-            StageKind::Fetch { .. } => Work::Storage,
-            StageKind::Wasm(_) | StageKind::Collate => Work::Computing,
-            StageKind::Transfer { .. } => Work::Waiting,
+            StageKind::Aggregate { .. } | StageKind::Disaggregate => StageWork::Moving,
+            StageKind::Fetch { .. } => StageWork::Storage,
+            StageKind::Wasm(_) | StageKind::Collate => StageWork::Computing,
+            StageKind::Transfer { .. } => StageWork::Waiting,
             StageKind::Sleep(sleep) => match sleep.on {
-                SleepOn::Async => Work::Waiting,
-                SleepOn::Thread => Work::Sleeping,
+                SleepOn::Async => StageWork::Waiting,
+                SleepOn::Thread => StageWork::Sleeping,
             },
         };
         let is_stateful = matches!(&stage.kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);
@@ -120,7 +120,7 @@ impl StageShape {
             place: stage.place(),
             work,
             concurrency: u32::try_from(stage.concurrency.get()).unwrap_or(u32::MAX),
-            may_grow: work != Work::Moving && !is_stateful,
+            may_grow: work != StageWork::Moving && !is_stateful,
             order: stage.order,
             queue: stage.queue.get(),
             samples: flow.samples,
@@ -128,7 +128,7 @@ impl StageShape {
     }
 }
 
-impl Work {
+impl StageWork {
     /// Whether it needs a worker thread.
     pub(super) fn is_on_thread(self) -> bool {
         matches!(self, Self::Computing | Self::Sleeping)

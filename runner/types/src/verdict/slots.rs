@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::shape::{Shape, StageShape};
+use super::shape::{PipelineShape, StageTraits};
 use crate::fault::Pointer;
 use crate::policy::Order;
 use crate::stats::TaskFigures;
@@ -42,8 +42,8 @@ pub struct ThreadUse {
 
 impl SlotUse {
     /// `None` where nothing was measured, and for stages whose slots do no work.
-    pub(super) fn of(stage: &StageShape, task: &TaskFigures) -> Option<Self> {
-        let works = stage.work != super::shape::Work::Moving && task.elapsed_s > 0.0;
+    pub(super) fn of(stage: &StageTraits, task: &TaskFigures) -> Option<Self> {
+        let works = stage.work != super::shape::StageWork::Moving && task.elapsed_s > 0.0;
         let slots = |seconds: f64| seconds / task.elapsed_s;
         let mut use_of_slots = works.then(|| Self {
             stage: stage.id.clone(),
@@ -62,14 +62,14 @@ impl SlotUse {
 
     /// Share of the stage's slots that its own work held, 0.0 to 1.0: ops, and what they had to wait for meanwhile. The
     /// stage with the greatest share is the one with the least to give.
-    pub(super) fn in_use(&self, stage: &StageShape) -> f64 {
+    pub(super) fn in_use(&self, stage: &StageTraits) -> f64 {
         let held = self.busy + self.thread_wait + self.own_order_wait(stage);
         (held / f64::from(self.concurrency)).min(1.0)
     }
 
     /// Slots that waited for a slow task ahead of them. While the one whose turn it is waits for room, the others wait for
     /// room too, behind it.
-    pub(super) fn own_order_wait(&self, stage: &StageShape) -> f64 {
+    pub(super) fn own_order_wait(&self, stage: &StageTraits) -> f64 {
         match stage.order {
             Order::Input => self.order_wait * (1.0 - self.blocked.min(1.0)),
             Order::Completion => 0.0,
@@ -77,7 +77,7 @@ impl SlotUse {
     }
 
     /// The least concurrency that gives `more` times the rate.
-    pub(super) fn least_for(&self, stage: &StageShape, more: f64) -> u32 {
+    pub(super) fn least_for(&self, stage: &StageTraits, more: f64) -> u32 {
         if !stage.may_grow {
             return self.concurrency;
         }
@@ -88,7 +88,7 @@ impl SlotUse {
 
 impl ThreadUse {
     /// `None` when no stage needs a worker thread.
-    pub(super) fn of(shape: &Shape, slots: &[Option<SlotUse>]) -> Option<Self> {
+    pub(super) fn of(shape: &PipelineShape, slots: &[Option<SlotUse>]) -> Option<Self> {
         let on_threads = || shape.stages.iter().zip(slots).filter(|(stage, _)| stage.work.is_on_thread());
         on_threads().next()?;
         let busy: f64 = on_threads().filter_map(|(_, slots)| slots.as_ref()).map(|slots| slots.busy).sum();

@@ -14,14 +14,14 @@ use crate::stats::{QueueFigures, TaskFigures};
 /// in ms, readiness.
 type Stage = (f64, [f64; 4]);
 
-pub(super) fn shape(document: Value) -> Shape {
+pub(super) fn shape(document: Value) -> PipelineShape {
     let spec = read_value(document).unwrap();
     let plan = Plan::check(&spec, Known { modules: &BTreeMap::new(), names: &[], stores: None }).unwrap();
-    Shape::of(&plan, 12, None)
+    PipelineShape::of(&plan, 12, None)
 }
 
 /// A pipeline of sleeps and of what rebatches, in front of a training step of 30 ms.
-fn pipeline(stages: Value) -> Shape {
+fn pipeline(stages: Value) -> PipelineShape {
     shape(json!({
         "source": { "range": { "count": 1000 } },
         "stages": stages,
@@ -79,7 +79,7 @@ fn tasks(concurrency: u32, ave_ms: f64, taken_per_s: f64, blocked_slots: f64, el
 
 /// Figures of a run: of the source's queue, of the stages, and of the sink's queue.
 fn figures(
-    shape: &Shape,
+    shape: &PipelineShape,
     source: [f64; 4],
     stages: &[Stage],
     sink: [f64; 4],
@@ -96,7 +96,7 @@ fn figures(
     (done, queues)
 }
 
-fn judged(shape: &Shape, (stages, queues): &(Vec<TaskFigures>, Vec<QueueFigures>)) -> Verdict {
+fn judged(shape: &PipelineShape, (stages, queues): &(Vec<TaskFigures>, Vec<QueueFigures>)) -> Verdict {
     Verdict::of(
         shape,
         Measured { from_s: 2.0, to_s: 9.0, stages, queues, is_warm: true, is_over: true, failures: &[] },
@@ -230,7 +230,7 @@ fn the_recorded_runs_are_told_as_the_seeds_explain_them() {
 }
 
 /// A run of these stages for ten seconds, every figure at rest: nothing waits, and every slot is idle.
-fn at_rest(shape: &Shape, rate: f64) -> (Vec<TaskFigures>, Vec<QueueFigures>) {
+fn at_rest(shape: &PipelineShape, rate: f64) -> (Vec<TaskFigures>, Vec<QueueFigures>) {
     let stages = shape.stages.iter().map(|stage| tasks(stage.concurrency, 0.0, rate, 0.0, 10.0)).collect();
     let queues = (0..shape.stages.len() + 2).map(|_| queue(2, [rate, 0.0, 0.0, 1.0], 10.0)).collect();
     (stages, queues)
@@ -308,7 +308,7 @@ fn results_that_wait_their_turn_hold_slots_but_not_behind_a_full_queue() {
 fn tasks_that_wait_for_threads_make_the_threads_the_limit() {
     let stage =
         |name: &str| json!({ "sleep": { "mean_ms": 20, "name": name, "concurrency": 8, "on": "thread" } });
-    let shape = Shape { threads: 4, ..pipeline(json!([stage("a"), stage("b")])) };
+    let shape = PipelineShape { threads: 4, ..pipeline(json!([stage("a"), stage("b")])) };
     let mut run = at_rest(&shape, 20.0);
     occupy(&mut run.0[0], 8, [0.3, 0.7, 0.0, 0.0]);
     occupy(&mut run.0[1], 8, [0.2, 0.5, 0.0, 0.0]);
@@ -323,7 +323,7 @@ fn tasks_that_wait_for_threads_make_the_threads_the_limit() {
         json!([{ "pointer": "/threads", "value": 10 }])
     );
     // The same waits with half of the threads free: something else keeps tasks from starting.
-    let shape = Shape { threads: 8, ..shape };
+    let shape = PipelineShape { threads: 8, ..shape };
     assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Stage, Some("1:a")));
 }
 
@@ -333,14 +333,14 @@ fn no_more_threads_are_asked_for_than_there_are_cores() {
         "source": { "range": { "count": 10 } },
         "stages": [{ "aggregate": { "size": 2 } }, { "collate": { "concurrency": 4 } }],
     });
-    let shape = Shape { threads: 4, cores: Some(4), ..shape(document) };
+    let shape = PipelineShape { threads: 4, cores: Some(4), ..shape(document) };
     let mut run = at_rest(&shape, 20.0);
     occupy(&mut run.0[1], 4, [1.0, 0.0, 0.0, 0.0]);
     starve(&mut run.1, [0.0, 0.0, 1.0, 1.0]);
     let verdict = judged(&shape, &run);
     assert_eq!(found(&verdict), (VerdictKind::Stage, Some("2:collate")));
     assert!(verdict.advice.iter().all(|advice| advice.set.is_empty()), "{:?}", verdict.advice);
-    let half = Shape { threads: 2, ..shape };
+    let half = PipelineShape { threads: 2, ..shape };
     occupy(&mut run.0[1], 4, [0.5, 0.5, 0.0, 0.0]);
     let verdict = judged(&half, &run);
     assert_eq!(found(&verdict), (VerdictKind::Threads, Some("2:collate")));

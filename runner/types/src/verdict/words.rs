@@ -2,7 +2,7 @@
 
 use super::VerdictKind;
 use super::judge::{Limit, Look};
-use super::shape::StageShape;
+use super::shape::StageTraits;
 use super::slots::SlotUse;
 use crate::amount::{count, duration, percent, rate};
 
@@ -144,7 +144,7 @@ fn consumer(look: &Look<'_>) -> String {
     format!("The consumer waits {} for an item{room}{ready}.", waits(look))
 }
 
-fn slots_in_words(stage: &StageShape, slots: &SlotUse) -> String {
+fn slots_in_words(stage: &StageTraits, slots: &SlotUse) -> String {
     let share = |slots_of: f64| percent(slots_of / f64::from(slots.concurrency));
     let mut parts = vec![format!("busy {}", share(slots.busy))];
     let others = [
@@ -182,7 +182,7 @@ fn sides(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
 }
 
 /// Slots that are held without work being done.
-fn held_up(stage: &StageShape, slots: &SlotUse) -> Option<String> {
+fn held_up(stage: &StageTraits, slots: &SlotUse) -> Option<String> {
     let share = slots.own_order_wait(stage) / f64::from(slots.concurrency);
     (share >= TOLD).then(|| {
         format!("Its results wait for slower tasks ahead of them {} of the time, since it keeps the order of the input.", percent(share))
