@@ -31,6 +31,18 @@ pub(crate) struct Client {
     token: Option<String>,
 }
 
+/// A path with the parameters that are given, as words.
+pub(crate) fn query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let escaped = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    let given = parameters.iter().filter_map(|(name, word)| {
+        Some(format!("{name}={}", word.as_ref()?.bytes().map(escaped).collect::<String>()))
+    });
+    let given: Vec<String> = given.collect();
+    let separator = if given.is_empty() { "" } else { "?" };
+    format!("{path}{separator}{}", given.join("&"))
+}
+
 /// Something to be sent: its type and its bytes.
 pub(crate) type Content<'a> = (&'static str, &'a [u8]);
 

@@ -28,7 +28,7 @@ impl Progress {
     pub(crate) fn new(quiet: bool) -> Self {
         let terminal = io::stderr().is_terminal();
         Self {
-            bar: (terminal && !quiet).then(bar),
+            bar: (terminal && !quiet).then(spinner),
             plain: !terminal && !quiet,
             line_at_s: 0.0,
             last: None,
@@ -110,7 +110,8 @@ pub(crate) fn watch(run: Run, time: Option<Duration>, quiet: bool) -> Ended {
     run.wait()
 }
 
-fn bar() -> ProgressBar {
+/// A line on a terminal that changes until it is cleared.
+pub(crate) fn spinner() -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_style(style("{spinner} {wide_msg}"));
     bar.enable_steady_tick(Duration::from_millis(100));
     bar

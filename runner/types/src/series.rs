@@ -43,9 +43,4 @@ impl Level {
     pub fn number(self) -> u8 {
         self as u8
     }
-
-    /// The level of this number.
-    pub fn numbered(number: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(number)).copied()
-    }
 }

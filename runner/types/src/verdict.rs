@@ -132,34 +132,25 @@ pub enum Answer {
 }
 
 impl Verdict {
-    /// What limits a pipeline of this shape.
+    /// Verdict on a pipeline of this shape.
     pub fn of(shape: &PipelineShape, measured: Measured<'_>) -> Self {
         Look::at(shape, measured).verdict()
-    }
-
-    /// What limits it in two or three words, for a line that has no room for the sentence.
-    pub fn in_short(&self) -> String {
-        in_short(self.kind, self.stage.as_deref())
     }
 }
 
 impl VerdictSpan {
-    /// What limited it in two or three words.
+    /// The limit in two or three words, for a line that has no room for the sentence.
     pub fn in_short(&self) -> String {
-        in_short(self.kind, self.stage.as_deref())
-    }
-}
-
-fn in_short(kind: VerdictKind, stage: Option<&str>) -> String {
-    let stage = stage.unwrap_or("none");
-    match kind {
-        VerdictKind::Consumer => "the consumer".to_owned(),
-        VerdictKind::Variance => format!("bursts at {stage}"),
-        VerdictKind::Stage | VerdictKind::Storage | VerdictKind::Source => stage.to_owned(),
-        VerdictKind::Threads => "worker threads".to_owned(),
-        VerdictKind::Failures => format!("failures at {stage}"),
-        VerdictKind::NothingWaits => "none".to_owned(),
-        VerdictKind::TooLittle => "not known yet".to_owned(),
+        let stage = self.stage.as_deref().unwrap_or("none");
+        match self.kind {
+            VerdictKind::Consumer => "the consumer".to_owned(),
+            VerdictKind::Variance => format!("bursts at {stage}"),
+            VerdictKind::Stage | VerdictKind::Storage | VerdictKind::Source => stage.to_owned(),
+            VerdictKind::Threads => "worker threads".to_owned(),
+            VerdictKind::Failures => format!("failures at {stage}"),
+            VerdictKind::NothingWaits => "none".to_owned(),
+            VerdictKind::TooLittle => "not known yet".to_owned(),
+        }
     }
 }
 

@@ -3,10 +3,8 @@ use std::fs::{self, File};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 use penstock_pipeline::Stores;
 use penstock_storage::{
     BoundedStore, FolderStore, Keys, MAX_INDEX_BYTES, Store, Wanted, check_key, check_prefix, write_index,
@@ -16,6 +14,7 @@ use tokio::runtime::Runtime;
 use crate::COMPLETED;
 use crate::args::IndexCreateArgs;
 use crate::input::{bad, runtime};
+use crate::progress::spinner;
 use crate::stores;
 use crate::text::{count, warn};
 
@@ -72,13 +71,7 @@ fn own_key(stores: &Stores, name: &str, args: &IndexCreateArgs) -> Option<String
 }
 
 async fn list(store: &BoundedStore, wanted: &Wanted) -> Result<Keys> {
-    let bar = io::stderr().is_terminal().then(|| {
-        let style = ProgressStyle::with_template("{spinner} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_spinner());
-        let bar = ProgressBar::new_spinner().with_style(style);
-        bar.enable_steady_tick(Duration::from_millis(100));
-        bar
-    });
+    let bar = io::stderr().is_terminal().then(spinner);
     let shown = |found: usize| {
         if let Some(bar) = &bar {
             bar.set_message(format!("{} keys found in store `{}`", count(found as u64), store.name()));

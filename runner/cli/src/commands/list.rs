@@ -8,22 +8,15 @@ use serde::de::DeserializeOwned;
 
 use crate::COMPLETED;
 use crate::args::{ModulesArgs, RunsArgs};
-use crate::client::Client;
-use crate::commands::push::encoded;
+use crate::client::{Client, query};
 use crate::report::table;
 use crate::text::{count, duration, percent, rate, say_as};
 
 /// Lists runs.
 pub(crate) fn runs(args: &RunsArgs) -> Result<u8> {
-    let mut address = "/runs".to_owned();
-    for (name, value) in [("state", &args.state), ("q", &args.text)] {
-        if let Some(value) = value {
-            let separator = if address.contains('?') { '&' } else { '?' };
-            address.push_str(&format!("{separator}{name}={}", encoded(value)));
-        }
-    }
-    let found = all(&Client::new(&args.server)?, &address, args.limit as usize)?;
-    let none = if address.contains('?') { "none matches" } else { "none yet" };
+    let wanted = [("state", args.state.as_deref()), ("q", args.text.as_deref())];
+    let found = all(&Client::new(&args.server)?, "/runs", &wanted, args.limit as usize)?;
+    let none = if wanted == [("state", None), ("q", None)] { "none yet" } else { "none matches" };
     show(&found, args.json, none, |runs: &[RunSummary]| {
         let header = [
             "id",
@@ -57,7 +50,7 @@ pub(crate) fn runs(args: &RunsArgs) -> Result<u8> {
 
 /// Lists modules.
 pub(crate) fn modules(args: &ModulesArgs) -> Result<u8> {
-    let found = all(&Client::new(&args.server)?, "/modules", usize::MAX)?;
+    let found = all(&Client::new(&args.server)?, "/modules", &[], usize::MAX)?;
     show(&found, args.json, "none yet", |modules: &[ModuleSummary]| {
         let header = ["module", "versions", "latest", "aliases", "size", "runs", "digest"];
         let rows = modules.iter().map(|module| {
@@ -77,16 +70,21 @@ pub(crate) fn modules(args: &ModulesArgs) -> Result<u8> {
 }
 
 /// The first so many entries of a list, page after page.
-fn all<T: DeserializeOwned>(client: &Client, address: &str, most: usize) -> Result<Vec<T>> {
-    let separator = if address.contains('?') { '&' } else { '?' };
+fn all<T: DeserializeOwned>(
+    client: &Client,
+    path: &str,
+    wanted: &[(&str, Option<&str>)],
+    most: usize,
+) -> Result<Vec<T>> {
     let mut found = Vec::new();
-    let mut cursor = String::new();
+    let mut cursor: Option<String> = None;
     loop {
-        let size = (most - found.len()).min(MAX_LIMIT as usize);
-        let page: Page<T> = client.get(&format!("{address}{separator}limit={size}{cursor}"))?;
+        let size = (most - found.len()).min(MAX_LIMIT as usize).to_string();
+        let page = [("limit", Some(&*size)), ("cursor", cursor.as_deref())];
+        let page: Page<T> = client.get(&query(path, &[wanted, &page].concat()))?;
         found.extend(page.items);
         match page.next {
-            Some(next) if found.len() < most => cursor = format!("&cursor={}", encoded(&next)),
+            Some(next) if found.len() < most => cursor = Some(next),
             _ => return Ok(found),
         }
     }

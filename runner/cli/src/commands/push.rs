@@ -6,7 +6,7 @@ use ureq::http::Method;
 
 use crate::COMPLETED;
 use crate::args::PushArgs;
-use crate::client::Client;
+use crate::client::{Client, query};
 use crate::input::bad;
 use crate::text::say;
 
@@ -16,10 +16,7 @@ pub(crate) fn push(args: &PushArgs) -> Result<u8> {
     // All of it: how large a module may be is the server's to say.
     let bytes = fs::read(&args.module).map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
     let client = Client::new(&args.server)?;
-    let address = match &args.alias {
-        Some(alias) => format!("/modules?alias={}", encoded(alias)),
-        None => "/modules".to_owned(),
-    };
+    let address = query("/modules", &[("alias", args.alias.as_deref())]);
     let uploaded: ModuleUpload =
         client.ask(Method::POST, &address, Some(("application/wasm", &bytes)), &[])?;
     if args.json {
@@ -35,12 +32,4 @@ pub(crate) fn push(args: &PushArgs) -> Result<u8> {
     told.push_str(&format!("\n{}", client.page(&format!("/modules/{}/{}", version.name, version.version))));
     say(&told)?;
     Ok(COMPLETED)
-}
-
-/// A word as a part of an address.
-pub(crate) fn encoded(word: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    word.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
 }

@@ -9,7 +9,7 @@ use ureq::http::Method;
 
 use crate::COMPLETED;
 use crate::args::SubmitArgs;
-use crate::client::Client;
+use crate::client::{Client, query};
 use crate::input::{Document, bad};
 use crate::progress::Progress;
 use crate::report::{exit_code, report};
@@ -29,10 +29,8 @@ pub(crate) fn submit(args: &SubmitArgs) -> Result<u8> {
         say(&in_words(&valid))?;
         return Ok(COMPLETED);
     }
-    let address = match args.time {
-        Some(time) => format!("/runs?for_s={}", time.as_secs_f64()),
-        None => "/runs".to_owned(),
-    };
+    let time = args.time.map(|time| time.as_secs_f64().to_string());
+    let address = query("/runs", &[("for_s", time.as_deref())]);
     let key: Vec<(&str, &str)> = args.key.iter().map(|key| ("idempotency-key", &**key)).collect();
     let run: RunDetail = client.ask(Method::POST, &address, content, &key)?;
     let id = &run.summary.id;
