@@ -16,10 +16,15 @@ mod stage;
 /// with whole batches, on `impl StatefulStage for T` it may hold samples back.
 ///
 /// What the module says of itself is written between the brackets, all of it optional:
-/// - `wants("a", "b")`: fields that cross into the module; without it all do. The others are carried past it, which
-///   is the cheapest way to be fast. `wants()` is none.
+/// - `wants("a", "b?")`: fields that cross into the module; without it all do. The others are carried past it, which
+///   is the cheapest way to be fast. `wants()` is none. A pipeline whose samples lack a field is refused before it runs; a
+///   field with a `?` may be missing.
 /// - `makes("c")`: fields it makes or replaces.
+/// - `removes("a")`: fields among those it wants that do not go on; `removes()` is none. Without it, none of them is relied on
+///   behind the module.
 /// - `counters("seen")`: counters it may add to, at most 16.
+///
+/// In lists of fields, `"$input"` stands for the field, or the list of fields, that the parameter `input` names.
 ///
 /// The name and the version are the package's; the description is the doc comment, or else the package's description.
 #[proc_macro_attribute]

@@ -20,6 +20,7 @@ const MAX_COUNTERS: usize = 16;
 struct Arguments {
     wants: Option<Vec<String>>,
     makes: Vec<String>,
+    removes: Option<Vec<String>>,
     counters: Vec<String>,
 }
 
@@ -175,6 +176,8 @@ impl Arguments {
                 arguments.wants = Some(names);
             } else if list.path.is_ident("makes") {
                 arguments.makes = names;
+            } else if list.path.is_ident("removes") {
+                arguments.removes = Some(names);
             } else if list.path.is_ident("counters") {
                 if names.len() > MAX_COUNTERS {
                     return Err(Error::new(list.span(), format!("at most {MAX_COUNTERS} counters")));
@@ -196,12 +199,15 @@ impl Arguments {
         };
         let list = |names: &[String]| json::strings(names.iter().map(String::as_str));
         let head = format!(
-            r#"{{"name":{},"version":{},"doc":{},"mode":"{mode}","wants":{},"makes":{},"counters":{},"params":"#,
+            r#"{{"name":{},"version":{},"doc":{},"mode":"{mode}","wants":{},"makes":{},{}"counters":{},"params":"#,
             json::string(&package("CARGO_PKG_NAME")),
             json::string(&package("CARGO_PKG_VERSION")),
             json::string(&doc),
             self.wants.as_deref().map_or_else(|| "null".to_owned(), list),
             list(&self.makes),
+            self.removes
+                .as_deref()
+                .map_or_else(String::new, |names| format!(r#""removes":{},"#, list(names))),
             list(&self.counters),
         );
         quote! {
@@ -214,7 +220,7 @@ impl Arguments {
     }
 }
 
-const EXPECTED: &str = r#"want `wants("field", ...)`, `makes("field", ...)` or `counters("name", ...)`"#;
+const EXPECTED: &str = r#"want `wants("field", ...)`, `makes("field", ...)`, `removes("field", ...)` or `counters("name", ...)`"#;
 
 fn names(list: &MetaList) -> Result<Vec<String>> {
     let names = list.parse_args_with(Punctuated::<LitStr, Token![,]>::parse_terminated)?;

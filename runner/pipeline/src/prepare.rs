@@ -6,7 +6,7 @@ use std::fmt;
 use penstock_storage::{BoundedStore, check_key, check_prefix};
 use penstock_types::fault::{self, FaultKind, Pointer, SpecFault};
 use penstock_types::plan::{
-    ConsumerPlan, Draft, Known, ModuleFacts, Plan, SourceKind, StageKind, StagePlan, WasmPlan,
+    ConsumerPlan, Draft, Fields, Known, ModuleFacts, Plan, SourceKind, StageKind, StagePlan, WasmPlan,
 };
 use penstock_types::policy::OnError;
 use penstock_types::spec::Spec;
@@ -26,6 +26,8 @@ pub struct Context<'a, M = Module> {
     pub stores: &'a Stores,
     /// Modules that the document names.
     pub modules: &'a NamedModules<M>,
+    /// Fields of the source's samples; those of its kind when missing.
+    pub fields: Option<Fields>,
     /// Outlets of the run.
     pub outlets: Outlets,
     /// Checks of the operator.
@@ -65,7 +67,12 @@ pub struct Prepared<M = Module> {
 pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepared<M>, Vec<SpecFault>> {
     let NamedModules { found, names } = context.modules;
     let facts = found.iter().map(|(written, (facts, _))| (written.clone(), facts.clone())).collect();
-    let known = Known { modules: &facts, names, stores: Some(&context.stores.facts()) };
+    let known = Known {
+        modules: &facts,
+        names,
+        fields: context.fields.clone(),
+        stores: Some(&context.stores.facts()),
+    };
     let Draft { plan, mut faults } = Plan::draft(spec, known);
     faults.extend(check_params(&plan, &facts));
     faults.extend(check_keys(&plan));

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_types::fault::{Pointer, SpecFault};
-use penstock_types::plan::StageId;
+use penstock_types::plan::{Fields, StageId};
 use penstock_types::run::{FailureGroup, RunSnapshot};
 use penstock_types::spec::{Source, Spec, Stage};
 use schemars::JsonSchema;
@@ -92,7 +92,9 @@ impl Runner {
         let spec = letters.spec();
         let chain = chain(spec, stage.place());
         let alone = alone(spec, &chain, stage, has_output)?;
-        let prepared = self.prepare(&alone, Outlets { keeps_letters: has_output, streams: false });
+        let outlets = Outlets { keeps_letters: has_output, streams: false };
+        // A letter has the fields that its sample had.
+        let prepared = self.prepare_from(&alone, Some(Fields::UNKNOWN), outlets, &|_| Vec::new());
         let mut prepared = prepared.map_err(|faults| as_in_the_document(faults, &chain))?;
         let plan = &mut prepared.plan;
         for (plan, place) in plan.stages.iter_mut().zip(&chain) {

@@ -8,7 +8,7 @@ use penstock_engine::memory::BatchMemory;
 use penstock_engine::ports::Observer;
 use penstock_engine::ports::{Consumer, Source as SampleSource, ThreadOpFactory};
 use penstock_types::fault::SpecFault;
-use penstock_types::plan::{Plan, StageKind, StagePlan};
+use penstock_types::plan::{Fields, Plan, StageKind, StagePlan};
 use penstock_types::spec::{Spec, Stage};
 use penstock_types::verdict::PipelineShape;
 use tokio::runtime::Handle;
@@ -148,10 +148,22 @@ impl Runner {
         outlets: Outlets,
         bounds: &dyn Fn(&Plan) -> Vec<SpecFault>,
     ) -> Result<Prepared, Vec<SpecFault>> {
+        self.prepare_from(spec, None, outlets, bounds)
+    }
+
+    /// The same for a source whose samples have these fields.
+    pub(crate) fn prepare_from(
+        &self,
+        spec: &Spec,
+        fields: Option<Fields>,
+        outlets: Outlets,
+        bounds: &dyn Fn(&Plan) -> Vec<SpecFault>,
+    ) -> Result<Prepared, Vec<SpecFault>> {
         let context = Context {
             runtime: &self.runtime,
             stores: &self.stores,
             modules: &self.modules.named(spec),
+            fields,
             outlets,
             bounds,
         };

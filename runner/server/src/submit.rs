@@ -277,6 +277,7 @@ impl Runs {
                 runtime: &workshop.runtime,
                 stores: &workshop.stores,
                 modules: &resolved.modules,
+                fields: None,
                 outlets: Outlets::ALL,
                 bounds: &admit,
             };

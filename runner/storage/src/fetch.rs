@@ -7,12 +7,11 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use penstock_engine::item::{Collated, Item, Sample, Value};
 use penstock_engine::ports::{Failed, Fault, Items, Output, TaskOp};
+use penstock_types::plan::BYTES_FIELD;
 use penstock_types::run::FailureClass;
 
 use crate::bounded::{BoundedStore, ReadTime};
 use crate::error::StoreError;
-
-pub const BYTES_FIELD: &str = "bytes";
 
 /// Reads objects into the field [`BYTES_FIELD`] of the samples whose keys name them.
 ///

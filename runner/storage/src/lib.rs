@@ -26,7 +26,7 @@ mod write;
 
 pub use bounded::{BoundedStore, DEFAULT_READS, ReadTime};
 pub use error::{Access, OpenFault, StoreError};
-pub use fetch::{BYTES_FIELD, FetchOp};
+pub use fetch::FetchOp;
 pub use folder::FolderStore;
 pub use index::{IndexSource, MAX_INDEX_BYTES, write_index};
 pub use key::{MAX_KEY_BYTES, check_key, check_prefix};
@@ -35,6 +35,7 @@ pub use lines::MAX_LINE_BYTES;
 pub use list::{ListSource, Wanted};
 pub use memory::MemoryStore;
 pub use observe::{ReadParts, observe};
+pub use penstock_types::plan::BYTES_FIELD;
 pub use record::{RecordFault, sample_of};
 pub use records::RecordSource;
 pub use s3::{S3Credentials, S3Fault, S3Retries, S3Settings, S3Store, S3Timeouts};

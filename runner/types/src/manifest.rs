@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// Name of the WASM custom section that holds a [`Manifest`] as JSON.
 pub const MANIFEST_SECTION: &str = "penstock.manifest";
@@ -30,12 +31,77 @@ pub struct Manifest {
     /// Fields it makes or replaces; for readers and for checks, not enforced per sample.
     #[serde(default)]
     pub makes: Vec<String>,
+    /// Fields among those it wants that do not go on; `null` when it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removes: Option<Vec<String>>,
     /// Counters it may add to, at most 16.
     #[serde(default)]
     pub counters: Vec<String>,
     /// JSON Schema of `params`; `null` when it takes none.
     #[serde(default)]
     pub params: Option<serde_json::Value>,
+}
+
+/// Names of a manifest's fields, with those that params give.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFields {
+    /// Fields that cross into the module; `None` for all of them.
+    pub wants: Option<Vec<WantedField>>,
+    /// Fields it makes or replaces; `None` when they are not known.
+    pub makes: Option<Vec<String>>,
+    /// Fields that do not go on; `None` when they are not known.
+    pub removes: Option<Vec<String>>,
+}
+
+/// A field that crosses into a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedField {
+    /// Its name.
+    pub field: String,
+    /// The param that gives the name.
+    pub param: Option<String>,
+    /// Set when samples may lack it.
+    pub is_optional: bool,
+}
+
+impl Manifest {
+    /// The names of its fields with these params. In a list, `$name` stands for the field, or the list of fields, that the param
+    /// `name` gives, or its default. A wanted field that samples may lack ends with `?`.
+    pub fn fields(&self, params: &Map<String, Value>) -> NamedFields {
+        let all = |written: &[String]| -> Option<Vec<String>> {
+            let names: Option<Vec<_>> = written.iter().map(|name| self.names(name, params)).collect();
+            Some(names?.concat())
+        };
+        let wants = self.wants.as_ref().and_then(|wants| {
+            let wants = wants.iter().map(|written| {
+                let (name, is_optional) = match written.strip_suffix('?') {
+                    Some(name) => (name, true),
+                    None => (written.as_str(), false),
+                };
+                let param = name.strip_prefix('$').map(str::to_owned);
+                let named = self.names(name, params)?.into_iter();
+                Some(named.map(|field| WantedField { field, param: param.clone(), is_optional }).collect())
+            });
+            wants.collect::<Option<Vec<Vec<_>>>>().map(|wants| wants.concat())
+        });
+        NamedFields {
+            wants,
+            makes: all(&self.makes).filter(|_| !self.makes.is_empty()),
+            removes: self.removes.as_deref().and_then(all),
+        }
+    }
+
+    /// The names that one entry stands for; `None` when they are not known.
+    fn names(&self, written: &str, params: &Map<String, Value>) -> Option<Vec<String>> {
+        let Some(param) = written.strip_prefix('$') else { return Some(vec![written.to_owned()]) };
+        let default = || self.params.as_ref()?.get("properties")?.get(param)?.get("default");
+        match params.get(param).or_else(default)? {
+            Value::Null => Some(Vec::new()),
+            Value::String(name) => Some(vec![name.clone()]),
+            Value::Array(names) => names.iter().map(|name| name.as_str().map(str::to_owned)).collect(),
+            Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+        }
+    }
 }
 
 /// What a module's `process` is called with.

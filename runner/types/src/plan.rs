@@ -1,6 +1,7 @@
 //! The checked pipeline: every name resolved, every stage given an id, nothing left to find wrong before running.
 
 mod check;
+mod fields;
 mod flow;
 mod recipe;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use crate::spec::{SleepOn, SleepShape};
 use crate::traversal::TraversalSettings;
 
 pub use self::check::Draft;
+pub use self::fields::{BYTES_FIELD, Fields};
 pub use self::flow::{Epoch, Flow, Unit};
 
 /// A pipeline that was checked and can be built. Made by [`Plan::check`] and [`Plan::draft`] alone.
@@ -268,12 +270,14 @@ pub struct ModuleFacts {
 }
 
 /// What the names in a document mean here.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Known<'a> {
     /// Modules, by what the document calls them.
     pub modules: &'a BTreeMap<String, ModuleFacts>,
     /// Names of modules to choose from, where a document names another one.
     pub names: &'a [String],
+    /// Fields of the source's samples; those of its kind when missing.
+    pub fields: Option<Fields>,
     /// Stores by name; `None` when they are not known yet, so that any name will do.
     pub stores: Option<&'a BTreeMap<String, StoreFacts>>,
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use penstock_engine::item::{Dtype, Field, Origin, Sample, Tensor, Value};
 use penstock_engine::ports::{Failed, Fault};
-use penstock_types::manifest::Manifest;
 use penstock_types::run::FailureClass;
 use penstock_types::text::printable;
 
@@ -51,8 +50,9 @@ pub(crate) struct Template {
 }
 
 impl Converter {
-    pub(crate) fn new(manifest: &Manifest, seed: StageSeed) -> Self {
-        Self { wants: manifest.wants.clone(), seed, known: Vec::new() }
+    /// A converter that lets the fields of `wants` cross, or all of them.
+    pub(crate) fn new(wants: Option<Vec<String>>, seed: StageSeed) -> Self {
+        Self { wants, seed, known: Vec::new() }
     }
 
     /// The fields that cross, borrowed.

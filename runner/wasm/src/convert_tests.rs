@@ -76,8 +76,8 @@ fn every_element_type_goes_in_and_comes_out_the_same() {
 }
 
 fn converter(wants: Option<&[&str]>) -> Converter {
-    let manifest = serde_json::json!({ "name": "split", "version": "0.1.0", "wants": wants });
-    Converter::new(&serde_json::from_value(manifest).unwrap(), StageSeed::new(7, "split"))
+    let wants = wants.map(|wants| wants.iter().map(|want| (*want).to_owned()).collect());
+    Converter::new(wants, StageSeed::new(7, "split"))
 }
 
 fn parent(label: &str) -> Sample {

@@ -28,6 +28,8 @@ use crate::trap::{CallEnd, CallFacts};
 /// Everything that the instances of one stage share.
 #[derive(Debug)]
 pub(crate) struct StageParts {
+    /// Fields that cross into the guest; `None` for all of them.
+    pub(crate) wants: Option<Vec<String>>,
     pub(crate) module: Module,
     pub(crate) params: String,
     pub(crate) deadline: Duration,

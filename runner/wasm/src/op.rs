@@ -40,7 +40,7 @@ impl GuestOp {
     pub(crate) fn start(parts: Arc<StageParts>, stop: &StopFlag) -> Result<Self, CallEnd> {
         let instance = Instance::start(&parts, stop.shared())?;
         Ok(Self {
-            converter: Converter::new(parts.module.manifest(), parts.seed),
+            converter: Converter::new(parts.wants.clone(), parts.seed),
             held: Held::new(parts.memory_bytes),
             instance: Some(instance),
             stop: stop.clone(),

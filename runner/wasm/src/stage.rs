@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use penstock_engine::ports::{Fault, StopFlag, ThreadOp, ThreadOpFactory};
 use penstock_types::run::FailureClass;
+use serde_json::Map;
 
 use crate::counters::Counters;
 use crate::instance::StageParts;
@@ -47,7 +48,10 @@ impl Module {
 
 impl StageFactory {
     pub(crate) fn new(module: Module, settings: StageSettings) -> Self {
+        let none = Map::new();
+        let wants = module.manifest().fields(settings.params.as_object().unwrap_or(&none)).wants;
         Self(Arc::new(StageParts {
+            wants: wants.map(|wants| wants.into_iter().map(|want| want.field).collect()),
             params: settings.params.to_string(),
             deadline: settings.deadline,
             memory_bytes: settings.memory_bytes,
@@ -62,6 +66,11 @@ impl StageFactory {
 
     pub fn module(&self) -> &Module {
         &self.0.module
+    }
+
+    /// Fields that cross into the module; `None` for all of them.
+    pub fn wants(&self) -> Option<&[String]> {
+        self.0.wants.as_deref()
     }
 
     /// Sums of the declared counters over all instances so far.

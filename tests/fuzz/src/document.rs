@@ -73,7 +73,7 @@ fn check_spec(spec: &Spec, document: &Value) {
             .into();
     let here = |has_index| BTreeMap::from([("here".to_owned(), StoreFacts { has_index })]);
     for stores in [None, Some(&here(false)), Some(&here(true)), Some(&BTreeMap::new())] {
-        match Plan::check(spec, Known { modules: &modules, names: &[], stores }) {
+        match Plan::check(spec, Known { modules: &modules, names: &[], fields: None, stores }) {
             Ok(plan) => assert_eq!(plan.stages.len(), spec.stages.len()),
             Err(faults) => {
                 // What is said of a member that was left out stands at its place all the same.
@@ -108,6 +108,7 @@ fn facts(name: &str, mode: Mode) -> ModuleFacts {
         mode,
         wants: None,
         makes: Vec::new(),
+        removes: None,
         counters: Vec::new(),
         params: None,
     };

@@ -31,7 +31,7 @@ pub enum Mode {
 
 /// Decodes the JPEG in `bytes` and resizes it to `image`: u8, [size, size, 3], rows first. The file itself does not go
 /// on, so that queues hold the small result only.
-#[stage(wants("bytes"), makes("image"))]
+#[stage(wants("bytes"), makes("image"), removes("bytes"))]
 pub fn decode_resize(mut item: Item, settings: &Settings) -> Result<Item> {
     let jpeg = item.bytes("bytes")?;
     let pixels = match fast::decode_resize(jpeg, settings) {

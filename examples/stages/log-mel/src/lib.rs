@@ -78,7 +78,7 @@ pub struct LogMel(Spectrogram);
 
 /// Turns the WAV file in `bytes` into `mel`: float32, [frames, n_mels], the logarithm of the energy in each mel filter.
 /// The file itself does not go on. Channels are averaged.
-#[stage(wants("bytes"), makes("mel"))]
+#[stage(wants("bytes"), makes("mel"), removes("bytes"))]
 impl SampleStage for LogMel {
     type Params = Settings;
 

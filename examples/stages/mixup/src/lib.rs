@@ -31,7 +31,7 @@ pub struct Mixup {
     settings: Settings,
 }
 
-#[stage(wants("image", "label"), makes("image", "label"))]
+#[stage(wants("image", "label"), makes("image", "label"), removes())]
 impl BatchStage for Mixup {
     type Params = Settings;
 

@@ -19,7 +19,7 @@ pub struct Normalize(Settings);
 
 /// Turns the u8 tensor `image`, [height, width, channels], into float32, [channels, height, width], with the mean of
 /// every channel subtracted and its standard deviation divided by. The defaults are those of ImageNet.
-#[stage(wants("image"), makes("image"))]
+#[stage(wants("image"), makes("image"), removes())]
 impl SampleStage for Normalize {
     type Params = Settings;
 

@@ -60,6 +60,7 @@ struct Sequence {
 #[stage(
     wants("text"),
     makes("tokens", "documents", "positions"),
+    removes("text"),
     counters("tokens", "fallback", "padding", "discarded")
 )]
 impl StatefulStage for PackTokens {

@@ -166,8 +166,7 @@ impl Guest {
     }
 
     fn is_wanted(&self, name: &str) -> bool {
-        let wants = &self.factory.module().manifest().wants;
-        wants.as_ref().is_none_or(|wants| wants.iter().any(|wanted| wanted == name))
+        self.factory.wants().is_none_or(|wants| wants.iter().any(|wanted| wanted == name))
     }
 
     fn mode(&self) -> Mode {

@@ -211,7 +211,8 @@ pub(super) fn report(
     }
     let input_fields: BTreeSet<&str> =
         samples.iter().flat_map(|sample| &sample.fields).map(|field| &*field.name).collect();
-    let wanted = manifest.wants.iter().flatten();
+    let wanted = manifest.fields(&settings.params).wants.into_iter().flatten();
+    let wanted = wanted.filter(|want| !want.is_optional).map(|want| want.field);
     TrialReport {
         module: manifest.name.clone(),
         version: manifest.version.clone(),
@@ -231,7 +232,7 @@ pub(super) fn report(
             .map(|line| ModuleLine { level: line.level, message: line.message })
             .collect(),
         logs_dropped: first.logs.dropped,
-        missing_fields: wanted.filter(|name| !input_fields.contains(name.as_str())).cloned().collect(),
+        missing_fields: wanted.filter(|name| !input_fields.contains(name.as_str())).collect(),
         input_fields: input_fields.into_iter().map(str::to_owned).collect(),
         differences,
         suggested,

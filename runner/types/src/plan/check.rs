@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::fields::Missing;
 use super::recipe::{recipe, unordered};
 use super::{
-    AssetPlan, ConsumerPlan, Device, FilesPlan, Flow, Known, ModuleFacts, Plan, SinkPlan, SleepPlan,
+    AssetPlan, ConsumerPlan, Device, Fields, FilesPlan, Flow, Known, ModuleFacts, Plan, SinkPlan, SleepPlan,
     SourceKind, SourcePlan, StageId, StageKind, StagePlan, StoreFacts, Unit, WasmPlan,
 };
 use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
@@ -36,6 +37,7 @@ impl Plan {
 
     /// The same for callers with checks of their own, which need the plan whatever was found.
     pub fn draft(spec: &Spec, known: Known<'_>) -> Draft {
+        let mut fields = known.fields.clone().unwrap_or_else(|| Fields::of_source(&spec.source));
         let mut check = Check { known, faults: Vec::new() };
         let source = check.source(spec);
         let mut flow = (source.flow, true);
@@ -45,6 +47,7 @@ impl Plan {
             let mut planned = check.stage(stage, index + 1, spec, &place);
             flow = check.flow(spec, index, &place, &planned.kind, flow);
             planned.flow = flow.0;
+            fields = check.fields(stage, &planned, fields);
             stages.push(planned);
         }
         tell_namesakes_apart(&mut stages);
@@ -344,6 +347,24 @@ impl<'a> Check<'a> {
         }
         // Where the kind alone decides, the right thing is taken to go out: one fault, not one per stage.
         (after, is_certain || (is_known && is_taken))
+    }
+}
+
+impl Check<'_> {
+    /// Checks that the samples have the fields that a stage wants. Gives the fields behind it.
+    fn fields(&mut self, stage: &Stage, planned: &StagePlan, fields: Fields) -> Fields {
+        let Stage::Wasm(wasm) = stage else { return fields.after(&planned.kind) };
+        let Some(facts) = self.known.modules.get(wasm.module.as_str()) else { return Fields::UNKNOWN };
+        for Missing { field, param, hint } in fields.missing(&facts.manifest, &wasm.params) {
+            let place = planned.place();
+            let named = param.filter(|param| wasm.params.contains_key(param));
+            let place = named.map_or_else(|| place.clone(), |param| place.key("params").key(&param));
+            let found =
+                format!("module `{}` wants the field `{field}`, but {}", wasm.module, fields.in_words());
+            let kind = FaultKind::MissingField(field);
+            self.faults.push(SpecFault::new(place, found).of_kind(kind).hint(hint));
+        }
+        fields.after_module(&facts.manifest, &wasm.params)
     }
 }
 

@@ -30,7 +30,7 @@ fn stores() -> BTreeMap<String, StoreFacts> {
 fn check(document: &str) -> Result<Plan, Vec<SpecFault>> {
     let stores = stores();
     let spec = Spec::read(document.as_bytes()).unwrap();
-    Plan::check(&spec, Known { modules: &modules(), names: &names(), stores: Some(&stores) })
+    Plan::check(&spec, Known { modules: &modules(), names: &names(), fields: None, stores: Some(&stores) })
 }
 
 fn check_stages(stages: &str) -> Result<Plan, Vec<SpecFault>> {
@@ -136,8 +136,11 @@ fn every_fault_is_told_at_once_with_what_would_do() {
     )
     .unwrap();
     let stores = stores();
-    let faults = Plan::check(&spec, Known { modules: &modules(), names: &names(), stores: Some(&stores) })
-        .unwrap_err();
+    let faults = Plan::check(
+        &spec,
+        Known { modules: &modules(), names: &names(), fields: None, stores: Some(&stores) },
+    )
+    .unwrap_err();
     let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(told.join("\n"));
 }
@@ -164,7 +167,9 @@ fn an_index_is_named_by_the_document_or_by_the_store() {
 fn any_store_will_do_while_the_stores_are_unknown() {
     let spec =
         Spec::read(br#"{"source": {"list": {"store": "elsewhere"}}, "stages": [{"fetch": {}}]}"#).unwrap();
-    let plan = Plan::check(&spec, Known { modules: &BTreeMap::new(), names: &[], stores: None }).unwrap();
+    let plan =
+        Plan::check(&spec, Known { modules: &BTreeMap::new(), names: &[], fields: None, stores: None })
+            .unwrap();
     assert_eq!(plan.stages[0].kind, StageKind::Fetch { store: "elsewhere".to_owned() });
 }
 
@@ -194,7 +199,7 @@ fn every_example_is_a_plan() {
             continue;
         }
         let spec = Spec::read(&std::fs::read(&path).unwrap()).unwrap();
-        let plan = Plan::check(&spec, Known { modules: &modules, names: &[], stores: None });
+        let plan = Plan::check(&spec, Known { modules: &modules, names: &[], fields: None, stores: None });
         assert!(plan.is_ok(), "{}: {plan:?}", path.display());
     }
 }

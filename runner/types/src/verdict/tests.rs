@@ -16,7 +16,9 @@ type Stage = (f64, [f64; 4]);
 
 pub(super) fn shape(document: Value) -> PipelineShape {
     let spec = read_value(document).unwrap();
-    let plan = Plan::check(&spec, Known { modules: &BTreeMap::new(), names: &[], stores: None }).unwrap();
+    let plan =
+        Plan::check(&spec, Known { modules: &BTreeMap::new(), names: &[], fields: None, stores: None })
+            .unwrap();
     PipelineShape::of(&plan, 12, None)
 }
 

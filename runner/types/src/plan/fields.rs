@@ -1,0 +1,217 @@
+//! Fields that samples have between two stages, as far as they are known before a run.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::StageKind;
+use crate::fault::{listed, suggestion};
+use crate::manifest::{Manifest, Mode, NamedFields};
+use crate::spec::Source;
+
+/// Name of the field that `fetch` reads objects into.
+pub const BYTES_FIELD: &str = "bytes";
+
+/// Fields of the samples at one point of a pipeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fields {
+    named: BTreeMap<String, Presence>,
+    /// Presence of every field without a name here.
+    others: Presence,
+}
+
+/// Knowledge of one field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Presence {
+    Present,
+    /// With the module that removed it, if one did.
+    Absent(Option<String>),
+    Unknown,
+}
+
+/// A field that a module wants and that is absent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Missing {
+    pub(super) field: String,
+    /// The param that names it, if one does.
+    pub(super) param: Option<String>,
+    pub(super) hint: String,
+}
+
+impl Fields {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self { named: BTreeMap::new(), others: Presence::Unknown };
+    const NONE: Self = Self { named: BTreeMap::new(), others: Presence::Absent(None) };
+
+    /// Fields of a source's samples.
+    pub fn of_source(source: &Source) -> Self {
+        match source {
+            Source::List(_) | Source::Index(_) | Source::Range(_) => Self::NONE,
+            Source::Records(_) => Self::UNKNOWN,
+        }
+    }
+
+    /// Fields behind a stage that runs no module.
+    #[must_use]
+    pub(super) fn after(mut self, kind: &StageKind) -> Self {
+        if matches!(kind, StageKind::Fetch { .. }) {
+            self.named.insert(BYTES_FIELD.to_owned(), Presence::Present);
+        }
+        self
+    }
+
+    /// Fields behind a module. It may remove whatever it is given, unless it says what it removes; and make more than it says,
+    /// if it says nothing.
+    #[must_use]
+    pub(super) fn after_module(mut self, manifest: &Manifest, params: &Map<String, Value>) -> Self {
+        let NamedFields { wants, makes, removes } = manifest.fields(params);
+        let is_given =
+            |name: &str| wants.as_ref().is_none_or(|wants| wants.iter().any(|want| want.field == name));
+        // What a stateful module gives at an epoch's end comes from no sample.
+        let may_lose = |name: &str| manifest.mode == Mode::Stateful || (removes.is_none() && is_given(name));
+        for (name, presence) in &mut self.named {
+            if *presence == Presence::Present && may_lose(name) {
+                *presence = Presence::Unknown;
+            }
+        }
+        if makes.is_none() {
+            self.named.retain(|_, presence| *presence == Presence::Present);
+            self.others = Presence::Unknown;
+        }
+        for name in removes.into_iter().flatten() {
+            self.named.insert(name, Presence::Absent(Some(manifest.name.clone())));
+        }
+        for name in makes.into_iter().flatten() {
+            self.named.insert(name, Presence::Present);
+        }
+        self
+    }
+
+    /// Fields that a module wants and that are absent.
+    pub(super) fn missing(&self, manifest: &Manifest, params: &Map<String, Value>) -> Vec<Missing> {
+        let wants = manifest.fields(params).wants.unwrap_or_default();
+        let absent = wants.into_iter().filter(|want| !want.is_optional).filter_map(|want| {
+            let Presence::Absent(remover) = self.named.get(&want.field).unwrap_or(&self.others) else {
+                return None;
+            };
+            let near = suggestion(&want.field, self.present());
+            let hint = match (near.trim_end(), remover) {
+                (near, _) if !near.is_empty() => near.to_owned(),
+                (_, Some(module)) => format!("`{module}` before it removes the field"),
+                _ if want.field == BYTES_FIELD => "put a `fetch` before it".to_owned(),
+                _ => "put a stage before it that makes the field, or read it with the source `records`"
+                    .to_owned(),
+            };
+            Some(Missing { field: want.field, param: want.param, hint })
+        });
+        absent.collect()
+    }
+
+    /// The fields for messages, e.g. ``samples have `image` here``.
+    pub(super) fn in_words(&self) -> String {
+        if self.present().next().is_none() {
+            return "samples have no fields here".to_owned();
+        }
+        format!("samples have {} here", listed(self.present()))
+    }
+
+    fn present(&self) -> impl Iterator<Item = &str> {
+        let present = self.named.iter().filter(|(_, presence)| **presence == Presence::Present);
+        present.map(|(name, _)| name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn manifest(value: Value) -> Manifest {
+        let mut whole = json!({ "name": "m", "version": "1.0.0" });
+        whole.as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
+        serde_json::from_value(whole).unwrap()
+    }
+
+    fn fetched() -> Fields {
+        Fields::NONE.after(&StageKind::Fetch { store: String::new() })
+    }
+
+    fn missing(fields: &Fields, wanting: Value) -> Vec<(String, String)> {
+        let missing = fields.missing(&manifest(wanting), &Map::new());
+        missing.into_iter().map(|missing| (missing.field, missing.hint)).collect()
+    }
+
+    #[test]
+    fn a_module_behind_a_list_wants_a_fetch_before_it() {
+        let wants = json!({ "wants": ["bytes"], "makes": ["image"] });
+        let told = [("bytes".to_owned(), "put a `fetch` before it".to_owned())];
+        assert_eq!(missing(&Fields::NONE, wants.clone()), told);
+        assert_eq!(missing(&fetched(), wants.clone()), []);
+        assert_eq!(missing(&Fields::UNKNOWN, wants), []);
+        assert_eq!(missing(&Fields::NONE, json!({ "wants": null })), []);
+        assert_eq!(missing(&Fields::NONE, json!({ "wants": ["label?"] })), []);
+    }
+
+    #[test]
+    fn what_a_module_is_given_is_unknown_behind_it_unless_it_says_what_it_removes() {
+        let wants_bytes = json!({ "wants": ["bytes"] });
+        let behind = |removes: Value| {
+            let module = manifest(json!({ "wants": ["bytes"], "makes": ["image"], "removes": removes }));
+            fetched().after_module(&module, &Map::new())
+        };
+        assert_eq!(missing(&behind(Value::Null), wants_bytes.clone()), []);
+        assert_eq!(missing(&behind(json!([])), wants_bytes.clone()), []);
+        let told = [("bytes".to_owned(), "`m` before it removes the field".to_owned())];
+        assert_eq!(missing(&behind(json!(["bytes"])), wants_bytes), told);
+        let told = [("imag".to_owned(), "did you mean `image`?".to_owned())];
+        assert_eq!(missing(&behind(Value::Null), json!({ "wants": ["imag"] })), told);
+        assert_eq!(behind(json!([])).in_words(), "samples have `bytes`, `image` here");
+    }
+
+    #[test]
+    fn what_is_carried_past_a_module_stays_and_what_it_does_not_tell_is_unknown() {
+        let past = manifest(json!({ "wants": [], "makes": ["label"] }));
+        let fields = fetched().after_module(&past, &Map::new());
+        assert_eq!(fields.in_words(), "samples have `bytes`, `label` here");
+        assert_eq!(missing(&fields, json!({ "wants": ["text"] })).len(), 1);
+        let silent = fetched().after_module(&manifest(json!({ "wants": ["bytes"] })), &Map::new());
+        assert_eq!(missing(&silent, json!({ "wants": ["text", "bytes"] })), []);
+    }
+
+    #[test]
+    fn names_come_from_params_or_their_defaults() {
+        let schema = json!({ "properties": { "input": { "default": "text" }, "output": {} } });
+        let module = manifest(json!({ "wants": ["$input"], "makes": ["$output"], "params": schema }));
+        let missing = |params: Value| {
+            let missing = Fields::NONE.missing(&module, params.as_object().unwrap());
+            missing.into_iter().map(|missing| (missing.field, missing.param)).collect::<Vec<_>>()
+        };
+        let by_param = |field: &str| vec![(field.to_owned(), Some("input".to_owned()))];
+        assert_eq!(missing(json!({})), by_param("text"));
+        assert_eq!(missing(json!({ "input": "title" })), by_param("title"));
+        assert_eq!(missing(json!({ "input": 7 })), []);
+        let named = json!({ "output": "tokens" });
+        let fields = Fields::NONE.after_module(&module, named.as_object().unwrap());
+        assert_eq!(fields.in_words(), "samples have `tokens` here");
+        // A name that is not known may be any.
+        let fields = Fields::NONE.after_module(&module, &Map::new());
+        assert_eq!(fields.missing(&manifest(json!({ "wants": ["x"] })), &Map::new()), []);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_missing_where_nothing_is_known(
+            modules in prop::collection::vec((prop::option::of(prop::collection::vec("[a-c]", 0..3)), prop::collection::vec("[a-c]", 0..3)), 0..5),
+            wants in prop::collection::vec("[a-c]", 0..4),
+        ) {
+            let mut fields = Fields::UNKNOWN;
+            for (wants, makes) in modules {
+                fields = fields.after_module(&manifest(json!({ "wants": wants, "makes": makes })), &Map::new());
+                prop_assert!(makes.iter().all(|made| fields.named.get(made) == Some(&Presence::Present)));
+            }
+            prop_assert_eq!(missing(&fields, json!({ "wants": wants })), vec![]);
+        }
+    }
+}
