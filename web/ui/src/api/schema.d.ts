@@ -845,6 +845,8 @@ export interface components {
              * @default []
              */
             makes: string[];
+            /** @description Fields among those it wants that do not go on; `null` when it does not say. */
+            removes?: string[] | null;
             /**
              * @description Counters it may add to, at most 16.
              * @default []
