@@ -178,3 +178,15 @@ fn a_reader_that_goes_away_ends_the_process_without_a_word() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     assert_eq!(output.status.code(), Some(1));
 }
+
+#[test]
+fn a_field_that_no_sample_has_is_told_before_the_run() {
+    let folder = Folder::new();
+    let document = folder.document(&json!({
+        "source": { "list": { "store": "here" } }, "stages": [{ "wasm": { "module": "decode-resize" } }]
+    }));
+    let call = Call::check(&document).store("here", folder.path()).module("decode-resize", "decode-resize");
+    let told = call.finish().exits(2).stderr;
+    let wanted = "  /stages/0/wasm: module `decode-resize` wants the field `bytes`, but samples have no fields here: put a `fetch` before it";
+    assert_eq!(told.lines().last(), Some(wanted), "{told}");
+}

@@ -340,6 +340,7 @@ fn what_asks_for_more_than_a_run_may_is_refused_at_its_place() {
     assert_eq!(
         errors,
         json!([
+            { "pointer": "/stages/0/wasm", "detail": "module `text-filter` wants the field `text`, but samples have no fields here: put a stage before it that makes the field, or read it with the source `records`" },
             { "pointer": "/stages/0/wasm/deadline_ms", "detail": "found `5000`, this server allows 1000 at most (`limits.runs.deadline_ms`)" },
             { "pointer": "/stages/0/wasm/memory_mib", "detail": "found `65`, this server allows 64 at most (`limits.runs.instance_memory_mib`)" }
         ])

@@ -95,7 +95,9 @@ fn what_was_acknowledged_survives_a_kill_at_any_moment() {
     let mut runs: Vec<String> = Vec::new();
     let mut modules: Vec<(u64, Vec<u8>)> = Vec::new();
     for kill in 0..kills {
-        let served = Serving::over(&data).argument("--threads=64").start();
+        let store = Folder::new();
+        store.write("a.wav", "");
+        let served = Serving::over(&data).argument("--threads=64").store("here", store.path()).start();
         let (more_runs, more_modules) = acknowledged_until_killed(served, kill, &module);
         runs.extend(more_runs);
         modules.extend(more_modules);
@@ -118,7 +120,9 @@ fn what_was_acknowledged_survives_a_kill_at_any_moment() {
         }
         // It works, too: the newest module runs.
         if !modules.is_empty() {
-            let plan = json!({ "source": { "range": { "count": 1 } }, "stages": [{ "wasm": { "module": "mu-law" } }] });
+            let source = json!({ "list": { "store": "here" } });
+            let plan =
+                json!({ "source": source, "stages": [{ "fetch": {} }, { "wasm": { "module": "mu-law" } }] });
             let run = served.over(&served.submit(&plan));
             let newest: u64 =
                 run["modules"][0].as_str().unwrap().strip_prefix("mu-law@").unwrap().parse().unwrap();
