@@ -7,6 +7,7 @@
 mod audio;
 mod bench;
 mod c_guest;
+mod circles;
 mod cli;
 mod compile;
 mod config;
