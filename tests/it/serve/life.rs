@@ -95,14 +95,14 @@ fn what_was_acknowledged_survives_a_kill_at_any_moment() {
     let mut runs: Vec<String> = Vec::new();
     let mut modules: Vec<(u64, Vec<u8>)> = Vec::new();
     for kill in 0..kills {
-        let store = Folder::new();
-        store.write("a.wav", "");
-        let served = Serving::over(&data).argument("--threads=64").store("here", store.path()).start();
+        let served = Serving::over(&data).argument("--threads=64").start();
         let (more_runs, more_modules) = acknowledged_until_killed(served, kill, &module);
         runs.extend(more_runs);
         modules.extend(more_modules);
 
-        let served = Serving::over(&data).start();
+        let store = Folder::new();
+        store.write("a.wav", "");
+        let served = Serving::over(&data).store("here", store.path()).start();
         for id in &runs {
             let run = served.get(&format!("/runs/{id}")).is(200).json();
             let state = run["state"].as_str().unwrap();
