@@ -11,8 +11,8 @@ mod system;
 use axum::Router;
 use serde_json::Value;
 
+use crate::app::App;
 use crate::openapi::ApiRouter;
-use crate::router::App;
 
 /// All routes of the API, without what stands in front of them, and the document that describes them.
 pub(crate) fn routes() -> (Router<App>, Value) {

@@ -10,10 +10,10 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::app::App;
 use crate::body::{BodyPace, BodyPieces, HeldBytes, SMALL_BYTES, require_content_type};
 use crate::openapi::{Input, Operation};
 use crate::problem::{ApiError, ApiResult, ProblemKind};
-use crate::router::App;
 use crate::settings::ServeLimits;
 
 /// The parameters in the path.

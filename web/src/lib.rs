@@ -2,6 +2,7 @@
 
 mod answer;
 mod api;
+mod app;
 mod body;
 mod extract;
 mod guard;

@@ -17,8 +17,8 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
+use crate::app::App;
 use crate::problem::{ApiResult, Problem};
-use crate::router::App;
 
 const PREFIX: &str = "/api/v1";
 const SCHEMAS: &str = "#/components/schemas/";

@@ -8,7 +8,6 @@ use axum::routing::get;
 use axum::{Router, middleware};
 use bytes::Bytes;
 use penstock_server::Runs;
-use penstock_types::config::{GateBounds, RunBounds};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -16,36 +15,12 @@ use tower_http::compression::CompressionLayer;
 use tower_http::trace::TraceLayer;
 
 use crate::answer::{JSON, LargeAnswers};
+use crate::app::{App, ServerStart};
 use crate::body::ByteBudget;
 use crate::guard::{RequestGuard, guard_request};
 use crate::problem::{ApiError, ProblemKind};
-use crate::settings::{ServeLimits, ServeSettings};
+use crate::settings::ServeSettings;
 use crate::{api, metrics, pages};
-
-/// State that handlers share.
-#[derive(Clone, Debug)]
-pub(crate) struct App {
-    pub(crate) runs: Runs,
-    pub(crate) guard: RequestGuard,
-    pub(crate) limits: ServeLimits,
-    /// Bounds of modules, shown by `/system`; the registry enforces them.
-    pub(crate) modules: Arc<GateBounds>,
-    pub(crate) bounds: RunBounds,
-    /// Permits of open event streams.
-    pub(crate) streams: Arc<Semaphore>,
-    pub(crate) rooms: ByteBudget,
-    pub(crate) answers: LargeAnswers,
-    /// Cancelled when the server ends: event streams end with it.
-    pub(crate) ending: CancellationToken,
-    pub(crate) started: ServerStart,
-}
-
-/// Start of the server, by both clocks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ServerStart {
-    pub(crate) at: std::time::SystemTime,
-    pub(crate) tick: tokio::time::Instant,
-}
 
 pub(crate) fn router(settings: &ServeSettings, runs: Runs, ending: CancellationToken) -> Router {
     let guard = RequestGuard::new(settings);

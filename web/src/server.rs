@@ -194,12 +194,14 @@ mod tests {
     #[tokio::test]
     async fn patience_begins_anew_with_everything_that_is_taken() {
         let (mut here, mut there) = connected(Duration::from_secs(2)).await;
-        let writes = tokio::spawn(async move { here.write_all(&vec![0; 24 << 20]).await });
-        let mut piece = vec![0; 1 << 20];
-        for _ in 0..24 {
-            tokio::time::sleep(Duration::from_millis(125)).await;
-            there.read_exact(&mut piece).await.unwrap();
-        }
-        writes.await.unwrap().unwrap();
+        let written = vec![0; 24 << 20];
+        let reads = async {
+            let mut piece = vec![0; 1 << 20];
+            for _ in 0..24 {
+                tokio::time::sleep(Duration::from_millis(125)).await;
+                there.read_exact(&mut piece).await.unwrap();
+            }
+        };
+        tokio::join!(here.write_all(&written), reads).0.unwrap();
     }
 }

@@ -5,26 +5,23 @@ mod compare;
 mod field;
 mod input;
 mod report;
+mod settings;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::panic::resume_unwind;
 use std::thread;
-use std::time::Duration;
 
-use bytes::Bytes;
 use penstock_engine::item::Sample;
 use penstock_engine::ports::{Fault, StopFlag};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::manifest::Mode;
-use penstock_types::spec::{DeadlineMs, MemoryMib};
-use penstock_wasm::{LogLines, Module, WORKER_STACK_BYTES};
+use penstock_wasm::{Module, WORKER_STACK_BYTES};
 use serde_json::{Map, Value};
 
 use crate::params::check_against;
 
 use self::call::Guest;
-use self::report::report;
+use self::report::{Pass, report};
 
 pub use self::field::{MadeField, MadeValue};
 pub use self::input::{FileField, InputError, MAX_INPUT_BYTES, MAX_INPUT_SAMPLES, read_samples};
@@ -32,24 +29,7 @@ pub use self::report::{
     CallTrial, Difference, DifferenceCause, Failure, MadeSample, ModuleLine, Outcome, SampleTrial,
     StartTrial, Suggestion, TrialLimits, TrialReport,
 };
-
-#[derive(Clone, Debug)]
-pub struct TrialSettings {
-    pub params: Map<String, Value>,
-    /// CPU time for one sample.
-    pub deadline: DeadlineMs,
-    /// Memory of one instance.
-    pub memory: MemoryMib,
-    pub assets: BTreeMap<String, Bytes>,
-    /// In place of the document's seed.
-    pub seed: u64,
-    /// Samples of one call to a module of mode `batch`; other modes take one.
-    pub batch: usize,
-    /// Passes over each sample. From 2 on, differences between passes are reported.
-    pub repeat: u32,
-    /// Bytes of output tensors whose elements are reported, all together.
-    pub shown_bytes: u64,
-}
+pub use self::settings::TrialSettings;
 
 /// Reasons why a module cannot be tried.
 #[derive(Debug, thiserror::Error)]
@@ -101,19 +81,6 @@ struct Trial<'a> {
     settings: &'a TrialSettings,
     samples: &'a [Sample],
     stop: &'a StopFlag,
-}
-
-/// One pass over all samples.
-#[derive(Default)]
-struct Pass {
-    /// True if each sample (of a stateful module, the first) met a new instance.
-    is_fresh: bool,
-    /// In the order of the samples, for any order of calls.
-    calls: Vec<CallTrial>,
-    finish: Option<CallTrial>,
-    start: StartTrial,
-    counters: BTreeMap<String, f64>,
-    logs: LogLines,
 }
 
 /// Policy of a pass for new instances, besides those after errors.
@@ -232,15 +199,5 @@ impl Pass {
         }
         self.logs.lines.extend(logs.lines);
         self.logs.dropped += logs.dropped;
-    }
-}
-
-impl TrialSettings {
-    fn deadline(&self) -> Duration {
-        Duration::from_millis(u64::from(self.deadline.get()))
-    }
-
-    fn memory_bytes(&self) -> u64 {
-        u64::from(self.memory.get()) << 20
     }
 }

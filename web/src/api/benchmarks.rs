@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::answer::created;
+use crate::app::App;
 use crate::extract::{InPath, InQuery, JsonBody, Sent, run_blocking};
 use crate::openapi::ApiRouter;
 use crate::problem::ApiResult;
-use crate::router::App;
 use crate::settings::ServeLimits;
 
 /// Sentences of a report that lists show.

@@ -16,10 +16,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::runs::RunPath;
+use crate::app::App;
 use crate::extract::{InPath, InQuery, JsonBody, Sent};
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult};
-use crate::router::App;
 
 #[derive(Deserialize, JsonSchema)]
 struct StagePath {

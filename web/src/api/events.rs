@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::app::App;
 use crate::extract::InQuery;
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult};
-use crate::router::App;
 
 /// Longest silence of a stream before a `ping`.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -37,7 +37,7 @@ struct EventQuery {
 /// An event of the stream: the name in its `event:` line, and the JSON in its `data:` line.
 #[derive(JsonSchema)]
 #[schemars(tag = "event", content = "data", rename_all = "lowercase")]
-#[expect(dead_code, reason = "it has a schema and no values")]
+#[expect(dead_code, clippy::large_enum_variant, reason = "it has a schema and no values")]
 enum LiveEvent {
     Hello(Hello),
     Ping(Ping),

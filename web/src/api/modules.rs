@@ -13,11 +13,11 @@ use serde::Deserialize;
 use tokio_util::io::ReaderStream;
 
 use crate::answer::created;
+use crate::app::App;
 use crate::body::BodyPieces;
 use crate::extract::{InPath, InQuery, JsonBody, Sent, SentModule};
 use crate::openapi::ApiRouter;
 use crate::problem::ApiResult;
-use crate::router::App;
 use crate::settings::ServeLimits;
 
 #[derive(Deserialize, JsonSchema)]

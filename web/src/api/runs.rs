@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::answer::created;
+use crate::app::App;
 use crate::extract::{InPath, InQuery, SentPipeline};
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult, ProblemKind};
-use crate::router::App;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

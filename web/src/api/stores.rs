@@ -4,10 +4,10 @@ use penstock_server::{KeyQuery, StoreKeys, StoreSummary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::app::App;
 use crate::extract::{InPath, InQuery};
 use crate::openapi::ApiRouter;
 use crate::problem::ApiResult;
-use crate::router::App;
 
 /// The stores that pipelines may name.
 #[derive(Serialize, JsonSchema)]

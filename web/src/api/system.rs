@@ -9,11 +9,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::app::App;
 use crate::extract::{JsonBody, Sent};
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::process::{ProcessUse, process_use};
-use crate::router::App;
 use crate::session;
 
 /// What this server is, has and bears.

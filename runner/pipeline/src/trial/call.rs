@@ -8,9 +8,9 @@ use penstock_types::run::FailureClass;
 use penstock_wasm::{LogLines, Module, StageFactory, StageSettings};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::TrialSettings;
 use super::field::made_field;
 use super::report::{CallTrial, Failure, MadeSample, Outcome, SampleTrial, StartTrial};
+use super::settings::TrialSettings;
 
 /// One instance of a module, and its costs.
 pub(super) struct Guest {

@@ -1,7 +1,6 @@
 use penstock_types::run::FailureClass;
 
-use super::Pass;
-use super::report::{CallTrial, Difference, DifferenceCause, MadeSample, SampleTrial};
+use super::report::{CallTrial, Difference, DifferenceCause, MadeSample, Pass, SampleTrial};
 
 /// The samples with different results between passes, each with the first difference.
 pub(super) fn compare(passes: &[Pass]) -> Vec<Difference> {

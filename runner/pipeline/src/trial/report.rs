@@ -4,14 +4,14 @@ use penstock_engine::item::Sample;
 use penstock_types::manifest::Mode;
 use penstock_types::run::FailureClass;
 use penstock_types::spec::{DeadlineMs, MemoryMib};
-use penstock_wasm::{LogLevel, Module};
+use penstock_wasm::{LogLevel, LogLines, Module};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::compare::compare;
 use super::field::MadeField;
-use super::{Pass, TrialSettings};
+use super::settings::TrialSettings;
 
 /// Factor from the most memory seen to the suggested limit.
 const MEMORY_MARGIN: f64 = 1.5;
@@ -195,6 +195,19 @@ pub struct Suggestion {
 }
 
 /// Combines all passes; the first of them is as in a run.
+/// One pass over all samples.
+#[derive(Default)]
+pub(super) struct Pass {
+    /// True if each sample (of a stateful module, the first) met a new instance.
+    pub(super) is_fresh: bool,
+    /// In the order of the samples, for any order of calls.
+    pub(super) calls: Vec<CallTrial>,
+    pub(super) finish: Option<CallTrial>,
+    pub(super) start: StartTrial,
+    pub(super) counters: BTreeMap<String, f64>,
+    pub(super) logs: LogLines,
+}
+
 pub(super) fn report(
     module: &Module,
     settings: &TrialSettings,
