@@ -46,7 +46,7 @@ fn in_words(report: &ModuleReport) -> String {
         ("mode", mode.to_owned()),
         ("wants", wants),
         ("makes", list(&manifest.makes)),
-        ("removes", manifest.removes.as_deref().map_or_else(|| "not told".to_owned(), list)),
+        ("removes", manifest.removes.as_deref().map_or_else(|| "unknown".to_owned(), list)),
         ("counters", list(&manifest.counters)),
         ("imports", list(&report.imports)),
         ("exports", list(&report.exports)),
