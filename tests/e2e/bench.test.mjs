@@ -122,7 +122,7 @@ test('another load is chosen by keys alone, and the address has it', async () =>
   await chart.focus()
   await page.keyboard.press('ArrowRight')
   await page.keyboard.press('ArrowRight')
-  assert.match(await chart.locator('[aria-live]').textContent(), /^sync 4: all passes .*items\/s/)
+  await chart.locator('[aria-live]', { hasText: /^sync 4: all passes .*items\/s/ }).waitFor({ state: 'attached' })
   await page.keyboard.press('Enter')
   await page.waitForURL(/load=sync\+4/)
   await shot(page, 'bench-over')
