@@ -4,6 +4,7 @@ use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::time::Duration;
 
 use axum::Router;
@@ -12,9 +13,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use penstock_server::Runs;
 use rustix::io::Errno;
-use rustix::net::sockopt::set_tcp_user_timeout;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -141,10 +142,10 @@ async fn serve(
     }
     place.mark_active();
     drop(stream.set_nodelay(true));
-    drop(end_when_stalled(&stream, limits.stall_time));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.head_time);
     http.max_headers(HEADERS).max_buf_size(HEAD_BYTES).half_close(false);
+    let stream = with_patience(stream, limits.stall_time);
     let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
@@ -159,49 +160,38 @@ async fn serve(
     }
 }
 
-/// Lets the kernel end the connection of a client that takes nothing for this long; a slow reader goes on. hyper bounds only what
+/// The same stream, whose writes fail when the client takes nothing for this long; a slow reader goes on. hyper bounds only what
 /// clients send.
-fn end_when_stalled(stream: &TcpStream, patience: Duration) -> io::Result<()> {
-    let milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
-    Ok(set_tcp_user_timeout(stream, milliseconds)?)
+fn with_patience<S: AsyncRead + AsyncWrite>(stream: S, patience: Duration) -> Pin<Box<TimeoutStream<S>>> {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(patience));
+    Box::pin(stream)
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, duplex};
 
     use super::*;
 
-    async fn connected(patience: Duration) -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (here, _) = listener.accept().await.unwrap();
-        end_when_stalled(&here, patience).unwrap();
-        (here, client)
-    }
-
     #[tokio::test]
     async fn a_write_that_nobody_takes_fails() {
-        let (mut here, _there) = connected(Duration::from_millis(500)).await;
-        let failed = loop {
-            if let Err(failed) = here.write_all(&[0; 64 << 10]).await {
-                break failed;
-            }
-        };
-        assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
+        let (here, _there) = duplex(16);
+        let written = with_patience(here, Duration::from_millis(20)).write_all(&[0; 100]).await;
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]
     async fn patience_begins_anew_with_everything_that_is_taken() {
-        let (mut here, mut there) = connected(Duration::from_secs(2)).await;
-        let written = vec![0; 24 << 20];
+        let (here, mut there) = duplex(16);
+        let mut here = with_patience(here, Duration::from_secs(2));
         let reads = async {
-            let mut piece = vec![0; 1 << 20];
-            for _ in 0..24 {
-                tokio::time::sleep(Duration::from_millis(125)).await;
+            let mut piece = [0; 16];
+            for _ in 0..8 {
+                tokio::time::sleep(Duration::from_millis(300)).await;
                 there.read_exact(&mut piece).await.unwrap();
             }
         };
-        tokio::join!(here.write_all(&written), reads).0.unwrap();
+        tokio::join!(here.write_all(&[0; 128]), reads).0.unwrap();
     }
 }
