@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 /// Name of the WASM custom section that holds a [`Manifest`] as JSON.
 pub const MANIFEST_SECTION: &str = "penstock.manifest";
 
+/// Most fields that one list of a manifest names; the names of a longer list count as not known. A sample has no more.
+pub const MAX_NAMED_FIELDS: usize = 256;
+
 /// Most counters one module may declare.
 pub const MAX_COUNTERS: usize = 16;
 
@@ -69,20 +72,30 @@ impl Manifest {
     /// `name` gives, or its default. A wanted field that samples may lack ends with `?`.
     pub fn fields(&self, params: &Map<String, Value>) -> NamedFields {
         let all = |written: &[String]| -> Option<Vec<String>> {
-            let names: Option<Vec<_>> = written.iter().map(|name| self.names(name, params)).collect();
-            Some(names?.concat())
+            let mut all = Vec::new();
+            for name in written {
+                all.extend(self.names(name, params)?);
+                if all.len() > MAX_NAMED_FIELDS {
+                    return None;
+                }
+            }
+            Some(all)
         };
-        let wants = self.wants.as_ref().and_then(|wants| {
-            let wants = wants.iter().map(|written| {
+        let wants = self.wants.as_ref().and_then(|written| {
+            let mut wants = Vec::new();
+            for written in written {
                 let (name, is_optional) = match written.strip_suffix('?') {
                     Some(name) => (name, true),
                     None => (written.as_str(), false),
                 };
                 let param = name.strip_prefix('$').map(str::to_owned);
                 let named = self.names(name, params)?.into_iter();
-                Some(named.map(|field| WantedField { field, param: param.clone(), is_optional }).collect())
-            });
-            wants.collect::<Option<Vec<Vec<_>>>>().map(|wants| wants.concat())
+                wants.extend(named.map(|field| WantedField { field, param: param.clone(), is_optional }));
+                if wants.len() > MAX_NAMED_FIELDS {
+                    return None;
+                }
+            }
+            Some(wants)
         });
         NamedFields {
             wants,
@@ -98,6 +111,7 @@ impl Manifest {
         match params.get(param).or_else(default)? {
             Value::Null => Some(Vec::new()),
             Value::String(name) => Some(vec![name.clone()]),
+            Value::Array(names) if names.len() > MAX_NAMED_FIELDS => None,
             Value::Array(names) => names.iter().map(|name| name.as_str().map(str::to_owned)).collect(),
             Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
         }

@@ -13,7 +13,8 @@ use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
 use crate::policy::Concurrency;
 use crate::spec::{
-    Consumer, DeviceName, Fetch, Millis, Name, Settings, Sleep, Source, Spec, Stage, Wasm, default_queue,
+    Consumer, DeviceName, Fetch, MAX_FAULTS, Millis, Name, Settings, Sleep, Source, Spec, Stage, Wasm,
+    default_queue,
 };
 use crate::traversal::Traversal;
 
@@ -355,7 +356,8 @@ impl Check<'_> {
     fn fields(&mut self, stage: &Stage, planned: &StagePlan, fields: Fields) -> Fields {
         let Stage::Wasm(wasm) = stage else { return fields.after(&planned.kind) };
         let Some(facts) = self.known.modules.get(wasm.module.as_str()) else { return Fields::UNKNOWN };
-        for Missing { field, param, hint } in fields.missing(&facts.manifest, &wasm.params) {
+        let room = MAX_FAULTS.saturating_sub(self.faults.len());
+        for Missing { field, param, hint } in fields.missing(&facts.manifest, &wasm.params, room) {
             let place = planned.place();
             let named = param.filter(|param| wasm.params.contains_key(param));
             let place = named.map_or_else(|| place.clone(), |param| place.key("params").key(&param));

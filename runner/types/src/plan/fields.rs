@@ -1,16 +1,19 @@
 //! Fields that samples have between two stages, as far as they are known before a run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
 use super::StageKind;
 use crate::fault::{listed, suggestion};
-use crate::manifest::{Manifest, Mode, NamedFields};
+use crate::manifest::{MAX_NAMED_FIELDS, Manifest, Mode, NamedFields};
 use crate::spec::Source;
 
 /// Name of the field that `fetch` reads objects into.
 pub const BYTES_FIELD: &str = "bytes";
+
+/// Most fields that a message lists.
+const SHOWN_FIELDS: usize = 20;
 
 /// Fields of the samples at one point of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,8 +68,9 @@ impl Fields {
     #[must_use]
     pub(super) fn after_module(mut self, manifest: &Manifest, params: &Map<String, Value>) -> Self {
         let NamedFields { wants, makes, removes } = manifest.fields(params);
-        let is_given =
-            |name: &str| wants.as_ref().is_none_or(|wants| wants.iter().any(|want| want.field == name));
+        let wants: Option<BTreeSet<&str>> =
+            wants.as_ref().map(|wants| wants.iter().map(|want| want.field.as_str()).collect());
+        let is_given = |name: &str| wants.as_ref().is_none_or(|wants| wants.contains(name));
         // What a stateful module gives at an epoch's end comes from no sample.
         let may_lose = |name: &str| manifest.mode == Mode::Stateful || (removes.is_none() && is_given(name));
         for (name, presence) in &mut self.named {
@@ -74,21 +78,29 @@ impl Fields {
                 *presence = Presence::Unknown;
             }
         }
-        if makes.is_none() {
+        // A manifest that tells nothing of what it removes may leave out what it makes, too.
+        if makes.is_none() || removes.is_none() {
             self.named.retain(|_, presence| *presence == Presence::Present);
             self.others = Presence::Unknown;
         }
-        for name in removes.into_iter().flatten() {
+        // What is not given to a module is carried past it, whatever it says.
+        for name in removes.into_iter().flatten().filter(|name| is_given(name)) {
             self.named.insert(name, Presence::Absent(Some(manifest.name.clone())));
         }
         for name in makes.into_iter().flatten() {
             self.named.insert(name, Presence::Present);
         }
-        self
+        // Samples never have so many: what is known of them is not worth its memory.
+        if self.named.len() > 4 * MAX_NAMED_FIELDS { Self::UNKNOWN } else { self }
     }
 
-    /// Fields that a module wants and that are absent.
-    pub(super) fn missing(&self, manifest: &Manifest, params: &Map<String, Value>) -> Vec<Missing> {
+    /// Fields that a module wants and that are absent, `most` of them.
+    pub(super) fn missing(
+        &self,
+        manifest: &Manifest,
+        params: &Map<String, Value>,
+        most: usize,
+    ) -> Vec<Missing> {
         let wants = manifest.fields(params).wants.unwrap_or_default();
         let absent = wants.into_iter().filter(|want| !want.is_optional).filter_map(|want| {
             let Presence::Absent(remover) = self.named.get(&want.field).unwrap_or(&self.others) else {
@@ -104,7 +116,7 @@ impl Fields {
             };
             Some(Missing { field: want.field, param: want.param, hint })
         });
-        absent.collect()
+        absent.take(most).collect()
     }
 
     /// The fields for messages, e.g. ``samples have `image` here``.
@@ -112,7 +124,8 @@ impl Fields {
         if self.present().next().is_none() {
             return "samples have no fields here".to_owned();
         }
-        format!("samples have {} here", listed(self.present()))
+        let more = if self.present().nth(SHOWN_FIELDS).is_some() { " and more" } else { "" };
+        format!("samples have {}{more} here", listed(self.present().take(SHOWN_FIELDS)))
     }
 
     fn present(&self) -> impl Iterator<Item = &str> {
@@ -139,7 +152,7 @@ mod tests {
     }
 
     fn missing(fields: &Fields, wanting: Value) -> Vec<(String, String)> {
-        let missing = fields.missing(&manifest(wanting), &Map::new());
+        let missing = fields.missing(&manifest(wanting), &Map::new(), 9);
         missing.into_iter().map(|missing| (missing.field, missing.hint)).collect()
     }
 
@@ -185,7 +198,7 @@ mod tests {
         let schema = json!({ "properties": { "input": { "default": "text" }, "output": {} } });
         let module = manifest(json!({ "wants": ["$input"], "makes": ["$output"], "params": schema }));
         let missing = |params: Value| {
-            let missing = Fields::NONE.missing(&module, params.as_object().unwrap());
+            let missing = Fields::NONE.missing(&module, params.as_object().unwrap(), 9);
             missing.into_iter().map(|missing| (missing.field, missing.param)).collect::<Vec<_>>()
         };
         let by_param = |field: &str| vec![(field.to_owned(), Some("input".to_owned()))];
@@ -197,7 +210,7 @@ mod tests {
         assert_eq!(fields.in_words(), "samples have `tokens` here");
         // A name that is not known may be any.
         let fields = Fields::NONE.after_module(&module, &Map::new());
-        assert_eq!(fields.missing(&manifest(json!({ "wants": ["x"] })), &Map::new()), []);
+        assert_eq!(fields.missing(&manifest(json!({ "wants": ["x"] })), &Map::new(), 9), []);
     }
 
     proptest! {
