@@ -26,6 +26,8 @@ use crate::workshop::{CACHE, Workshop};
 
 /// Most messages that wait for the owner.
 const MESSAGES: usize = 1024;
+/// Most documents that are checked at a time.
+const CHECKS: usize = 4;
 /// Modules that are tried at a time.
 const TRIALS: usize = 2;
 /// Default limit of the time of a trial.
@@ -75,6 +77,7 @@ pub(crate) struct Parts {
     /// Submissions with a key, one after the other: what repeats one of them takes no place.
     pub(crate) keyed: Semaphore,
     pub(crate) trials: Arc<Semaphore>,
+    pub(crate) checks: Arc<Semaphore>,
     pub(crate) trial_time: Duration,
     pub(crate) replays: Arc<Semaphore>,
     pub(crate) surveys: Arc<Semaphore>,
@@ -144,6 +147,7 @@ impl Runs {
             places: Arc::new(Semaphore::new(runs_queued.clamp(1, Semaphore::MAX_PERMITS))),
             keyed: Semaphore::new(1),
             trials: Arc::new(Semaphore::new(TRIALS)),
+            checks: Arc::new(Semaphore::new(CHECKS)),
             trial_time,
             replays: Arc::new(Semaphore::new(1)),
             surveys: Arc::new(Semaphore::new(SURVEYS)),

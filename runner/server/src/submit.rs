@@ -264,13 +264,14 @@ impl Runs {
             })
         };
         let (document, spec, resolved) = self.history().read(read).await?.map_err(RunsError::invalid)?;
-        let assets_mib = self.assets_mib(&spec).await?;
-        // Schemas of strangers are evaluated, and stores and devices looked at.
-        apart(self, move || {
+        // Schemas of strangers are evaluated, and stores and devices looked at. The place is held until that has ended, whether
+        // the client is still there or not.
+        let turn = self.0.checks.clone().acquire_owned().await.map_err(|_| RunsError::Closed)?;
+        let (spec, prepared, resolved) = apart(self, move || {
+            let _turn = turn;
             let admit = |plan: &Plan| {
-                let mut faults = admission::check(plan, assets_mib, &budget);
+                let mut faults = admission::check(plan, 0, &budget);
                 faults.extend(admission::check_bounds(plan, &bounds));
-                faults.extend(admission::check_assets(plan, assets_mib, &bounds));
                 faults
             };
             let context = Context {
@@ -282,25 +283,31 @@ impl Runs {
                 bounds: &admit,
             };
             let prepared = prepare(&spec, &context).map_err(RunsError::invalid)?;
-            let guests = || {
-                prepared.plan.stages.iter().filter_map(|stage| match &stage.kind {
-                    StageKind::Wasm(wasm) => Some((stage, wasm)),
-                    _ => None,
-                })
-            };
-            Ok(Checked {
-                document,
-                spec: serde_json::to_value(&spec).map_err(HistoryError::from)?,
-                cost: Cost::of(&prepared.plan, assets_mib),
-                layout: Layout::of(&prepared.plan),
-                names: guests()
-                    .filter_map(|(_, wasm)| resolved.versions.get(&wasm.module).cloned())
-                    .collect(),
-                digests: guests().map(|(stage, wasm)| (stage.id.to_string(), wasm.digest.clone())).collect(),
-                prepared,
-            })
+            Ok((spec, prepared, resolved))
         })
-        .await
+        .await?;
+        // Stores are asked only about a document with nothing else wrong.
+        let assets_mib = self.assets_mib(&spec).await?;
+        let mut faults = admission::check(&prepared.plan, assets_mib, &budget);
+        faults.extend(admission::check_assets(&prepared.plan, assets_mib, &bounds));
+        if !faults.is_empty() {
+            return Err(RunsError::invalid(faults));
+        }
+        let guests = || {
+            prepared.plan.stages.iter().filter_map(|stage| match &stage.kind {
+                StageKind::Wasm(wasm) => Some((stage, wasm)),
+                _ => None,
+            })
+        };
+        Ok(Checked {
+            document,
+            spec: serde_json::to_value(&spec).map_err(HistoryError::from)?,
+            cost: Cost::of(&prepared.plan, assets_mib),
+            layout: Layout::of(&prepared.plan),
+            names: guests().filter_map(|(_, wasm)| resolved.versions.get(&wasm.module).cloned()).collect(),
+            digests: guests().map(|(stage, wasm)| (stage.id.to_string(), wasm.digest.clone())).collect(),
+            prepared,
+        })
     }
 
     /// Size of all objects that a document's modules may ask for, in MiB, as far as their stores tell it.
