@@ -77,8 +77,6 @@ pub(crate) struct Watcher {
     /// At the end of the last window; for the output.
     machine: Mutex<MachineReading>,
     verdicts: Verdicts,
-    /// Whose devices are looked at from time to time.
-    transfers: Transfers,
 }
 
 impl Run {
@@ -240,12 +238,7 @@ impl Verdicts {
 }
 
 impl Watcher {
-    pub(crate) fn new(
-        output: Option<Arc<OutputFolder>>,
-        plan: &Plan,
-        verdicts: Verdicts,
-        transfers: Transfers,
-    ) -> Self {
+    pub(crate) fn new(output: Option<Arc<OutputFolder>>, plan: &Plan, verdicts: Verdicts) -> Self {
         let stages = plan.stages.iter().map(|stage| (stage.id.to_string(), LetterStage::of(stage)));
         Self {
             output,
@@ -253,7 +246,6 @@ impl Watcher {
             times: Mutex::new(vec![Histogram::default(); plan.stages.len()]),
             machine: Mutex::new(MachineReading::now()),
             verdicts,
-            transfers,
         }
     }
 
@@ -296,9 +288,19 @@ impl Observer for Watcher {
         }
         let (at, is_over) = (stretch.t1.nanos(), stretch.state.is_over());
         self.verdicts.lock().add(at, &stretch.stages, &stretch.queues, is_over);
-        // Here because it takes longer than who asks for a snapshot is to wait. The end does not wait for it, either.
-        if !is_over {
-            self.transfers.look();
+    }
+}
+
+/// Looks at the devices after every other observer: it takes longer than a reader of snapshots is to wait. The end does not
+/// wait for it, either.
+impl Observer for Transfers {
+    fn on_failure(&self, _failure: &SampleFailure) {}
+
+    fn on_window(&self, _window: &Window) {}
+
+    fn on_sums(&self, sums: &Sums) {
+        if !sums.state.is_over() {
+            self.look();
         }
     }
 }

@@ -14,6 +14,7 @@ use penstock_types::verdict::PipelineShape;
 use tokio::runtime::Handle;
 
 use crate::assemble::{AssembleError, Parts};
+use crate::devices::Transfers;
 use crate::modules::Modules;
 use crate::output::{OutputError, OutputFolder};
 use crate::prepare::{Context, Outlets, Prepared, prepare};
@@ -75,6 +76,7 @@ pub struct ReadyRun {
     clock: Arc<MonotonicClock>,
     facts: RunFacts,
     watcher: Arc<Watcher>,
+    transfers: Transfers,
 }
 
 impl fmt::Debug for ReadyRun {
@@ -97,6 +99,7 @@ impl ReadyRun {
     /// Starts the run. Its threads tell `observers` what happens, one after the other.
     pub fn start(self, mut observers: Vec<Arc<dyn Observer>>) -> Result<Run, StartError> {
         observers.insert(0, self.watcher.clone());
+        observers.push(Arc::new(self.transfers));
         let running = self.graph.start(self.runtime, self.clock, observers).map_err(StartError::Thread)?;
         Ok(Run::new(running, self.facts, self.watcher))
     }
@@ -255,9 +258,16 @@ impl Prepared {
         let transfers = assembled.transfers;
         let seen = RunParts { guests: assembled.guests, files, transfers: transfers.clone() };
         let facts = RunFacts::new(id, &plan.name, threads, modules.collect(), seen, verdicts.clone());
-        let watcher = Arc::new(Watcher::new(output, plan, verdicts, transfers));
+        let watcher = Arc::new(Watcher::new(output, plan, verdicts));
         let clock = Arc::new(MonotonicClock::start());
-        Ok(ReadyRun { graph: assembled.graph, runtime: self.runtime.clone(), clock, facts, watcher })
+        Ok(ReadyRun {
+            graph: assembled.graph,
+            runtime: self.runtime.clone(),
+            clock,
+            facts,
+            watcher,
+            transfers,
+        })
     }
 }
 

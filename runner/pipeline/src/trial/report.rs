@@ -194,7 +194,6 @@ pub struct Suggestion {
     pub most_memory_bytes: u64,
 }
 
-/// Combines all passes; the first of them is as in a run.
 /// One pass over all samples.
 #[derive(Default)]
 pub(super) struct Pass {
@@ -208,6 +207,7 @@ pub(super) struct Pass {
     pub(super) logs: LogLines,
 }
 
+/// Combines all passes; the first of them is as in a run.
 pub(super) fn report(
     module: &Module,
     settings: &TrialSettings,
