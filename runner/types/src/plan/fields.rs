@@ -179,18 +179,43 @@ mod tests {
         let told = [("bytes".to_owned(), "`m` before it removes the field".to_owned())];
         assert_eq!(missing(&behind(json!(["bytes"])), wants_bytes), told);
         let told = [("imag".to_owned(), "did you mean `image`?".to_owned())];
-        assert_eq!(missing(&behind(Value::Null), json!({ "wants": ["imag"] })), told);
+        assert_eq!(missing(&behind(json!([])), json!({ "wants": ["imag"] })), told);
+        // It does not say all: it may make more than it names, too.
+        assert_eq!(missing(&behind(Value::Null), json!({ "wants": ["imag"] })), []);
         assert_eq!(behind(json!([])).in_words(), "samples have `bytes`, `image` here");
     }
 
     #[test]
     fn what_is_carried_past_a_module_stays_and_what_it_does_not_tell_is_unknown() {
-        let past = manifest(json!({ "wants": [], "makes": ["label"] }));
+        let past = manifest(json!({ "wants": [], "makes": ["label"], "removes": [] }));
         let fields = fetched().after_module(&past, &Map::new());
         assert_eq!(fields.in_words(), "samples have `bytes`, `label` here");
         assert_eq!(missing(&fields, json!({ "wants": ["text"] })).len(), 1);
         let silent = fetched().after_module(&manifest(json!({ "wants": ["bytes"] })), &Map::new());
         assert_eq!(missing(&silent, json!({ "wants": ["text", "bytes"] })), []);
+    }
+
+    #[test]
+    fn a_list_of_more_names_than_a_sample_has_fields_counts_as_not_known() {
+        let names: Vec<String> = (0..=MAX_NAMED_FIELDS).map(|number| format!("f{number}")).collect();
+        let of = |wants: Value| {
+            manifest(json!({ "wants": wants, "params": { "properties": { "all": { "default": names } } } }))
+        };
+        assert_eq!(Fields::NONE.missing(&of(json!(names)), &Map::new(), 1_000), []);
+        assert_eq!(Fields::NONE.missing(&of(json!(["$all"])), &Map::new(), 1_000), []);
+        let most = of(json!(names[1..]));
+        assert_eq!(Fields::NONE.missing(&most, &Map::new(), 1_000).len(), MAX_NAMED_FIELDS);
+        assert_eq!(Fields::NONE.missing(&most, &Map::new(), 9).len(), 9);
+    }
+
+    #[test]
+    fn a_field_that_a_module_is_not_given_is_not_removed() {
+        let module = manifest(json!({ "wants": ["bytes"], "makes": [], "removes": ["bytes", "label"] }));
+        let labelled = fetched()
+            .after_module(&manifest(json!({ "wants": [], "makes": ["label"], "removes": [] })), &Map::new());
+        let fields = labelled.after_module(&module, &Map::new());
+        assert_eq!(missing(&fields, json!({ "wants": ["label"] })), []);
+        assert_eq!(missing(&fields, json!({ "wants": ["bytes"] })).len(), 1);
     }
 
     #[test]
