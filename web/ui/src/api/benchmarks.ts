@@ -1,6 +1,6 @@
 // Reports of storage benchmarks that the server keeps.
 
-import { address, get, remove, send } from './client'
+import { get, postText, remove } from './client'
 import type { BenchmarkSummary, BenchReport, Page } from './types'
 
 const of = (id: string) => `/benchmarks/${encodeURIComponent(id)}`
@@ -10,6 +10,5 @@ export const benchmarks = {
   report: (id: string, signal?: AbortSignal) => get<BenchReport>(of(id), {}, signal),
   delete: (id: string) => remove(of(id)),
   /** Lets the server keep a report. It goes as it is: the server is its only judge. */
-  keep: async (report: Blob): Promise<BenchmarkSummary> =>
-    (await send(address('/benchmarks'), { method: 'POST', headers: { 'content-type': 'application/json' }, body: report })).json() as Promise<BenchmarkSummary>,
+  keep: (report: Blob) => postText<BenchmarkSummary>('/benchmarks', report),
 }

@@ -1,6 +1,7 @@
 import type { Problem } from './types'
 
 const BASE = '/api/v1'
+const JSON_TYPE = { 'content-type': 'application/json' }
 
 /** Address of a server that was started without `--listen`. */
 export const DEFAULT_SERVER = 'http://127.0.0.1:7700'
@@ -44,17 +45,24 @@ export async function get<T>(path: string, query?: Query, signal?: AbortSignal):
   return json(await send(address(path, query), { signal: signal ?? null }))
 }
 
-export async function post<T>(path: string, body?: unknown, query?: Query, headers: Record<string, string> = {}, signal?: AbortSignal): Promise<T> {
-  const init: RequestInit = { method: 'POST', headers, signal: signal ?? null }
-  if (body !== undefined) {
-    init.body = JSON.stringify(body)
-    init.headers = { 'content-type': 'application/json', ...headers }
-  }
-  return json(await send(address(path, query), init))
+interface Sent {
+  query?: Query
+  headers?: Record<string, string>
+  signal?: AbortSignal | undefined
+}
+
+export function post<T>(path: string, body?: unknown, more?: Sent): Promise<T> {
+  return postText(path, body === undefined ? null : JSON.stringify(body), more)
+}
+
+/** Sends JSON as it was written. */
+export async function postText<T>(path: string, body: string | Blob | null, { query, headers, signal }: Sent = {}): Promise<T> {
+  const type = body === null ? {} : JSON_TYPE
+  return json(await send(address(path, query), { method: 'POST', headers: { ...type, ...headers }, body, signal: signal ?? null }))
 }
 
 export async function put<T>(path: string, body: unknown): Promise<T> {
-  return json(await send(address(path), { method: 'PUT', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }))
+  return json(await send(address(path), { method: 'PUT', headers: JSON_TYPE, body: JSON.stringify(body) }))
 }
 
 export async function remove<T = void>(path: string): Promise<T> {
@@ -68,7 +76,7 @@ export async function send(url: string, init: RequestInit): Promise<Response> {
     response = await fetch(url, { credentials: 'same-origin', ...init })
   } catch (cause) {
     if (cause instanceof DOMException && cause.name === 'AbortError') throw cause
-    throw new ApiError({ type: 'about:blank', title: 'No answer', status: 0, detail: 'The server does not answer.' })
+    throw new ApiError(problem('No answer', 'The server does not answer.'))
   }
   if (response.ok) return response
   if (response.status === 401) askForToken()
@@ -76,12 +84,8 @@ export async function send(url: string, init: RequestInit): Promise<Response> {
 }
 
 export async function readProblem(response: Response): Promise<Problem> {
-  const fallback: Problem = {
-    type: 'about:blank',
-    title: response.statusText || 'Request failed',
-    status: response.status,
-    detail: `The server answered ${response.status} ${response.statusText}`.trim() + '.',
-  }
+  const { status, statusText } = response
+  const fallback = problem(statusText || 'Request failed', `The server answered ${status} ${statusText}`.trim() + '.', status)
   if (!(response.headers.get('content-type') ?? '').includes('json')) return fallback
   try {
     return { ...fallback, ...((await response.json()) as Partial<Problem>) }
@@ -93,8 +97,12 @@ export async function readProblem(response: Response): Promise<Problem> {
 /** What can be said of anything that was thrown. */
 export function problemOf(thrown: unknown): Problem {
   if (thrown instanceof ApiError) return thrown.problem
-  const detail = thrown instanceof Error ? thrown.message : String(thrown)
-  return { type: 'about:blank', title: 'Something went wrong in this page', status: 0, detail }
+  return problem('Something went wrong in this page', thrown instanceof Error ? thrown.message : String(thrown))
+}
+
+/** A problem that is told here, not by the server. */
+export function problem(title: string, detail: string, status = 0): Problem {
+  return { type: 'about:blank', title, status, detail }
 }
 
 async function json<T>(response: Response): Promise<T> {

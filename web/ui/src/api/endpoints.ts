@@ -33,8 +33,7 @@ export const api = {
   runs: (query: QueryOf<'list_runs'> = {}, signal?: AbortSignal) => get<Page<RunSummary>>('/runs', { ...query }, signal),
   run: (id: string, signal?: AbortSignal) => get<RunDetail>(run(id), {}, signal),
   /** `key` makes a second try of the same submission harmless: see `newKey`. */
-  submit: (document: PipelineDocument, key: string) =>
-    post<RunDetail>('/runs', document, {}, { 'idempotency-key': key }),
+  submit: (document: PipelineDocument, key: string) => post<RunDetail>('/runs', document, { headers: { 'idempotency-key': key } }),
   stop: (id: string) => post<RunDetail>(`${run(id)}/stop`),
   clone: (id: string) => post<RunDetail>(`${run(id)}/clone`),
   deleteRun: (id: string) => remove(run(id)),
@@ -49,6 +48,6 @@ export const api = {
     get<TaskTimes>(`${run(id)}/stages/${encodeURIComponent(stage)}/times`, {}, signal),
   deadLetters: (id: string, signal?: AbortSignal) => get<DeadLetters>(`${run(id)}/dead-letters`, {}, signal),
   /** What the run would do with other settings. */
-  predict: (id: string, request: PredictRequest, signal?: AbortSignal) => post<Predicted>(`${run(id)}/predict`, request, {}, {}, signal),
+  predict: (id: string, request: PredictRequest, signal?: AbortSignal) => post<Predicted>(`${run(id)}/predict`, request, { signal }),
   replay: (id: string, modules: Record<string, string>) => post<ReplayReport>(`${run(id)}/replay`, { modules }),
 }

@@ -1,10 +1,9 @@
 // Modules, the stores to try them on, and what a browser sends to be checked or run.
 
-import { address, ApiError, get, post, put, readProblem, remove, send } from './client'
+import { address, ApiError, get, post, postText, problem, put, readProblem, remove, send } from './client'
 import type {
   ModuleDetail,
   ModuleUpload,
-  Problem,
   RunDetail,
   Session,
   Store,
@@ -39,9 +38,8 @@ export const documents = {
   /** A run's document with the modules it ran, as text: to read it as values would cost digits. */
   specText: async (run: string, signal?: AbortSignal): Promise<string> =>
     (await send(address(`/runs/${encodeURIComponent(run)}/spec`), { signal: signal ?? null })).text(),
-  validate: (text: string, signal?: AbortSignal) => sendText<Validation>(address('/runs', { validate_only: true }), text, {}, signal),
-  submit: (text: string, key: string, for_s: number | null) =>
-    sendText<RunDetail>(address('/runs', { for_s }), text, { 'idempotency-key': key }),
+  validate: (text: string, signal?: AbortSignal) => postText<Validation>('/runs', text, { query: { validate_only: true }, signal }),
+  submit: (text: string, key: string, for_s: number | null) => postText<RunDetail>('/runs', text, { query: { for_s }, headers: { 'idempotency-key': key } }),
 }
 
 export const sessions = {
@@ -79,14 +77,4 @@ export function upload(file: File, progress: (share: number) => void, signal: Ab
   })
 }
 
-const cutOff: Problem = {
-  type: 'about:blank',
-  title: 'The upload broke off',
-  status: 0,
-  detail: 'The connection ended before the server answered: it does not run any more, or the file is larger than it takes.',
-}
-
-async function sendText<T>(url: string, text: string, headers: Record<string, string>, signal?: AbortSignal): Promise<T> {
-  const init = { method: 'POST', headers: { 'content-type': 'application/json', ...headers }, body: text, signal: signal ?? null }
-  return (await (await send(url, init)).json()) as T
-}
+const cutOff = problem('The upload broke off', 'The connection ended before the server answered: it does not run any more, or the file is larger than it takes.')

@@ -1,4 +1,4 @@
-import { ApiError, problemOf } from '../api/client'
+import { ApiError, problem, problemOf } from '../api/client'
 import { api } from '../api/endpoints'
 import { registry, upload } from '../api/registry'
 import type { ModuleUpload, Problem } from '../api/types'
@@ -70,17 +70,12 @@ async function checkSize(file: File): Promise<void> {
   const { upload_mib } = (await api.system()).limits
   if (file.size <= upload_mib * 2 ** 20) return
   const detail = `The file has ${bytes(file.size)}; this server takes at most ${bytes(upload_mib * 2 ** 20)}.`
-  throw new ApiError({ type: 'about:blank', title: 'Too large', status: 413, detail })
+  throw new ApiError(problem('Too large', detail, 413))
 }
 
 /** What changed against the version before. A module that cannot be asked for any more has nothing to tell. */
 async function comparison(made: ModuleUpload): Promise<{ before: number | null; changes: Change[] }> {
-  if (made.previous === null) return { before: null, changes: [] }
-  try {
-    const { versions } = await registry.module(made.name)
-    const before = versions.find(({ version, report }) => version < made.version && report.digest === made.previous)
-    return before ? { before: before.version, changes: changes(before.report, made.report) } : { before: null, changes: [] }
-  } catch {
-    return { before: null, changes: [] }
-  }
+  const versions = made.previous === null ? [] : await registry.module(made.name).then((module) => module.versions, () => [])
+  const before = versions.find(({ version, report }) => version < made.version && report.digest === made.previous)
+  return before ? { before: before.version, changes: changes(before.report, made.report) } : { before: null, changes: [] }
 }
