@@ -8,18 +8,20 @@ export interface Look {
   /** Each kind has its own, so that it can be told without its colour. */
   sign: string
   tone: Tone
+  /** Two or three words, `{}` for the stage; the name of the stage alone where there are none. */
+  words?: string
 }
 
 const LOOKS: Record<VerdictKind, Look> = {
-  consumer: { sign: '✓', tone: 'good' },
-  nothing_waits: { sign: '○', tone: 'good' },
-  variance: { sign: '≈', tone: 'warn' },
+  consumer: { sign: '✓', tone: 'good', words: 'the consumer' },
+  nothing_waits: { sign: '○', tone: 'good', words: 'nothing' },
+  variance: { sign: '≈', tone: 'warn', words: 'bursts at {}' },
   stage: { sign: '▲', tone: 'warn' },
-  storage: { sign: '◆', tone: 'warn' },
+  storage: { sign: '◆', tone: 'warn', words: 'storage at {}' },
   source: { sign: '●', tone: 'warn' },
-  threads: { sign: '‖', tone: 'warn' },
-  failures: { sign: '✕', tone: 'bad' },
-  too_little: { sign: '…', tone: 'idle' },
+  threads: { sign: '‖', tone: 'warn', words: 'worker threads' },
+  failures: { sign: '✕', tone: 'bad', words: 'failures at {}' },
+  too_little: { sign: '…', tone: 'idle', words: 'not known yet' },
 }
 
 /** A newer server may know more kinds. */
@@ -29,25 +31,7 @@ export function lookOf(kind: VerdictKind): Look {
 
 /** What limits it, in two or three words. */
 export function inShort(kind: VerdictKind, stage: string | null): string {
-  const name = stage ?? 'a stage'
-  switch (kind) {
-    case 'consumer':
-      return 'the consumer'
-    case 'variance':
-      return `bursts at ${name}`
-    case 'storage':
-      return `storage at ${name}`
-    case 'threads':
-      return 'worker threads'
-    case 'failures':
-      return `failures at ${name}`
-    case 'nothing_waits':
-      return 'nothing'
-    case 'too_little':
-      return 'not known yet'
-    default:
-      return stage ?? kind
-  }
+  return lookOf(kind).words?.replace('{}', () => stage ?? 'a stage') ?? stage ?? kind
 }
 
 /** Whether data loading is the bottleneck. */
