@@ -6,17 +6,10 @@ const THIN = '\u202f'
 
 export type Quantity = 'time' | 'rate' | 'share' | 'reads'
 
-export function figure(value: number | null | undefined, quantity: Quantity): string {
-  switch (quantity) {
-    case 'time':
-      return seconds(value)
-    case 'rate':
-      return rate(value)
-    case 'share':
-      return share(value)
-    case 'reads':
-      return number(value)
-  }
+type Figure = number | null | undefined
+
+export function figure(value: Figure, quantity: Quantity): string {
+  return { time: seconds, rate, share, reads: number }[quantity](value)
 }
 
 /** A figure at an axis: round values without the digits that say nothing. */
@@ -25,7 +18,7 @@ export function axisFigure(value: number, quantity: Quantity): string {
 }
 
 /** A short time: `340 µs`, `25.3 ms`, `1.204 s`, `3 min 20 s`. */
-export function seconds(value: number | null | undefined): string {
+export function seconds(value: Figure): string {
   if (missing(value)) return NOT_MEASURED
   const size = Math.abs(value)
   if (size === 0) return `0${THIN}ms`
@@ -36,7 +29,7 @@ export function seconds(value: number | null | undefined): string {
 }
 
 /** A long time: `42 s`, `3 min 20 s`, `2 h 05 min`, `3 d 4 h`. */
-export function duration(value: number | null | undefined): string {
+export function duration(value: Figure): string {
   if (missing(value)) return NOT_MEASURED
   const whole = Math.max(0, Math.floor(value))
   if (whole < 60) return `${whole}${THIN}s`
@@ -56,26 +49,15 @@ export function clock(at_s: number, fine = false): string {
   return sign + text + (fine ? `.${tenths % 10}` : '')
 }
 
-export function rate(value: number | null | undefined): string {
-  return missing(value) ? NOT_MEASURED : `${digits(value)}${THIN}/s`
-}
-
-export function itemsRate(value: number | null | undefined): string {
-  return missing(value) ? NOT_MEASURED : `${digits(value)}${THIN}items/s`
-}
-
+export const rate = (value: Figure) => inUnit(value, `${THIN}/s`)
+export const itemsRate = (value: Figure) => inUnit(value, `${THIN}items/s`)
 /** Megabytes are 10^6 bytes here, as networks and disks are sold. */
-export function megabytesRate(value: number | null | undefined): string {
-  return missing(value) ? NOT_MEASURED : `${digits(value)}${THIN}MB/s`
-}
-
+export const megabytesRate = (value: Figure) => inUnit(value, `${THIN}MB/s`)
 /** A number that need not be whole. */
-export function number(value: number | null | undefined): string {
-  return missing(value) ? NOT_MEASURED : digits(value)
-}
+export const number = (value: Figure) => inUnit(value, '')
 
 /** A share of 0 to 1 in per cent. 100 % and 0 % are said only of shares that are so to a tenth. */
-export function share(value: number | null | undefined): string {
+export function share(value: Figure): string {
   if (missing(value)) return NOT_MEASURED
   const percent = value * 100
   if (percent > 99.95) return `100${THIN}%`
@@ -84,13 +66,13 @@ export function share(value: number | null | undefined): string {
 }
 
 /** A whole number with its thousands apart. */
-export function count(value: number | null | undefined): string {
+export function count(value: Figure): string {
   if (missing(value)) return NOT_MEASURED
   const text = Math.round(value).toString()
   return text.replace(/\B(?=(\d{3})+$)/g, THIN)
 }
 
-export function bytes(value: number | null | undefined): string {
+export function bytes(value: Figure): string {
   if (missing(value)) return NOT_MEASURED
   let size = value
   for (const unit of ['B', 'KiB', 'MiB', 'GiB', 'TiB']) {
@@ -131,6 +113,10 @@ export function shortDigest(digest: string): string {
   return digest.replace(/^(sha256:)?([0-9a-f]{12})[0-9a-f]+$/, '$1$2…')
 }
 
+function inUnit(value: Figure, unit: string): string {
+  return missing(value) ? NOT_MEASURED : digits(value) + unit
+}
+
 /** Four digits where they tell something, never more. */
 function digits(value: number): string {
   const size = Math.abs(value)
@@ -143,6 +129,6 @@ function two(value: number): string {
   return value.toString().padStart(2, '0')
 }
 
-function missing(value: number | null | undefined): value is null | undefined {
+function missing(value: Figure): value is null | undefined {
   return value === null || value === undefined || !Number.isFinite(value)
 }
