@@ -3,22 +3,10 @@
 import type { Metric, Series } from '../api/types'
 import { quoted } from './sheet'
 
-export interface Column {
-  id: string
-  metric: Metric
-  mean: (number | null)[]
-  min: (number | null)[]
-  max: (number | null)[]
-}
+export type Column = Series['columns'][number]
 
 /** Columns over one x column of bucket ends; every bucket is `bucket_s` wide, the last one of an ended run may be shorter. */
-export interface SeriesTable {
-  from_s: number
-  to_s: number
-  bucket_s: number
-  t_s: number[]
-  columns: Map<string, Column>
-}
+export type SeriesTable = Pick<Series, 'from_s' | 'to_s' | 'bucket_s' | 't_s'> & { columns: Map<string, Column> }
 
 export interface Summary {
   current: number | null

@@ -1,6 +1,6 @@
 // Figures of several whole runs, in rows that belong together.
 
-import type { QueueRecord, RunDetail, StageRecord } from '../api/types'
+import type { RunDetail, StageRecord } from '../api/types'
 import type { Quantity } from '../parts/format'
 import type { Better } from './delta'
 import { inOrder, namesOfIds } from './specs'
@@ -24,19 +24,9 @@ export function figureGroups(runs: readonly RunDetail[]): FigureGroup[] {
     better,
     values: runs.map(of),
   })
-  const stage = (title: string, quantity: Quantity, of: (stage: StageRecord) => number | null) => ({
+  const taskTime = (title: string, of: (task: StageRecord['task']) => number | null): FigureGroup => ({
     title,
-    rows: byName(runs, (run) => run.snapshot?.stages ?? [], of).map(([label, values]) => ({ label, quantity, better: 'less' as const, values })),
-  })
-  // Only of the sink's queue more is better: a queue in front of an aggregate, or of a fast stage, is empty and nobody waits.
-  const queue = (title: string, quantity: Quantity, of: (queue: QueueRecord) => number | null) => ({
-    title,
-    rows: byName(runs, (run) => run.snapshot?.queues ?? [], of).map(([label, values]) => ({
-      label,
-      quantity,
-      better: label === 'sink' ? ('more' as const) : null,
-      values,
-    })),
+    rows: byName(runs, (run) => run.snapshot?.stages ?? [], ({ task }) => of(task)).map(([label, values]) => ({ label, quantity: 'time', better: 'less', values })),
   })
   return [
     {
@@ -54,9 +44,15 @@ export function figureGroups(runs: readonly RunDetail[]): FigureGroup[] {
         row('Memory, MiB', 'count', null, (run) => run.memory_mib),
       ],
     },
-    stage('Task time of a stage, mean', 'time', ({ task }) => task.ave_time_s),
-    stage('Task time of a stage, 99th percentile', 'time', ({ task }) => task.p99_time_s),
-    queue('Readiness of the queue at the exit of', 'share', ({ readiness }) => readiness),
+    taskTime('Task time of a stage, mean', ({ ave_time_s }) => ave_time_s),
+    taskTime('Task time of a stage, 99th percentile', ({ p99_time_s }) => p99_time_s),
+    {
+      title: 'Readiness of the queue at the exit of',
+      // Only of the sink's queue more is better: a queue in front of an aggregate, or of a fast stage, is empty and nobody waits.
+      rows: byName(runs, (run) => run.snapshot?.queues ?? [], ({ readiness }) => readiness).map(
+        ([label, values]): FigureRow => ({ label, quantity: 'share', better: label === 'sink' ? 'more' : null, values }),
+      ),
+    },
   ]
     .map(({ title, rows }) => ({ title, rows: rows.filter(({ values }) => values.some((value) => value !== null)) }))
     .filter(({ rows }) => rows.length > 0)
