@@ -119,10 +119,7 @@ test('another load is chosen by keys alone, and the address has it', async () =>
   assert.deepEqual(percentiles.slice(1).map((text) => /async 4x8|sync 2/.exec(text)?.[0]), ['sync 2', 'async 4x8'])
   // Arrow keys go through the marks of a drawn chart and read them out, Enter chooses.
   const chart = page.getByRole('group', { name: /^Items in a second by workers: chart/ })
-  // A scroll lets go of the mark that is looked at: the one that the focus causes has to be over.
-  await chart.scrollIntoViewIfNeeded()
   await chart.focus()
-  await page.waitForTimeout(500)
   await page.keyboard.press('ArrowRight')
   await page.keyboard.press('ArrowRight')
   await chart.locator('[aria-live]', { hasText: /^sync 4: all passes .*items\/s/ }).waitFor({ state: 'attached' })
