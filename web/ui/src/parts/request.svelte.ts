@@ -64,6 +64,14 @@ export function request<T>(fetch: (signal: AbortSignal) => Promise<T>): Request<
   return made
 }
 
+/** Does something again and again while the tab is looked at; gives the end of that. */
+export function everySeen(after_ms: number, task: () => void): () => void {
+  const timer = window.setInterval(() => {
+    if (document.visibilityState === 'visible') task()
+  }, after_ms)
+  return () => window.clearInterval(timer)
+}
+
 /** Does what a button says. */
 export class Action {
   busy = $state(false)
