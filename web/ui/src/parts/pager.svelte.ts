@@ -31,11 +31,6 @@ export class Pager<T> {
     return this.next !== null && !this.loading && (await this.#read(this.next, 0))
   }
 
-  /** Changes what is shown, without asking anybody. */
-  change(items: T[]): void {
-    this.items = items
-  }
-
   /** Waits for no answer any more, and asks for none. */
   end(): void {
     this.#fetch = null

@@ -84,7 +84,7 @@ it('keeps what was changed while a further page was fetched', async () => {
   server.asked[0]?.answer([1], 'b')
   await started
   const more = pager.more()
-  pager.change([10])
+  pager.items = [10]
   server.asked[1]?.answer([2])
   await more
   expect(pager.items).toEqual([10, 2])

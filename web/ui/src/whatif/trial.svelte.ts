@@ -29,14 +29,9 @@ export class Trial {
     this.settings = rest
   }
 
-  /** Sets these, and nothing else. */
-  take(settings: Settings): void {
-    this.settings = settings
-  }
-
-  /** The same from elsewhere on the page. */
+  /** Sets these and nothing else, from elsewhere on the page. */
   show(settings: Settings): void {
-    this.take(settings)
+    this.settings = settings
     this.open = true
     this.shown++
   }
