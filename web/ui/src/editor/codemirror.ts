@@ -37,23 +37,11 @@ export interface EditorSettings {
   submit: () => void
 }
 
-export interface Editor {
-  text(): string
-  tree(): Tree
-  replace(text: string): void
-  change(changes: ChangeSpec): void
-  /** Marks faults at their places; gives the line of each. */
-  mark(faults: Fault[]): number[]
-  /** Marks the first place that is no JSON. */
-  markSyntax(message: string): void
-  show(pointer: string): void
-  focus(): void
-  destroy(): void
-}
+export type Editor = ReturnType<typeof openEditor>
 
 const COMPLETE_PARSE_MS = 200
 
-export function openEditor(host: HTMLElement, settings: EditorSettings): Editor {
+export function openEditor(host: HTMLElement, settings: EditorSettings) {
   const root = host.shadowRoot ?? host.attachShadow({ mode: 'open' })
   const view = new EditorView({
     root,
@@ -107,19 +95,21 @@ export function openEditor(host: HTMLElement, settings: EditorSettings): Editor 
   return {
     text: () => view.state.doc.toString(),
     tree: () => read(view.state).tree,
-    replace: (text) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } }),
-    change: (changes) => view.dispatch({ changes }),
-    mark(faults) {
+    replace: (text: string) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } }),
+    change: (changes: ChangeSpec) => view.dispatch({ changes }),
+    /** Marks faults at their places; gives the line of each. */
+    mark(faults: Fault[]): number[] {
       const { tree, text } = read(view.state)
       const found = faults.map((fault): Diagnostic => ({ ...rangeOf(tree, text, fault.pointer), severity: 'error', message: fault.detail }))
       view.dispatch(setDiagnostics(view.state, found))
       return found.map(({ from }) => view.state.doc.lineAt(from).number)
     },
-    markSyntax(message) {
+    /** Marks the first place that is no JSON. */
+    markSyntax(message: string): void {
       const { tree, text } = read(view.state)
       view.dispatch(setDiagnostics(view.state, [{ ...firstError(tree, text), severity: 'error', message }]))
     },
-    show(pointer) {
+    show(pointer: string): void {
       const { tree, text } = read(view.state)
       select(rangeOf(tree, text, pointer))
     },

@@ -1,5 +1,6 @@
 import type { MadeField, TrySample } from '../api/types'
 import { count } from '../parts/format'
+import { record } from '../parts/json'
 
 /** Field that a sample's content goes into: the one the module wants, if it wants just one. */
 export function fieldFor(wants: string[] | null, kind: 'text' | 'file'): string {
@@ -13,14 +14,15 @@ export function recordSamples(text: string): TrySample[] {
   const samples: TrySample[] = []
   for (const [at, line] of text.split('\n').entries()) {
     if (line.trim() === '') continue
-    let record: unknown
+    let read: unknown
     try {
-      record = JSON.parse(line)
+      read = JSON.parse(line)
     } catch (cause) {
       throw new Error(`line ${at + 1}: ${(cause as Error).message}`)
     }
-    if (typeof record !== 'object' || record === null || Array.isArray(record)) throw new Error(`line ${at + 1}: not an object`)
-    const { key, ...fields } = record as Record<string, unknown>
+    const object = record(read)
+    if (!object) throw new Error(`line ${at + 1}: not an object`)
+    const { key, ...fields } = object
     samples.push({ key: typeof key === 'string' ? key : `line ${at + 1}`, fields })
   }
   return samples
@@ -30,9 +32,8 @@ export function recordSamples(text: string): TrySample[] {
 export function readParams(text: string): { params: Record<string, unknown> } | { fault: string } {
   if (text.trim() === '') return { params: {} }
   try {
-    const params: unknown = JSON.parse(text)
-    if (typeof params === 'object' && params !== null && !Array.isArray(params)) return { params: params as Record<string, unknown> }
-    return { fault: 'An object is wanted: {"name": value}.' }
+    const params = record(JSON.parse(text))
+    return params ? { params } : { fault: 'An object is wanted: {"name": value}.' }
   } catch (cause) {
     return { fault: (cause as Error).message }
   }
