@@ -27,12 +27,8 @@ export type Session = Answer<'Session'>
 /** A pipeline document: the server is its only judge. */
 export type PipelineDocument = Record<string, unknown>
 
-// System
-
 export type SampleOffer = Answer<'SampleOffer'> & { document: PipelineDocument }
 export type System = Answer<'System'> & { samples: SampleOffer }
-
-// Modules
 
 export type ModuleSummary = Answer<'ModuleSummary'>
 export type ModuleDetail = Answer<'ModuleDetail'>
@@ -48,12 +44,8 @@ export type TrialReport = Answer<'TrialReport'>
 export type SampleTrial = Answer<'SampleTrial'>
 export type MadeField = Answer<'MadeField'>
 
-// Stores
-
 export type Store = Answer<'StoreSummary'>
 export type StoreKeys = Answer<'StoreKeys'>
-
-// Runs
 
 export type RunState = Schemas['RunState']
 export type RunSummary = Answer<'RunSummary'>
@@ -73,8 +65,6 @@ export type TaskTimes = Answer<'TaskTimes'>
 export type DeadLetters = Answer<'DeadLetters'>
 export type ReplayReport = Answer<'ReplayReport'>
 
-// Verdicts
-
 export type VerdictKind = Schemas['VerdictKind']
 /** Is data loading the bottleneck? */
 export type VerdictAnswer = Schemas['Answer']
@@ -82,14 +72,10 @@ export type Verdict = Answer<'Verdict'>
 export type VerdictSpan = Answer<'VerdictSpan'>
 export type Advice = Answer<'Advice'>
 
-// Predictions
-
 export type PredictRequest = Partial<Schemas['PredictRequest']>
 /** A server may say what would limit it then. */
 export type Predicted = Answer<'Predicted'> & { verdict?: Verdict | null }
 export type Proposal = Answer<'Proposal'>
-
-// Storage benchmarks
 
 export type BenchmarkSummary = Answer<'BenchmarkSummary'>
 export type BenchReport = Answer<'BenchReport'>
@@ -103,14 +89,10 @@ export type ReadFailures = Answer<'ReadFailures'>
 export type AcceleratorReport = Answer<'AcceleratorReport'>
 export type Counterfactual = Answer<'Counterfactual'>
 
-// Series
-
 export type Metric = Schemas['Metric']
 
 /** Buckets of equal width with one x column for all. `mean` is exact for the bucket; `min` and `max` are over its 250 ms rows. */
 export type Series = Answer<'Series'>
-
-// Events
 
 /** What the event stream carries, by the name of the event. */
 export type LiveEvent = Answer<'LiveEvent'>
