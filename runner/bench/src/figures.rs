@@ -6,7 +6,7 @@ use crate::books::{audit, counts, warm_up_counts};
 use crate::failures::ReadFailures;
 use crate::record::{ItemRead, LoadPass, LoadRecord, WorkerLoop};
 use crate::report::{
-    LatencyRange, LevelCounts, LevelTimes, Little, LoadMoment, LoadReport, PassReport, ReadPart,
+    LatencyRange, LevelCounts, LevelTimes, Little, LoadMoment, LoadReport, MeanRead, PassReport, ReadPart,
     ReadRequests, Spread,
 };
 use crate::spec::LoadMode;
@@ -48,7 +48,7 @@ impl LoadReport {
         let items: u64 = record.reads().filter(|item| item.bytes.is_some()).count() as u64;
         let bytes: u64 = record.reads().filter_map(|item| item.bytes).sum();
         let per_s = |what: f64| if elapsed_s > 0.0 { what / elapsed_s } else { 0.0 };
-        Self {
+        let mut cell = Self {
             mode: load.mode,
             workers: load.workers,
             in_flight: load.permits_of_worker(),
@@ -61,6 +61,7 @@ impl LoadReport {
             warm_up: warm_up_counts(record),
             levels: levels(record),
             parts: parts(record, stages),
+            mean_read: MeanRead::default(),
             items,
             refused: record.measured().map(|fetch| u64::from(fetch.lost_in_stages)).sum(),
             bytes,
@@ -73,12 +74,15 @@ impl LoadReport {
             little: little(record, elapsed_s),
             busy: busy(record),
             latencies: latencies(record),
+            latency_bins: Vec::new(),
             over_time: over_time(record),
             requests: requests(record),
             failures,
             ceiling: None,
             books: audit(record),
-        }
+        };
+        cell.complete();
+        cell
     }
 
     pub fn measured(&self) -> LevelCounts {
@@ -215,6 +219,7 @@ fn requests(record: &LoadRecord) -> ReadRequests {
         made: sum.made + u64::from(item.parts.attempts),
         retries: sum.retries + u64::from(item.parts.retries),
         connections: sum.connections + u64::from(item.parts.new_connections),
+        ..sum
     })
 }
 

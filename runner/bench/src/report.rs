@@ -1,5 +1,9 @@
 //! What a benchmark tells: one JSON document, from which tables and pictures are made.
 
+use std::collections::BTreeMap;
+
+use penstock_types::series::TimeBucket;
+use penstock_types::stats::share;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +15,11 @@ use crate::spec::{Assignment, BenchSpec, LoadMode, PageCache};
 use crate::subject::BenchStoreKind;
 
 pub const REPORT_VERSION: u32 = 1;
+
+/// Parts of a read, in turn. The wait for a permit comes before it.
+const READ_PARTS: [&str; 5] = ["retry", "connect", "first_byte", "body", "verify"];
+/// Wide ranges of latencies for each power of ten: each ends 10 % above its beginning.
+const BINS_PER_DECADE: f64 = 24.0;
 
 /// What a benchmark found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -149,6 +158,9 @@ pub struct LoadReport {
     pub levels: LevelTimes,
     /// What reads consist of, and stages.
     pub parts: Vec<ReadPart>,
+    /// The mean read, part by part.
+    #[serde(default)]
+    pub mean_read: MeanRead,
     /// Items that were read in the measured passes.
     pub items: u64,
     /// Those of them that a stage left out, or that failed in one.
@@ -173,6 +185,9 @@ pub struct LoadReport {
     pub busy: f64,
     /// How long reads took: how many in each range.
     pub latencies: Vec<LatencyRange>,
+    /// The same in wide ranges, which begin at the same times in every load; those without a read are left out.
+    #[serde(default)]
+    pub latency_bins: Vec<TimeBucket>,
     /// The measured passes over time, one after another.
     pub over_time: Vec<LoadMoment>,
     /// Requests and connections.
@@ -253,6 +268,30 @@ pub struct ReadPart {
     pub share: f64,
 }
 
+/// The mean read of a load. A part that few reads had counts for all of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MeanRead {
+    /// How long it takes, in seconds; 0 where no read succeeded.
+    pub mean_s: f64,
+    /// Its parts in turn, those without time left out; the last one, `else`, is mostly waiting for a core.
+    pub parts: Vec<MeanPart>,
+    /// Wait for a permit before the read, in seconds; `null` where no read waited for one.
+    pub permit_s: Option<f64>,
+    /// Stages behind the read, for one item.
+    pub stages: Vec<MeanPart>,
+}
+
+/// A part of the mean read, or a stage behind it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MeanPart {
+    /// The part, or the stage's name.
+    pub name: String,
+    /// Mean time, in seconds.
+    pub mean_s: f64,
+    /// Share of the mean read; `null` for a stage.
+    pub share: Option<f64>,
+}
+
 /// One pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PassReport {
@@ -312,7 +351,7 @@ pub struct LoadMoment {
 }
 
 /// Requests and connections of the measured reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadRequests {
     /// Requests that were made.
     pub made: u64,
@@ -320,6 +359,12 @@ pub struct ReadRequests {
     pub retries: u64,
     /// Connections that were opened.
     pub connections: u64,
+    /// Requests for one item that came; `null` where none came.
+    #[serde(default)]
+    pub per_item: Option<f64>,
+    /// Share of the requests that were retries, 0.0 to 1.0; `null` where none was made.
+    #[serde(default)]
+    pub retried: Option<f64>,
 }
 
 /// What this client does where storage is nothing.
@@ -347,6 +392,17 @@ impl PageCache {
 }
 
 impl BenchReport {
+    /// The same report with the figures that follow from others, and that earlier versions did not write.
+    #[must_use]
+    pub fn completed(mut self) -> Self {
+        for action in &mut self.actions {
+            if let ActionReport::WholeSet(cells) = action {
+                cells.iter_mut().for_each(LoadReport::complete);
+            }
+        }
+        self
+    }
+
     pub fn cells(&self) -> impl Iterator<Item = &LoadReport> {
         self.actions.iter().flat_map(|action| match action {
             ActionReport::WholeSet(cells) => cells.as_slice(),
@@ -371,15 +427,173 @@ impl BenchReport {
 }
 
 impl LoadReport {
+    /// Sets the figures that follow from others.
+    pub(crate) fn complete(&mut self) {
+        self.requests.per_item = share(self.requests.made, self.items);
+        self.requests.retried = share(self.requests.retries, self.requests.made);
+        self.mean_read = MeanRead::of(self);
+        self.latency_bins = latency_bins(&self.latencies);
+    }
+
     /// For example `async 4x8`.
     pub fn label(&self) -> String {
         label(self.mode, self.workers, self.in_flight)
     }
 }
 
+impl MeanRead {
+    fn of(cell: &LoadReport) -> Self {
+        let (mean_s, reads) = cell.levels.getitem.map_or((0.0, 0), |read| (read.mean_s, read.n));
+        let per_read = |name: &str| {
+            let part = cell.parts.iter().find(|part| part.name == name)?;
+            (reads > 0).then(|| part.time.sum_s / reads as f64)
+        };
+        let part = |(name, part_s): (&str, f64)| MeanPart {
+            name: name.to_owned(),
+            mean_s: part_s,
+            share: Some(part_s / mean_s),
+        };
+        let parts = READ_PARTS.into_iter().filter_map(|name| Some((name, per_read(name)?)));
+        let parts: Vec<(&str, f64)> = parts.filter(|(_, part_s)| *part_s > 0.0).collect();
+        let rest = mean_s - parts.iter().map(|(_, part_s)| part_s).sum::<f64>();
+        let stages = cell.parts.iter().filter_map(|part| {
+            let name = part.name.strip_prefix("stage:")?.to_owned();
+            let mean_s = if cell.items > 0 { part.time.sum_s / cell.items as f64 } else { 0.0 };
+            Some(MeanPart { name, mean_s, share: None })
+        });
+        Self {
+            mean_s,
+            parts: parts.into_iter().chain((rest > 0.0).then_some(("else", rest))).map(part).collect(),
+            permit_s: per_read("permit"),
+            stages: stages.collect(),
+        }
+    }
+}
+
+/// Counts each recorded range, at most 3 % wide, as a whole where its middle lies: no read is divided.
+fn latency_bins(ranges: &[LatencyRange]) -> Vec<TimeBucket> {
+    let mut bins: BTreeMap<i32, u64> = BTreeMap::new();
+    for LatencyRange { from_s, to_s, count } in ranges.iter().filter(|range| range.count > 0) {
+        let middle = (from_s.max(to_s / 2.0) * to_s).sqrt();
+        *bins.entry((middle.log10() * BINS_PER_DECADE + 1e-9).floor() as i32).or_default() += count;
+    }
+    let all: u64 = bins.values().sum();
+    let edge = |bin: i32| 10_f64.powf(f64::from(bin) / BINS_PER_DECADE);
+    let told = bins.into_iter().map(|(bin, count)| TimeBucket {
+        from_s: edge(bin),
+        to_s: edge(bin + 1),
+        count,
+        share: count as f64 / all as f64,
+    });
+    told.collect()
+}
+
 pub(crate) fn label(mode: LoadMode, workers: u32, in_flight: u32) -> String {
     match mode {
         LoadMode::Sync => format!("sync {workers}"),
         LoadMode::Async => format!("async {workers}x{in_flight}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn times(n: u64, sum_s: f64) -> Spread {
+        let mean_s = sum_s / n as f64;
+        Spread {
+            n,
+            sum_s,
+            mean_s,
+            median_s: mean_s,
+            min_s: mean_s,
+            max_s: mean_s,
+            stdev_s: 0.0,
+            p90_s: mean_s,
+            p99_s: mean_s,
+            p999_s: mean_s,
+        }
+    }
+
+    /// 128 reads of a second each, of which 16 opened a connection; in the form of an earlier version.
+    fn earlier() -> LoadReport {
+        let part = |name: &str, n, sum_s| json!({ "name": name, "time": times(n, sum_s), "share": 0.5 });
+        let counts = LevelCounts::default();
+        let getitem = Some(times(128, 128.0));
+        let levels = LevelTimes { getitem, fetch: None, worker_loop: None, load_all: None, benchmark: None };
+        let report = json!({
+            "mode": "async", "workers": 2, "in_flight": 8, "permits": 16, "batch_size": 32, "prefetch": 2,
+            "assignment": "static", "persistent": false, "counts": counts, "warm_up": counts, "levels": levels,
+            "parts": [
+                part("permit", 128, 64.0),
+                part("body", 128, 32.0),
+                part("connect", 16, 16.0),
+                part("between", 4, 1.0),
+                part("stage:decode", 128, 256.0),
+                part("stage:collate", 4, 8.0),
+            ],
+            "items": 128, "refused": 0, "bytes": 0, "elapsed_s": 16.0, "items_per_s": 8.0, "mb_per_s": 0.0,
+            "mib_per_s": 0.0, "mbit_per_s": 0.0, "passes": [],
+            "little": { "in_flight": 8.0, "most": 8, "used": 0.5, "by_law": 8.0 }, "busy": 1.0,
+            "latencies": [
+                { "from_s": 0.001, "to_s": 0.00102, "count": 3 },
+                { "from_s": 0.00102, "to_s": 0.00104, "count": 4 },
+                { "from_s": 0.002, "to_s": 0.00204, "count": 0 },
+                { "from_s": 0.01, "to_s": 0.0102, "count": 1 },
+            ],
+            "over_time": [], "requests": { "made": 160, "retries": 40, "connections": 16 }, "failures": [],
+            "ceiling": null, "books": { "balanced": true, "checks": [] },
+        });
+        serde_json::from_value(report).unwrap()
+    }
+
+    #[test]
+    fn shares_are_made_of_what_an_earlier_version_wrote() {
+        let mut cell = earlier();
+        cell.complete();
+        assert_eq!((cell.requests.per_item, cell.requests.retried), (Some(1.25), Some(0.25)));
+        let part = |name: &str, mean_s, share| MeanPart { name: name.to_owned(), mean_s, share };
+        let expected = MeanRead {
+            mean_s: 1.0,
+            parts: vec![
+                part("connect", 0.125, Some(0.125)),
+                part("body", 0.25, Some(0.25)),
+                part("else", 0.625, Some(0.625)),
+            ],
+            permit_s: Some(0.5),
+            stages: vec![part("decode", 2.0, None), part("collate", 0.0625, None)],
+        };
+        assert_eq!(cell.mean_read, expected);
+        // Once more, nothing changes.
+        let once = cell.clone();
+        cell.complete();
+        assert_eq!(cell, once);
+    }
+
+    #[test]
+    fn no_read_is_lost_or_divided_and_two_loads_have_the_same_bins() {
+        let bins = latency_bins(&earlier().latencies);
+        let counted: Vec<(u64, f64)> = bins.iter().map(|bin| (bin.count, bin.share)).collect();
+        assert_eq!(counted, [(7, 0.875), (1, 0.125)]);
+        assert_eq!((bins[0].from_s, bins[1].from_s), (1e-3, 1e-2));
+        assert!((bins[0].to_s / bins[0].from_s - 10_f64.powf(1.0 / 24.0)).abs() < 1e-12);
+        let other = latency_bins(&[LatencyRange { from_s: 0.00101, to_s: 0.00103, count: 5 }]);
+        assert_eq!(other[0].from_s, bins[0].from_s);
+        assert_eq!(latency_bins(&[]), []);
+        let from_0 = latency_bins(&[LatencyRange { from_s: 0.0, to_s: 1e-6, count: 2 }]);
+        assert!(from_0.len() == 1 && from_0[0].count == 2 && from_0[0].from_s > 0.0, "{from_0:?}");
+    }
+
+    #[test]
+    fn a_load_that_read_nothing_has_no_parts() {
+        let mut cell = earlier();
+        cell.levels.getitem = None;
+        (cell.items, cell.requests) = (0, ReadRequests::default());
+        cell.parts.clear();
+        cell.complete();
+        assert_eq!(cell.mean_read, MeanRead::default());
+        assert_eq!((cell.requests.per_item, cell.requests.retried), (None, None));
     }
 }
