@@ -1,7 +1,6 @@
 //! The `records` source: a sample for every line of an NDJSON object.
 
 use std::collections::VecDeque;
-use std::iter::Peekable;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_types::traversal::{Shard, Traversal, TraversalSettings, TraversalStep, Uneven};
+use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 use tokio::task::spawn_blocking;
 
 use crate::bounded::BoundedStore;
@@ -67,7 +66,9 @@ struct Shuffled {
     starts: Vec<u64>,
     /// Where blank lines shift line numbers: the first record behind them, and the number of blank lines so far.
     blanks: Vec<(u64, u64)>,
-    traversal: Peekable<Traversal>,
+    traversal: Traversal,
+    /// Records of the traversal's last chunk that are still to be read.
+    visits: VecDeque<Origin>,
 }
 
 #[derive(Debug)]
@@ -251,29 +252,26 @@ impl Shuffled {
         starts.shrink_to_fit();
         let traversal =
             Traversal::new(count, settings).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
-        Ok(Self { object, starts, blanks, traversal: traversal.peekable() })
+        Ok(Self { object, starts, blanks, traversal, visits: VecDeque::new() })
     }
 
     async fn next_chunk(&mut self) -> Result<Option<RawChunk>, SourceFault> {
-        let mut visits = Vec::new();
-        let mut bytes = 0;
-        while visits.len() < CHUNK && bytes < CHUNK_BYTES {
-            match self.traversal.peek() {
-                Some(TraversalStep::Visit { epoch, index }) => {
-                    let origin = Origin { epoch: *epoch, index: *index, path: 0 };
-                    bytes += self.size_of(origin.index);
-                    visits.push(origin);
-                    self.traversal.next();
+        if self.visits.is_empty() {
+            match self.traversal.next_visits(CHUNK) {
+                None => return Ok(None),
+                Some(NextVisits::EpochEnd) => return Ok(Some(RawChunk::EpochEnd)),
+                Some(NextVisits::Visits { epoch, indexes }) => {
+                    let origin = |index| Origin { epoch, index, path: 0 };
+                    self.visits = indexes.into_iter().map(origin).collect();
                 }
-                Some(TraversalStep::EpochEnd) if visits.is_empty() => {
-                    self.traversal.next();
-                    return Ok(Some(RawChunk::EpochEnd));
-                }
-                Some(TraversalStep::EpochEnd) | None => break,
             }
         }
-        if visits.is_empty() {
-            return Ok(None);
+        let (mut visits, mut bytes) = (Vec::new(), 0);
+        while bytes < CHUNK_BYTES
+            && let Some(origin) = self.visits.pop_front()
+        {
+            bytes += self.size_of(origin.index);
+            visits.push(origin);
         }
         let records = try_join_all(visits.into_iter().map(|origin| self.read(origin))).await?;
         Ok(Some(RawChunk::Records(records)))

@@ -63,21 +63,7 @@ pub struct TraversalSettings {
     pub first_epoch: u32,
 }
 
-/// One step of a [`Traversal`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TraversalStep {
-    /// An entry is visited.
-    Visit {
-        /// Which pass, from 0.
-        epoch: u32,
-        /// Position in the unshuffled source, from 0.
-        index: u64,
-    },
-    /// The epoch has ended and another one follows.
-    EpochEnd,
-}
-
-/// Several steps at once; see [`Traversal::next_visits`].
+/// The next part of a [`Traversal`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextVisits {
     /// Entries of one epoch, in order; never empty.
@@ -223,19 +209,6 @@ impl Traversal {
     }
 }
 
-impl Iterator for Traversal {
-    type Item = TraversalStep;
-
-    fn next(&mut self) -> Option<TraversalStep> {
-        if self.visited == self.len_per_epoch {
-            return self.start_next_epoch().then_some(TraversalStep::EpochEnd);
-        }
-        let index = self.index_at(self.visited);
-        self.visited += 1;
-        Some(TraversalStep::Visit { epoch: self.epoch, index })
-    }
-}
-
 impl Permutation {
     /// The permutation of `0..count` that `seed` and `epoch` name.
     pub fn new(count: u64, seed: u64, epoch: u32) -> Self {
@@ -292,13 +265,24 @@ mod tests {
     }
 
     fn visits(count: u64, settings: TraversalSettings) -> Vec<u64> {
-        Traversal::new(count, settings)
-            .unwrap()
-            .filter_map(|step| match step {
-                TraversalStep::Visit { index, .. } => Some(index),
-                TraversalStep::EpochEnd => None,
-            })
-            .collect()
+        steps(count, settings, 100).into_iter().flatten().map(|(_, index)| index).collect()
+    }
+
+    /// Epochs and indexes in chunks of at most `most`, of 200 chunks at most; `None` between two epochs.
+    fn steps(count: u64, settings: TraversalSettings, most: usize) -> Vec<Option<(u32, u64)>> {
+        let mut traversal = Traversal::new(count, settings).unwrap();
+        let mut steps = Vec::new();
+        for _ in 0..200 {
+            match traversal.next_visits(most) {
+                None => break,
+                Some(NextVisits::EpochEnd) => steps.push(None),
+                Some(NextVisits::Visits { epoch, indexes }) => {
+                    assert!(!indexes.is_empty() && indexes.len() <= most.max(1));
+                    steps.extend(indexes.into_iter().map(|index| Some((epoch, index))));
+                }
+            }
+        }
+        steps
     }
 
     #[test]
@@ -389,22 +373,16 @@ mod tests {
     #[test]
     fn epochs_end_between_each_other_and_not_after_the_last() {
         let twice = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
-        let steps: Vec<TraversalStep> = Traversal::new(2, twice).unwrap().collect();
-        let visit = |epoch, index| TraversalStep::Visit { epoch, index };
-        assert_eq!(steps, [visit(0, 0), visit(0, 1), TraversalStep::EpochEnd, visit(1, 0), visit(1, 1)]);
+        assert_eq!(steps(2, twice, 9), [Some((0, 0)), Some((0, 1)), None, Some((1, 0)), Some((1, 1))]);
         let later = TraversalSettings { first_epoch: 7, ..twice };
-        let steps: Vec<TraversalStep> = Traversal::new(1, later).unwrap().collect();
-        assert_eq!(steps, [visit(7, 0), TraversalStep::EpochEnd, visit(8, 0)]);
+        assert_eq!(steps(1, later, 9), [Some((7, 0)), None, Some((8, 0))]);
     }
 
     #[test]
     fn passes_without_end_over_nothing_end() {
         let endless = TraversalSettings { epochs: None, ..TraversalSettings::IN_ORDER };
-        assert_eq!(Traversal::new(0, endless).unwrap().next(), None);
-        assert_eq!(
-            Traversal::new(1, endless).unwrap().take(9).last(),
-            Some(TraversalStep::Visit { epoch: 4, index: 0 })
-        );
+        assert_eq!(Traversal::new(0, endless).unwrap().next_visits(1), None);
+        assert_eq!(steps(1, endless, 1)[8], Some((4, 0)));
     }
 
     #[test]
@@ -469,23 +447,14 @@ mod tests {
         }
 
         #[test]
-        fn chunks_give_the_steps_of_the_iterator(
+        fn chunks_of_any_size_give_the_same_steps(
             count in 0_u64..50, epochs in 1_u32..4, most in 0_usize..20, shuffle: bool,
         ) {
             let settings = TraversalSettings { shuffle, epochs: NonZeroU32::new(epochs), ..SHUFFLED };
-            let mut traversal = Traversal::new(count, settings).unwrap();
-            let mut steps = Vec::new();
-            while let Some(chunk) = traversal.next_visits(most) {
-                match chunk {
-                    NextVisits::EpochEnd => steps.push(TraversalStep::EpochEnd),
-                    NextVisits::Visits { epoch, indexes } => {
-                        prop_assert!(!indexes.is_empty() && indexes.len() <= most.max(1));
-                        steps.extend(indexes.into_iter().map(|index| TraversalStep::Visit { epoch, index }));
-                    }
-                }
-            }
-            let expected: Vec<TraversalStep> = Traversal::new(count, settings).unwrap().collect();
-            prop_assert_eq!(steps, expected);
+            let found = steps(count, settings, most);
+            prop_assert_eq!(&found, &steps(count, settings, 1));
+            let ends = if count == 0 { 0 } else { u64::from(epochs) - 1 };
+            prop_assert_eq!(found.len() as u64, count * u64::from(epochs) + ends);
         }
     }
 }

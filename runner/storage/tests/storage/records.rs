@@ -7,7 +7,7 @@ use std::sync::Arc;
 use penstock_engine::item::Value;
 use penstock_engine::ports::{Produced, Source};
 use penstock_storage::{BoundedStore, RecordSource};
-use penstock_types::traversal::{Shard, Traversal, TraversalSettings, TraversalStep, Uneven};
+use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 use proptest::prelude::*;
 
 use crate::{Drained, drain, folder_with};
@@ -173,10 +173,11 @@ proptest! {
         let found = runtime.block_on(read(&store, settings));
 
         let (mut keys, mut ends) = (Vec::new(), Vec::new());
-        for step in Traversal::new(count, settings).unwrap() {
-            match step {
-                TraversalStep::Visit { index, .. } => keys.push(index.to_string()),
-                TraversalStep::EpochEnd => ends.push(keys.len()),
+        let mut traversal = Traversal::new(count, settings).unwrap();
+        while let Some(visits) = traversal.next_visits(7) {
+            match visits {
+                NextVisits::Visits { indexes, .. } => keys.extend(indexes.iter().map(ToString::to_string)),
+                NextVisits::EpochEnd => ends.push(keys.len()),
             }
         }
         prop_assert_eq!(found.keys(), keys);
