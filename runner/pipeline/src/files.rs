@@ -161,7 +161,7 @@ impl FilesFolder {
         if size > Manifest::MOST_BYTES {
             return Err(foreign(format!("which has {size} bytes and is none of `files`")));
         }
-        let bytes: Bytes = self.store.get_range(key, 0..size).await?;
+        let bytes: Bytes = self.store.get_range(key, None, 0..size).await?;
         Manifest::read(&bytes).map_err(|reason| foreign(format!("which cannot be read: {reason}")))
     }
 

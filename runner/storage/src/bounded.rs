@@ -62,19 +62,15 @@ impl BoundedStore {
         (read, ReadTime { start, end: now() })
     }
 
-    pub async fn get_range(&self, key: Arc<str>, range: Range<u64>) -> Result<Bytes, StoreError> {
-        let _place = self.place().await;
-        self.store.get_range(key, range).await
-    }
-
-    pub async fn get_range_of(
+    /// [`Store::get_range`] once there is a permit.
+    pub async fn get_range(
         &self,
         key: Arc<str>,
-        version: Version,
+        of: Option<Version>,
         range: Range<u64>,
     ) -> Result<Bytes, StoreError> {
         let _place = self.place().await;
-        self.store.get_range_of(key, version, range).await
+        self.store.get_range(key, of, range).await
     }
 
     pub async fn version(&self, key: Arc<str>) -> Result<Version, StoreError> {

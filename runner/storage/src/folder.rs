@@ -91,17 +91,6 @@ impl FolderStore {
             Ok(read)
         })
     }
-
-    /// Writes the object on a blocking thread. Returns false if it was not written.
-    fn write(
-        &self,
-        key: Arc<str>,
-        bytes: Bytes,
-        if_there: IfThere,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send + use<> {
-        let asked = Asked { store: self.name.clone(), key, access: Access::Writing };
-        on_blocking_thread(self.root.clone(), asked, move |root, asked| write(root, asked, &bytes, if_there))
-    }
 }
 
 /// Runs `work` on a blocking thread, if the key is valid.
@@ -153,23 +142,19 @@ impl Store for FolderStore {
     }
 
     fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-        self.with_object(key, |asked, object| object.read_all(asked))
+        self.with_object(key, |asked, object| object.read_range(asked, 0..object.version.size))
     }
 
-    fn get_range(&self, key: Arc<str>, range: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-        self.with_object(key, move |asked, object| object.read_range(asked, range))
-    }
-
-    fn get_range_of(
+    fn get_range(
         &self,
         key: Arc<str>,
-        version: Version,
+        of: Option<Version>,
         range: Range<u64>,
     ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
         self.with_object(key, move |asked, object| {
             // One that has become too short is told as such.
             let read = object.read_range(asked, range)?;
-            if object.version == version { Ok(read) } else { Err(asked.failed(CHANGED)) }
+            if of.is_none_or(|of| of == object.version) { Ok(read) } else { Err(asked.failed(CHANGED)) }
         })
     }
 
@@ -177,13 +162,15 @@ impl Store for FolderStore {
         self.with_object(key, |_, object| Ok(object.version))
     }
 
-    fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
-        let write = self.write(key, bytes, IfThere::Replace);
-        Box::pin(async { write.await.map(|_| ()) })
-    }
-
-    fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
-        Box::pin(self.write(key, bytes, IfThere::Leave))
+    fn write(
+        &self,
+        key: Arc<str>,
+        bytes: Bytes,
+        if_there: IfThere,
+    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+        let asked = Asked { store: self.name.clone(), key, access: Access::Writing };
+        let work = move |root: &Dir, asked: &Asked| write(root, asked, &bytes, if_there);
+        Box::pin(on_blocking_thread(self.root.clone(), asked, work))
     }
 
     fn forget(&self, key: Arc<str>) -> BoxFuture<'static, Result<bool, StoreError>> {
@@ -217,11 +204,7 @@ impl Object {
         }
     }
 
-    /// As many bytes as the file had when it was opened.
-    fn read_all(&self, asked: &Asked) -> Result<Bytes, StoreError> {
-        self.read_range(asked, 0..self.version.size)
-    }
-
+    /// Bytes of the file as long as it was when it was opened.
     fn read_range(&self, asked: &Asked, range: Range<u64>) -> Result<Bytes, StoreError> {
         let length = range.end.saturating_sub(range.start);
         if length == 0 {

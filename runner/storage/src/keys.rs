@@ -1,4 +1,6 @@
-//! A list of keys that stays small when there are millions of them.
+//! A list of keys that stays small when there are millions of them, and the count of what a listing leaves out.
+
+use tracing::warn;
 
 /// Keys in order, all in one string: a key costs its bytes and eight more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +45,29 @@ impl Keys {
     pub(crate) fn shrink(&mut self) {
         self.text.shrink_to_fit();
         self.ends.shrink_to_fit();
+    }
+}
+
+/// Names that a listing leaves out.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOut {
+    count: u64,
+    first: Option<String>,
+}
+
+impl LeftOut {
+    /// Counts a name; `None` for one that cannot be read.
+    pub(crate) fn add(&mut self, name: Option<String>) {
+        self.count += 1;
+        self.first = self.first.take().or(name);
+    }
+
+    /// Warns of `what` was left out, once, if anything was.
+    pub(crate) fn warn(&mut self, store: &str, what: &str) {
+        let Self { count, first } = std::mem::take(self);
+        if count > 0 {
+            warn!(store, left_out = count, first, "a listing left out {what}");
+        }
     }
 }
 

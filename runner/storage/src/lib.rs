@@ -39,4 +39,4 @@ pub use penstock_types::plan::BYTES_FIELD;
 pub use record::{RecordFault, sample_of};
 pub use records::RecordSource;
 pub use s3::{S3Credentials, S3Fault, S3Retries, S3Settings, S3Store, S3Timeouts};
-pub use store::{MAX_GET_BYTES, Store, Version};
+pub use store::{IfThere, MAX_GET_BYTES, Store, Version};

@@ -55,7 +55,7 @@ impl RangedObject {
     pub(crate) async fn open(store: BoundedStore, key: Arc<str>, hold: u64) -> Result<Self, StoreError> {
         let version = store.version(key.clone()).await?;
         let held = match version.size <= hold {
-            true => Some(store.get_range_of(key.clone(), version.clone(), 0..version.size).await?),
+            true => Some(store.get_range(key.clone(), Some(version.clone()), 0..version.size).await?),
             false => None,
         };
         Ok(Self { store, key, version, held })
@@ -73,7 +73,7 @@ impl RangedObject {
         });
         match slice {
             Some(slice) => Ok(slice),
-            None => self.store.get_range_of(self.key.clone(), self.version.clone(), range).await,
+            None => self.store.get_range(self.key.clone(), Some(self.version.clone()), range).await,
         }
     }
 

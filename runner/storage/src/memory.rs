@@ -104,31 +104,6 @@ impl MemoryStore {
         })
     }
 
-    /// Writes the object at once. Returns false if it was not written.
-    fn write(
-        &self,
-        key: Arc<str>,
-        bytes: Bytes,
-        if_there: IfThere,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send + use<> {
-        let (objects, asked) = (self.objects.clone(), self.asked(key, Access::Writing));
-        async move {
-            check_key(&asked.key).map_err(|reason| asked.refused(reason))?;
-            match (objects.write().entry(asked.key), if_there) {
-                (Entry::Vacant(place), _) => {
-                    place.insert(Object { bytes, replaced: 0 });
-                    Ok(true)
-                }
-                (Entry::Occupied(mut object), IfThere::Replace) => {
-                    let replaced = object.get().replaced + 1;
-                    object.insert(Object { bytes, replaced });
-                    Ok(true)
-                }
-                (Entry::Occupied(_), IfThere::Leave) => Ok(false),
-            }
-        }
-    }
-
     fn asked(&self, key: Arc<str>, access: Access) -> Asked {
         Asked { store: self.name.clone(), key, access }
     }
@@ -164,19 +139,15 @@ impl Store for MemoryStore {
         })
     }
 
-    fn get_range(&self, key: Arc<str>, range: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-        self.with_object(key, move |asked, object| object.range(asked, range))
-    }
-
-    fn get_range_of(
+    fn get_range(
         &self,
         key: Arc<str>,
-        version: Version,
+        of: Option<Version>,
         range: Range<u64>,
     ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-        self.with_object(key, move |asked, object| match object.version() == version {
-            true => object.range(asked, range),
-            false => Err(asked.failed(CHANGED)),
+        self.with_object(key, move |asked, object| match of {
+            Some(of) if of != object.version() => Err(asked.failed(CHANGED)),
+            _ => object.range(asked, range),
         })
     }
 
@@ -184,13 +155,28 @@ impl Store for MemoryStore {
         self.with_object(key, |_, object| Ok(object.version()))
     }
 
-    fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
-        let write = self.write(key, bytes, IfThere::Replace);
-        Box::pin(async { write.await.map(|_| ()) })
-    }
-
-    fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
-        Box::pin(self.write(key, bytes, IfThere::Leave))
+    fn write(
+        &self,
+        key: Arc<str>,
+        bytes: Bytes,
+        if_there: IfThere,
+    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+        let (objects, asked) = (self.objects.clone(), self.asked(key, Access::Writing));
+        Box::pin(async move {
+            check_key(&asked.key).map_err(|reason| asked.refused(reason))?;
+            match (objects.write().entry(asked.key), if_there) {
+                (Entry::Vacant(place), _) => {
+                    place.insert(Object { bytes, replaced: 0 });
+                    Ok(true)
+                }
+                (Entry::Occupied(mut object), IfThere::Replace) => {
+                    let replaced = object.get().replaced + 1;
+                    object.insert(Object { bytes, replaced });
+                    Ok(true)
+                }
+                (Entry::Occupied(_), IfThere::Leave) => Ok(false),
+            }
+        })
     }
 }
 

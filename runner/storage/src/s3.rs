@@ -130,26 +130,17 @@ impl Store for S3Store {
         self.with_bucket(key, Access::Reading, |bucket, key| async move { read_whole(&bucket, &key).await })
     }
 
-    fn get_range(&self, key: Arc<str>, range: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-        if range.is_empty() && check_key(&key).is_ok() {
-            return std::future::ready(Ok(Bytes::new())).boxed();
-        }
-        self.with_bucket(key, Access::Reading, |bucket, key| async move {
-            read_range(&bucket, &key, range, None).await
-        })
-    }
-
-    fn get_range_of(
+    fn get_range(
         &self,
         key: Arc<str>,
-        of: Version,
+        of: Option<Version>,
         range: Range<u64>,
     ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
         if range.is_empty() && check_key(&key).is_ok() {
             return std::future::ready(Ok(Bytes::new())).boxed();
         }
         self.with_bucket(key, Access::Reading, |bucket, key| async move {
-            read_range(&bucket, &key, range, Some(&of)).await
+            read_range(&bucket, &key, range, of.as_ref()).await
         })
     }
 
@@ -157,18 +148,18 @@ impl Store for S3Store {
         self.with_bucket(key, Access::Reading, |bucket, key| async move { version(&bucket, &key).await })
     }
 
-    fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.with_bucket(key, Access::Writing, |bucket, key| async move {
-            write(&bucket, &key, bytes, IfThere::Replace).await.map(|_| ())
+    fn write(
+        &self,
+        key: Arc<str>,
+        bytes: Bytes,
+        if_there: IfThere,
+    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+        self.with_bucket(key, Access::Writing, move |bucket, key| async move {
+            match if_there {
+                IfThere::Replace => write(&bucket, &key, bytes, if_there).await,
+                IfThere::Leave => write_new(&bucket, &key, bytes).await,
+            }
         })
-    }
-
-    fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
-        self.with_bucket(
-            key,
-            Access::Writing,
-            |bucket, key| async move { write_new(&bucket, &key, bytes).await },
-        )
     }
 }
 

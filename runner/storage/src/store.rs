@@ -23,7 +23,7 @@ pub struct Version {
 
 /// Policy of a write for an existing object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum IfThere {
+pub enum IfThere {
     Replace,
     Leave,
 }
@@ -47,15 +47,12 @@ pub trait Store: Send + Sync {
     /// The whole object, at most [`MAX_GET_BYTES`].
     fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>>;
 
-    /// Exactly the bytes `range` of the object; an error when it does not have them all. An empty range gives no bytes
-    /// and need not look at the object.
-    fn get_range(&self, key: Arc<str>, range: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>>;
-
-    /// As [`Self::get_range`], of this version of the object; an error when there is another one by now.
-    fn get_range_of(
+    /// Exactly the bytes `range` of the object, of the version `of` if one is named; an error when it does not have them
+    /// all, or there is another version by now. An empty range gives no bytes and need not look at the object.
+    fn get_range(
         &self,
         key: Arc<str>,
-        version: Version,
+        of: Option<Version>,
         range: Range<u64>,
     ) -> BoxFuture<'static, Result<Bytes, StoreError>>;
 
@@ -66,15 +63,29 @@ pub trait Store: Send + Sync {
         Box::pin(async move { Ok(version.await?.size) })
     }
 
-    /// Writes the object whole or not at all; replaces one that is there. Who reads or lists meanwhile sees the old
-    /// object or the new one, never a part. Once this has returned, the object outlives this machine's failure as far
-    /// as the store can promise. Giving the future up may still write the object, whole.
-    fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>>;
+    /// Writes the object whole or not at all. Who reads or lists meanwhile sees the old object or the new one, never a
+    /// part. Once this has returned, the object outlives this machine's failure as far as the store can promise. Giving
+    /// the future up may still write the object, whole.
+    ///
+    /// Says whether it was written: of several at once that write the same key and leave what is there, one is. `false`
+    /// may also mean that an attempt whose answer was lost had written it, so that whoever cares looks at what is there.
+    fn write(
+        &self,
+        key: Arc<str>,
+        bytes: Bytes,
+        if_there: IfThere,
+    ) -> BoxFuture<'static, Result<bool, StoreError>>;
 
-    /// As [`Self::put`], but leaves an object that is there as it is. Says whether it was written: of several at once that
-    /// write the same key, one is. `false` may also mean that an attempt whose answer was lost had written it, so that
-    /// whoever cares looks at what is there.
-    fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>>;
+    /// [`Self::write`], which replaces an object that is there.
+    fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
+        let write = self.write(key, bytes, IfThere::Replace);
+        Box::pin(async { write.await.map(drop) })
+    }
+
+    /// [`Self::write`], which leaves an object that is there as it is.
+    fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
+        self.write(key, bytes, IfThere::Leave)
+    }
 
     /// Drops the object's bytes from this machine's page cache, after writing pending changes, so that the next read
     /// comes from storage. Returns false where nothing is cached, this machine is the storage, or the system cannot be

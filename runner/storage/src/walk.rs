@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::vec;
 
 use cap_std::fs::{Dir, FileType};
-use tracing::warn;
 
 use crate::asked::Asked;
 use crate::error::StoreError;
 use crate::key::{MAX_KEY_BYTES, is_draft};
-use crate::keys::Keys;
+use crate::keys::{Keys, LeftOut};
 
 /// Keys of one page, which one visit to a blocking thread produces.
 const PAGE: usize = 1000;
+
+const LEFT_OUT: &str = "what is no object: names that are not UTF-8 or too long, broken links, special files";
 
 /// A listing under way. Holds the sorted names of one folder per level, and no open file.
 pub(crate) struct Walk {
@@ -22,9 +23,7 @@ pub(crate) struct Walk {
     /// From the first folder down to the current one.
     levels: Vec<Level>,
     is_started: bool,
-    left_out: u64,
-    /// The first name left out, for the warning.
-    first_left_out: Option<String>,
+    left_out: LeftOut,
 }
 
 struct Level {
@@ -37,7 +36,7 @@ struct Level {
 impl Walk {
     /// A walk over all keys that start with the asked key, which is a checked prefix.
     pub(crate) fn new(root: Arc<Dir>, asked: Asked) -> Self {
-        Self { root, asked, levels: Vec::new(), is_started: false, left_out: 0, first_left_out: None }
+        Self { root, asked, levels: Vec::new(), is_started: false, left_out: LeftOut::default() }
     }
 
     pub(crate) fn next_page(&mut self) -> Result<Keys, StoreError> {
@@ -50,7 +49,7 @@ impl Walk {
         let mut page = Keys::default();
         while page.len() < PAGE {
             let Some(level) = self.levels.last_mut() else {
-                self.warn_of_left_out();
+                self.left_out.warn(&self.asked.store, LEFT_OUT);
                 break;
             };
             let Some(name) = level.names.next() else {
@@ -59,7 +58,7 @@ impl Walk {
             };
             let path = format!("{}{name}", level.path);
             if path.len() > MAX_KEY_BYTES {
-                self.leave_out(path);
+                self.left_out.add(Some(path));
             } else if path.ends_with('/') {
                 self.enter(path, "")?;
             } else {
@@ -93,7 +92,7 @@ impl Walk {
                 Ok(name) => name,
                 Err(name) => {
                     if name.to_string_lossy().starts_with(name_prefix) {
-                        self.leave_out(format!("{path}{}", name.display()));
+                        self.left_out.add(Some(format!("{path}{}", name.display())));
                     }
                     continue;
                 }
@@ -118,26 +117,10 @@ impl Walk {
             if kind.is_file() || target().is_some_and(|target| target.is_file()) {
                 names.push(name);
             } else if !target().is_some_and(|target| target.is_dir()) {
-                self.leave_out(format!("{path}{name}"));
+                self.left_out.add(Some(format!("{path}{name}")));
             }
         }
         names.sort_unstable();
         Ok(names)
-    }
-
-    fn leave_out(&mut self, path: String) {
-        self.left_out += 1;
-        self.first_left_out.get_or_insert(path);
-    }
-
-    fn warn_of_left_out(&mut self) {
-        if let Some(first) = self.first_left_out.take() {
-            warn!(
-                store = &*self.asked.store,
-                left_out = self.left_out,
-                first,
-                "a listing left out what is no object: names that are not UTF-8 or too long, broken links, special files"
-            );
-        }
     }
 }

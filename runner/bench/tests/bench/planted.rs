@@ -11,7 +11,7 @@ use futures::stream::BoxStream;
 use penstock_bench::books::audit;
 use penstock_bench::record::LoadRecord;
 use penstock_bench::{BenchStep, BenchStoreKind, Follow};
-use penstock_storage::{Keys, MemoryStore, Store, StoreError, Version};
+use penstock_storage::{IfThere, Keys, MemoryStore, Store, StoreError, Version};
 use penstock_types::stats::Tick;
 use serde_json::json;
 
@@ -226,29 +226,26 @@ impl Store for Deceiving {
         })
     }
 
-    fn get_range(&self, key: Arc<str>, range: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-        self.store.get_range(key, range)
-    }
-
-    fn get_range_of(
+    fn get_range(
         &self,
         key: Arc<str>,
-        version: Version,
+        of: Option<Version>,
         range: Range<u64>,
     ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-        self.store.get_range_of(key, version, range)
+        self.store.get_range(key, of, range)
     }
 
     fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
         self.store.version(key)
     }
 
-    fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.store.put(key, bytes)
-    }
-
-    fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
-        self.store.put_new(key, bytes)
+    fn write(
+        &self,
+        key: Arc<str>,
+        bytes: Bytes,
+        if_there: IfThere,
+    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+        self.store.write(key, bytes, if_there)
     }
 }
 

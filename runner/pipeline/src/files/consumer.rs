@@ -240,7 +240,7 @@ async fn compare(
     let told = |error: StoreError| error.with_causes();
     let found_size = place.store.size(key.clone()).await.map_err(told)?;
     let found_head =
-        place.store.get_range(key.clone(), 0..found_size.min(head.len() as u64)).await.map_err(told)?;
+        place.store.get_range(key.clone(), None, 0..found_size.min(head.len() as u64)).await.map_err(told)?;
     if found_size == size && found_head == head {
         return Ok(());
     }
@@ -264,12 +264,12 @@ async fn header(place: &FilesFolder, key: &Arc<str>, size: u64) -> Result<Option
     if size < begin {
         return Ok(None);
     }
-    let length = place.store.get_range(key.clone(), 0..begin).await?;
+    let length = place.store.get_range(key.clone(), None, 0..begin).await?;
     let length = u64::from_le_bytes(length[..].try_into().expect("eight bytes were asked for"));
     if length > (size - begin).min(MAX_HEADER_BYTES as u64) {
         return Ok(None);
     }
-    place.store.get_range(key.clone(), begin..begin + length).await.map(Some)
+    place.store.get_range(key.clone(), None, begin..begin + length).await.map(Some)
 }
 
 /// Description of how the existing header differs from this one.

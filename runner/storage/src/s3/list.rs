@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::types::EncodingType;
-use tracing::warn;
 
 use crate::key::check_key;
-use crate::keys::Keys;
+use crate::keys::{Keys, LeftOut};
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::Failure;
 
 /// Most responses in a row without a key. A service may send some while it skips deleted keys; one that never ends would
 /// send nothing else.
 const MOST_EMPTY: u32 = 1000;
+
+const LEFT_OUT: &str = "keys that no pipeline can name: `//`, `.` or `..` in them";
 
 pub(crate) struct Listing {
     /// The store's own prefix included.
@@ -23,9 +24,7 @@ pub(crate) struct Listing {
     last: String,
     /// Responses without a key since the last one with a key.
     empty: u32,
-    left_out: u64,
-    /// The first key left out, for the warning.
-    first_left_out: Option<String>,
+    left_out: LeftOut,
 }
 
 enum Next {
@@ -37,7 +36,7 @@ enum Next {
 impl Listing {
     pub(crate) fn new(bucket: &Bucket, prefix: &str) -> Self {
         let prefix = bucket.full(prefix);
-        Self { prefix, next: Next::First, last: String::new(), empty: 0, left_out: 0, first_left_out: None }
+        Self { prefix, next: Next::First, last: String::new(), empty: 0, left_out: LeftOut::default() }
     }
 
     /// The next keys in order, which may be none for a page; `None` at the end.
@@ -75,14 +74,14 @@ impl Listing {
             self.add(bucket, &mut page, if is_encoded { decoded(&key) } else { Some(key) })?;
         }
         if matches!(self.next, Next::None) {
-            self.warn_of_left_out(bucket);
+            self.left_out.warn(bucket.store(), LEFT_OUT);
         }
         Ok(Some(page))
     }
 
     fn add(&mut self, bucket: &Bucket, page: &mut Keys, key: Option<String>) -> Result<(), Failure> {
         let Some(key) = key else {
-            self.left_out += 1;
+            self.left_out.add(None);
             return Ok(());
         };
         if key <= self.last && !self.last.is_empty() {
@@ -94,26 +93,10 @@ impl Listing {
             // What consoles make to show a folder.
             Some(folder) if folder.is_empty() || folder.ends_with('/') => {}
             Some(own) if key.starts_with(&self.prefix) && check_key(own).is_ok() => page.push(own),
-            _ => {
-                self.left_out += 1;
-                self.first_left_out.get_or_insert(key.clone());
-            }
+            _ => self.left_out.add(Some(key.clone())),
         }
         self.last = key;
         Ok(())
-    }
-
-    fn warn_of_left_out(&mut self, bucket: &Bucket) {
-        if self.left_out > 0 {
-            let (store, left_out) = (&**bucket.store(), self.left_out);
-            let first = self.first_left_out.take();
-            warn!(
-                store,
-                left_out,
-                first,
-                "a listing left out keys that no pipeline can name: `//`, `.` or `..` in them"
-            );
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, join_all};
 use futures::stream::{self, BoxStream, StreamExt};
 use penstock_engine::item::{Item, Origin, Sample};
 use penstock_engine::ports::TaskOp;
-use penstock_storage::{BoundedStore, FetchOp, Keys, Store, StoreError, Version};
+use penstock_storage::{BoundedStore, FetchOp, IfThere, Keys, Store, StoreError, Version};
 
 /// Counts the reads in flight. Every read lets all others go first, several times.
 #[derive(Default)]
@@ -46,14 +46,10 @@ impl Store for Counting {
         .boxed()
     }
 
-    fn get_range(&self, key: Arc<str>, _range: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-        self.get(key)
-    }
-
-    fn get_range_of(
+    fn get_range(
         &self,
         key: Arc<str>,
-        _version: Version,
+        _of: Option<Version>,
         _range: Range<u64>,
     ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
         self.get(key)
@@ -63,11 +59,7 @@ impl Store for Counting {
         std::future::ready(Ok(Version { size: 0, tag: None })).boxed()
     }
 
-    fn put(&self, key: Arc<str>, _bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.get(key).map(|put| put.map(|_| ())).boxed()
-    }
-
-    fn put_new(&self, key: Arc<str>, _bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn write(&self, key: Arc<str>, _: Bytes, _: IfThere) -> BoxFuture<'static, Result<bool, StoreError>> {
         self.get(key).map(|put| put.map(|_| true)).boxed()
     }
 }

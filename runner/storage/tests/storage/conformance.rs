@@ -56,7 +56,7 @@ async fn every_object_is_read_whole_and_in_parts(store: &dyn Store) {
         let size = bytes.len() as u64;
         assert_eq!(store.get(key.clone()).await.unwrap(), *bytes, "{key}");
         assert_eq!(store.size(key.clone()).await.unwrap(), size, "{key}");
-        assert_eq!(store.get_range(key.clone(), 0..size).await.unwrap(), *bytes, "{key}");
+        assert_eq!(store.get_range(key.clone(), None, 0..size).await.unwrap(), *bytes, "{key}");
     }
 }
 
@@ -78,7 +78,7 @@ async fn what_is_not_there_is_not_found(store: &dyn Store) {
         let key: Arc<str> = Arc::from(missing);
         for error in [
             store.get(key.clone()).await.unwrap_err(),
-            store.get_range(key.clone(), 0..1).await.unwrap_err(),
+            store.get_range(key.clone(), None, 0..1).await.unwrap_err(),
             store.size(key.clone()).await.unwrap_err(),
         ] {
             assert!(matches!(error, StoreError::NotFound { .. }), "{missing}: {error:?}");
@@ -95,7 +95,7 @@ async fn what_is_no_key_is_refused(store: &dyn Store) {
         let key: Arc<str> = Arc::from(bad);
         for error in [
             store.get(key.clone()).await.unwrap_err(),
-            store.get_range(key.clone(), 0..1).await.unwrap_err(),
+            store.get_range(key.clone(), None, 0..1).await.unwrap_err(),
             store.size(key.clone()).await.unwrap_err(),
             store.put(key.clone(), Bytes::new()).await.unwrap_err(),
             store.put_new(key.clone(), Bytes::new()).await.unwrap_err(),
@@ -112,11 +112,11 @@ async fn what_is_no_key_is_refused(store: &dyn Store) {
 
 async fn ranges_are_exact_or_errors(store: &dyn Store) {
     let key: Arc<str> = Arc::from("zebra");
-    assert_eq!(store.get_range(key.clone(), 3..7).await.unwrap(), "3456");
-    assert_eq!(store.get_range(key.clone(), 9..10).await.unwrap(), "9");
-    assert_eq!(store.get_range(key.clone(), 4..4).await.unwrap(), "");
+    assert_eq!(store.get_range(key.clone(), None, 3..7).await.unwrap(), "3456");
+    assert_eq!(store.get_range(key.clone(), None, 9..10).await.unwrap(), "9");
+    assert_eq!(store.get_range(key.clone(), None, 4..4).await.unwrap(), "");
     for beyond in [9..11, 10..11, 50..60, 0..u64::MAX] {
-        let error = store.get_range(key.clone(), beyond.clone()).await.unwrap_err();
+        let error = store.get_range(key.clone(), None, beyond.clone()).await.unwrap_err();
         assert!(
             matches!(&error, StoreError::OutOfRange { range, size: 10, .. } if *range == beyond),
             "{error:?}"
@@ -151,16 +151,16 @@ async fn a_version_is_read_or_nothing(store: &dyn Store) {
     store.put(key.clone(), Bytes::from_static(b"old one")).await.unwrap();
     let old = store.version(key.clone()).await.unwrap();
     assert_eq!((old.size, old.clone()), (7, store.version(key.clone()).await.unwrap()));
-    assert_eq!(store.get_range_of(key.clone(), old.clone(), 0..3).await.unwrap(), "old");
+    assert_eq!(store.get_range(key.clone(), Some(old.clone()), 0..3).await.unwrap(), "old");
     store.put(key.clone(), Bytes::from_static(b"new one")).await.unwrap();
-    let error = store.get_range_of(key.clone(), old, 0..3).await.unwrap_err().with_causes();
+    let error = store.get_range(key.clone(), Some(old), 0..3).await.unwrap_err().with_causes();
     let changed = format!(
         "reading `put/versions` of store `{}` failed: the object changed while it was read",
         store.name()
     );
     assert_eq!(error, changed);
     let new = store.version(key.clone()).await.unwrap();
-    assert_eq!(store.get_range_of(key, new, 0..7).await.unwrap(), "new one");
+    assert_eq!(store.get_range(key, Some(new), 0..7).await.unwrap(), "new one");
 }
 
 async fn of_several_that_put_what_is_new_one_does(store: &dyn Store) {

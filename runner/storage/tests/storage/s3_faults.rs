@@ -153,7 +153,7 @@ async fn who_does_not_listen_is_not_waited_for() {
 #[tokio::test]
 async fn ranges_survive_what_servers_do_with_them() {
     let server = troubled(Trouble::ChecksumOfWholeOnPart, u64::MAX);
-    assert_eq!(store(&server).get_range(Arc::from("x"), 5..15).await.unwrap(), BODY[5..15]);
+    assert_eq!(store(&server).get_range(Arc::from("x"), None, 5..15).await.unwrap(), BODY[5..15]);
     assert_eq!(server.seen().len(), 1);
     let cases = [
         (Trouble::RangeIgnored, "a part was asked for, and the answer does not say which part it is"),
@@ -162,10 +162,10 @@ async fn ranges_survive_what_servers_do_with_them() {
     ];
     for (trouble, said) in cases {
         let server = troubled(trouble.clone(), 2);
-        assert_eq!(store(&server).get_range(Arc::from("x"), 5..15).await.unwrap(), BODY[5..15]);
+        assert_eq!(store(&server).get_range(Arc::from("x"), None, 5..15).await.unwrap(), BODY[5..15]);
         assert_eq!(server.seen().len(), 3);
         let server = troubled(trouble, u64::MAX);
-        let error = store(&server).get_range(Arc::from("x"), 5..15).await.unwrap_err().with_causes();
+        let error = store(&server).get_range(Arc::from("x"), None, 5..15).await.unwrap_err().with_causes();
         assert!(error.contains(&format!("gave up after 5 attempts, the last: {said}")), "{error}");
     }
 }

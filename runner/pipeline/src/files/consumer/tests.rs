@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, StreamExt};
 use penstock_engine::item::{Collated, Column, Origin, Stacked};
-use penstock_storage::{BoundedStore, Keys, Store, Version};
+use penstock_storage::{BoundedStore, IfThere, Keys, Store, Version};
 use penstock_types::plan::FilesPlan;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -47,14 +47,10 @@ impl Store for Entry {
         std::future::ready(Err(StoreError::NotFound { store, key })).boxed()
     }
 
-    fn get_range(&self, key: Arc<str>, _: Range<u64>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-        self.get(key)
-    }
-
-    fn get_range_of(
+    fn get_range(
         &self,
         key: Arc<str>,
-        _: Version,
+        _: Option<Version>,
         _: Range<u64>,
     ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
         self.get(key)
@@ -64,11 +60,7 @@ impl Store for Entry {
         self.get(key).map(|read| read.map(|_| Version { size: 0, tag: None })).boxed()
     }
 
-    fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.put_new(key, bytes).map(|put| put.map(|_| ())).boxed()
-    }
-
-    fn put_new(&self, key: Arc<str>, _: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn write(&self, key: Arc<str>, _: Bytes, _: IfThere) -> BoxFuture<'static, Result<bool, StoreError>> {
         let this = self.0.clone();
         async move {
             if key.ends_with(".json") {
