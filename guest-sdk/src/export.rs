@@ -1,12 +1,29 @@
 //! The module's side of the contract: exports, imports, and the panic hook. For WebAssembly only.
 
+/// The code that wit-bindgen generates from `wit/stage.wit`.
+#[expect(missing_docs, reason = "generated")]
+pub mod bindings {
+    wit_bindgen::generate!({
+        path: "wit/stage.wit",
+        world: "stage",
+        with: { "penstock:stage/types@0.1.0": crate::export::types },
+        pub_export_macro: true,
+        export_macro_name: "export_component",
+        default_bindings_module: "::penstock_guest::__private::bindings",
+    });
+}
+
+/// The types of the contract, by their names in it.
+mod types {
+    pub(crate) use crate::item::{Field, Item, Outcome, Value};
+    pub(crate) use crate::tensor::{Dtype, RawTensor as Tensor};
+}
+
 use std::cell::RefCell;
 
 use crate::host::{Level, log};
-use crate::item::{Field, Item, Outcome, Value};
+use crate::item::{Item, Outcome};
 use crate::stage::Stage;
-use crate::tensor::{Dtype, RawTensor};
-use crate::wit::types as wit;
 
 /// The one stage of a module, between `init` and the end of the instance.
 #[derive(Debug)]
@@ -26,14 +43,13 @@ impl<S: Stage> StageSlot<S> {
     }
 
     /// The export `process`.
-    pub fn process(&self, items: Vec<wit::Item>) -> Vec<wit::Outcome> {
-        let items = items.into_iter().map(Item::from).collect();
-        self.with(|stage| stage.process(items)).into_iter().map(wit::Outcome::from).collect()
+    pub fn process(&self, items: Vec<Item>) -> Vec<Outcome> {
+        self.with(|stage| stage.process(items))
     }
 
     /// The export `finish`.
-    pub fn finish(&self) -> Vec<wit::Item> {
-        self.with(S::finish).into_iter().map(wit::Item::from).collect()
+    pub fn finish(&self) -> Vec<Item> {
+        self.with(S::finish)
     }
 
     fn with<T>(&self, call: impl FnOnce(&mut S) -> T) -> T {
@@ -64,8 +80,8 @@ macro_rules! __export {
         const _: () = {
             use ::core::result::Result;
             use ::std::{string::String, vec::Vec};
-            use $crate::__private::bindings::penstock::stage::types;
             use $crate::__private::{Stage, StageSlot, bindings};
+            use $crate::{Item, Outcome};
 
             ::std::thread_local! {
                 static SLOT: StageSlot<$stage> = const { StageSlot::empty() };
@@ -78,11 +94,11 @@ macro_rules! __export {
                     SLOT.with(|slot| slot.init(&params))
                 }
 
-                fn process(items: Vec<types::Item>) -> Vec<types::Outcome> {
+                fn process(items: Vec<Item>) -> Vec<Outcome> {
                     SLOT.with(|slot| slot.process(items))
                 }
 
-                fn finish() -> Vec<types::Item> {
+                fn finish() -> Vec<Item> {
                     SLOT.with(|slot| slot.finish())
                 }
             }
@@ -96,89 +112,3 @@ macro_rules! __export {
         };
     };
 }
-
-impl From<wit::Item> for Item {
-    fn from(item: wit::Item) -> Self {
-        let fields = item
-            .fields
-            .into_iter()
-            .map(|field| Field { name: field.name, value: field.value.into() })
-            .collect();
-        Self { key: item.key, seed: item.seed, fields }
-    }
-}
-
-impl From<Item> for wit::Item {
-    fn from(item: Item) -> Self {
-        let fields = item
-            .fields
-            .into_iter()
-            .map(|field| wit::Field { name: field.name, value: field.value.into() })
-            .collect();
-        Self { key: item.key, seed: item.seed, fields }
-    }
-}
-
-impl From<wit::Value> for Value {
-    fn from(value: wit::Value) -> Self {
-        match value {
-            wit::Value::Blob(bytes) => Self::Blob(bytes),
-            wit::Value::Text(text) => Self::Text(text),
-            wit::Value::Int(number) => Self::Int(number),
-            wit::Value::Real(number) => Self::Real(number),
-            wit::Value::Tensor(tensor) => {
-                Self::Tensor(RawTensor { dtype: tensor.dtype.into(), shape: tensor.shape, data: tensor.data })
-            }
-        }
-    }
-}
-
-impl From<Value> for wit::Value {
-    fn from(value: Value) -> Self {
-        match value {
-            Value::Blob(bytes) => Self::Blob(bytes),
-            Value::Text(text) => Self::Text(text),
-            Value::Int(number) => Self::Int(number),
-            Value::Real(number) => Self::Real(number),
-            Value::Tensor(tensor) => Self::Tensor(wit::Tensor {
-                dtype: tensor.dtype.into(),
-                shape: tensor.shape,
-                data: tensor.data,
-            }),
-        }
-    }
-}
-
-impl From<Outcome> for wit::Outcome {
-    fn from(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Keep(item) => Self::Keep(item.into()),
-            Outcome::Drop => Self::Drop,
-            Outcome::Many(items) => Self::Many(items.into_iter().map(wit::Item::from).collect()),
-            Outcome::Held => Self::Held,
-            Outcome::Failed(reason) => Self::Failed(reason),
-        }
-    }
-}
-
-macro_rules! same_dtypes {
-    ($($name:ident),+) => {
-        impl From<wit::Dtype> for Dtype {
-            fn from(dtype: wit::Dtype) -> Self {
-                match dtype {
-                    $(wit::Dtype::$name => Self::$name),+
-                }
-            }
-        }
-
-        impl From<Dtype> for wit::Dtype {
-            fn from(dtype: Dtype) -> Self {
-                match dtype {
-                    $(Dtype::$name => Self::$name),+
-                }
-            }
-        }
-    };
-}
-
-same_dtypes!(Boolean, Uint8, Int8, Int16, Uint16, Int32, Int64, Float16, Bfloat16, Float32, Float64);

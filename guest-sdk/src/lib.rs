@@ -34,8 +34,6 @@ mod stage;
 mod tensor;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
-#[cfg(target_family = "wasm")]
-mod wit;
 
 pub use chunks::{fold_chunks, map_chunks, update_chunks};
 pub use error::{Context, Error, Result};
@@ -62,11 +60,11 @@ pub mod __private {
     pub use serde_json;
 
     pub use crate::__export as export;
+    #[cfg(target_family = "wasm")]
+    pub use crate::export::{StageSlot, bindings};
     pub use crate::json::Json;
     pub use crate::params::{MemberReader, Rule};
     pub use crate::stage::Stage;
-    #[cfg(target_family = "wasm")]
-    pub use crate::{export::StageSlot, wit::bindings};
 }
 
 /// Outside WebAssembly a stage is exported to no one.

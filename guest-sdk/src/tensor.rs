@@ -69,29 +69,35 @@ enum Elements<T> {
 }
 
 impl Dtype {
-    /// Name in NumPy and bytes of one element, in the order of the variants.
-    const TABLE: [(&str, usize); 11] = [
-        ("bool", 1),
-        ("uint8", 1),
-        ("int8", 1),
-        ("int16", 2),
-        ("uint16", 2),
-        ("int32", 4),
-        ("int64", 8),
-        ("float16", 2),
-        ("bfloat16", 2),
-        ("float32", 4),
-        ("float64", 8),
+    /// Name in NumPy and bytes of one element, in the order of the variants, which is that of the contract.
+    const TABLE: [(Self, &str, usize); 11] = [
+        (Self::Boolean, "bool", 1),
+        (Self::Uint8, "uint8", 1),
+        (Self::Int8, "int8", 1),
+        (Self::Int16, "int16", 2),
+        (Self::Uint16, "uint16", 2),
+        (Self::Int32, "int32", 4),
+        (Self::Int64, "int64", 8),
+        (Self::Float16, "float16", 2),
+        (Self::Bfloat16, "bfloat16", 2),
+        (Self::Float32, "float32", 4),
+        (Self::Float64, "float64", 8),
     ];
+
+    /// The type of this number in the contract, as generated code asks for it.
+    #[cfg(target_family = "wasm")]
+    pub(crate) fn _lift(number: u8) -> Self {
+        Self::TABLE[usize::from(number)].0
+    }
 
     /// Name as NumPy spells it, e.g. `uint8`.
     pub fn name(self) -> &'static str {
-        Self::TABLE[self as usize].0
+        Self::TABLE[self as usize].1
     }
 
     /// Bytes of one element.
     pub fn size(self) -> usize {
-        Self::TABLE[self as usize].1
+        Self::TABLE[self as usize].2
     }
 }
 

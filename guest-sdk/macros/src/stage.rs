@@ -63,6 +63,9 @@ fn of_function(arguments: &Arguments, function: &ItemFn) -> Result<TokenStream> 
     };
     let (name, visibility) = (&signature.ident, &function.vis);
     let manifest = arguments.manifest("sample", &function.attrs, &params);
+    let init = quote!(<#params as ::penstock_guest::Params>::from_json(params).map(|params| Self { params }));
+    let process = one_by_one(&quote!(#name(#call)));
+    let exported = exported(&quote!(#name), &manifest, &init, &process, None);
     Ok(quote! {
         #function
 
@@ -73,83 +76,24 @@ fn of_function(arguments: &Arguments, function: &ItemFn) -> Result<TokenStream> 
             params: #params,
         }
 
-        impl ::penstock_guest::__private::Stage for #name {
-            const MANIFEST: ::penstock_guest::__private::Json = #manifest;
-
-            fn init(params: &str) -> ::core::result::Result<Self, ::std::string::String> {
-                <#params as ::penstock_guest::Params>::from_json(params).map(|params| Self { params })
-            }
-
-            fn process(
-                &mut self,
-                items: ::std::vec::Vec<::penstock_guest::Item>,
-            ) -> ::std::vec::Vec<::penstock_guest::Outcome> {
-                items
-                    .into_iter()
-                    .map(|item| ::penstock_guest::IntoOutcome::into_outcome(#name(#call)))
-                    .collect()
-            }
-        }
-
-        ::penstock_guest::__private::export!(#name);
+        #exported
     })
 }
 
-fn of_impl(arguments: &Arguments, block: &ItemImpl) -> Result<TokenStream> {
-    let kind = block
-        .trait_
-        .as_ref()
-        .and_then(|(_, path, _)| path.segments.last())
-        .map(|last| last.ident.to_string());
-    let owner = &block.self_ty;
-    let one_by_one = |contract: &TokenStream| {
-        quote! {
-            items
-                .into_iter()
-                .map(|item| ::penstock_guest::IntoOutcome::into_outcome(<Self as #contract>::process(self, item)))
-                .collect()
-        }
-    };
-    let (mode, contract, process, finish) = match kind.as_deref() {
-        Some("SampleStage") => {
-            let contract = quote!(::penstock_guest::SampleStage);
-            let process = one_by_one(&contract);
-            ("sample", contract, process, None)
-        }
-        Some("BatchStage") => (
-            "batch",
-            quote!(::penstock_guest::BatchStage),
-            quote!(<Self as ::penstock_guest::BatchStage>::process(self, items)),
-            None,
-        ),
-        Some("StatefulStage") => {
-            let contract = quote!(::penstock_guest::StatefulStage);
-            let process = one_by_one(&contract);
-            let finish = quote! {
-                fn finish(&mut self) -> ::std::vec::Vec<::penstock_guest::Item> {
-                    <Self as #contract>::finish(self)
-                }
-            };
-            ("stateful", contract, process, Some(finish))
-        }
-        _ => {
-            return Err(Error::new(
-                block.span(),
-                "want `impl SampleStage for ...`, `impl BatchStage for ...` or `impl StatefulStage for ...`",
-            ));
-        }
-    };
-    let params = quote!(<#owner as #contract>::Params);
-    let manifest = arguments.manifest(mode, &block.attrs, &params);
-    Ok(quote! {
-        #block
-
+/// The stage `owner` as the runner calls it.
+fn exported(
+    owner: &TokenStream,
+    manifest: &TokenStream,
+    init: &TokenStream,
+    process: &TokenStream,
+    finish: Option<TokenStream>,
+) -> TokenStream {
+    quote! {
         impl ::penstock_guest::__private::Stage for #owner {
             const MANIFEST: ::penstock_guest::__private::Json = #manifest;
 
             fn init(params: &str) -> ::core::result::Result<Self, ::std::string::String> {
-                let params = <#params as ::penstock_guest::Params>::from_json(params)?;
-                <Self as #contract>::new(&params).map_err(|error| ::std::string::ToString::to_string(&error))
+                #init
             }
 
             fn process(
@@ -163,6 +107,54 @@ fn of_impl(arguments: &Arguments, block: &ItemImpl) -> Result<TokenStream> {
         }
 
         ::penstock_guest::__private::export!(#owner);
+    }
+}
+
+/// Calls a stage with one item after the other.
+fn one_by_one(call: &TokenStream) -> TokenStream {
+    quote! { items.into_iter().map(|item| ::penstock_guest::IntoOutcome::into_outcome(#call)).collect() }
+}
+
+fn of_impl(arguments: &Arguments, block: &ItemImpl) -> Result<TokenStream> {
+    let kind = block
+        .trait_
+        .as_ref()
+        .and_then(|(_, path, _)| path.segments.last())
+        .map(|last| last.ident.to_string());
+    let owner = &block.self_ty;
+    let finish = || {
+        quote! {
+            fn finish(&mut self) -> ::std::vec::Vec<::penstock_guest::Item> {
+                <Self as ::penstock_guest::StatefulStage>::finish(self)
+            }
+        }
+    };
+    let (mode, contract, finish) = match kind.as_deref() {
+        Some("SampleStage") => ("sample", quote!(::penstock_guest::SampleStage), None),
+        Some("BatchStage") => ("batch", quote!(::penstock_guest::BatchStage), None),
+        Some("StatefulStage") => ("stateful", quote!(::penstock_guest::StatefulStage), Some(finish())),
+        _ => {
+            return Err(Error::new(
+                block.span(),
+                "want `impl SampleStage for ...`, `impl BatchStage for ...` or `impl StatefulStage for ...`",
+            ));
+        }
+    };
+    let params = quote!(<#owner as #contract>::Params);
+    let manifest = arguments.manifest(mode, &block.attrs, &params);
+    let init = quote! {
+        let params = <#params as ::penstock_guest::Params>::from_json(params)?;
+        <Self as #contract>::new(&params).map_err(|error| ::std::string::ToString::to_string(&error))
+    };
+    let process = match mode {
+        "batch" => quote!(<Self as #contract>::process(self, items)),
+        _ => one_by_one(&quote!(<Self as #contract>::process(self, item))),
+    };
+    let exported = exported(&quote!(#owner), &manifest, &init, &process, finish);
+    Ok(quote! {
+        #block
+
+        #exported
     })
 }
 
