@@ -2,7 +2,6 @@
 
 mod dataset;
 mod limits;
-mod server;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -13,9 +12,11 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use dataset::DatasetConfig;
-pub use limits::{CompileBounds, GateBounds, Limits};
-pub use server::{Budget, HostName, ListenAddress, RunBounds};
-pub use text::{BucketName, Endpoint, FilePath, FolderPath, IndexUrl, KeyPrefix, Region, SecretText};
+pub use limits::{Budget, CompileBounds, GateBounds, Limits, RunBounds};
+pub use text::{
+    BucketName, Endpoint, FilePath, FolderPath, HostName, IndexUrl, KeyPrefix, ListenAddress, Region,
+    SecretText,
+};
 
 use crate::fault::{Pointer, SpecFault};
 use crate::spec::{Name, ObjectKey, Reads, parse, read_all};

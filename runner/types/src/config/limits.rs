@@ -1,10 +1,10 @@
-//! Limits of what strangers upload.
+//! Limits of what strangers upload, and of what a server runs.
 
 use std::num::NonZeroU32;
 
 use serde::Deserialize;
 
-use super::RunBounds;
+use crate::spec::{DeadlineMs, MemoryMib};
 
 /// What modules may be, what compiling them may use, and what runs may ask for. A setting that is missing is as built in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -77,6 +77,36 @@ pub struct CompileBounds {
     pub code_mib: NonZeroU32,
 }
 
+/// What runs may use of the machine at a time, all together. A run that does not fit waits until others have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Budget {
+    /// Worker threads; four for each core, but at least 32, when missing.
+    pub threads: Option<NonZeroU32>,
+    /// Memory of instances and queues, in MiB; three quarters of what the system lets it use when missing.
+    pub memory_mib: Option<NonZeroU32>,
+}
+
+/// What runs of a server may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunBounds {
+    /// Runs that wait for their turn at a time; more are refused.
+    pub queued: NonZeroU32,
+    /// Memory one instance of a module may ask for, in MiB.
+    pub instance_memory_mib: NonZeroU32,
+    /// CPU time one sample may ask for, in milliseconds.
+    pub deadline_ms: NonZeroU32,
+    /// Tasks of all stages together that a run may have at a time: the sum of their `concurrency`.
+    pub concurrency: NonZeroU32,
+    /// Assets of all modules of a run together, in MiB.
+    pub assets_mib: NonZeroU32,
+    /// Dead letters that are kept of one run, in MiB; what comes on top is counted.
+    pub dead_letters_mib: NonZeroU32,
+    /// Runs that are kept; of more, the oldest that are over go with all that is kept of them.
+    pub kept: NonZeroU32,
+}
+
 impl Default for GateBounds {
     fn default() -> Self {
         Self {
@@ -105,7 +135,24 @@ impl Default for GateBounds {
 
 impl Default for CompileBounds {
     fn default() -> Self {
-        let least = |value| NonZeroU32::new(value).expect("the built-in bounds are not zero");
         Self { memory_mib: least(2048), cpu_s: least(20), wall_s: least(120), code_mib: least(256) }
     }
+}
+
+impl Default for RunBounds {
+    fn default() -> Self {
+        Self {
+            queued: least(100),
+            instance_memory_mib: least(MemoryMib::MOST),
+            deadline_ms: least(DeadlineMs::MOST),
+            concurrency: least(4_096),
+            assets_mib: least(256),
+            dead_letters_mib: least(1024),
+            kept: least(10_000),
+        }
+    }
+}
+
+fn least(bound: u32) -> NonZeroU32 {
+    NonZeroU32::new(bound).expect("the built-in bounds are not zero")
 }

@@ -164,7 +164,7 @@ fn every_field_reads_and_paths_are_relative_to_the_configuration() {
     assert_eq!(shared.root.as_path(), Path::new("/mnt/shared"));
     assert_eq!((public.anonymous, public.prefix.as_str(), public.path_style), (true, "", None));
     assert_eq!((config.budget.threads.unwrap().get(), config.budget.memory_mib), (24, None));
-    assert_eq!(config.listen.unwrap().address(), "[::1]:7700".parse().unwrap());
+    assert_eq!(*config.listen.unwrap().address(), "[::1]:7700".parse().unwrap());
     assert_eq!(config.hosts[0].as_str(), "penstock.example.org");
     assert_eq!(config.token_file.unwrap().as_path(), Path::new("/etc/penstock/token"));
     assert_eq!(config.data_dir.unwrap().as_path(), Path::new("/var/penstock"));

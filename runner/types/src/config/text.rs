@@ -1,30 +1,81 @@
 //! The texts of a configuration. No fault repeats one: a secret may have been written to the wrong place.
 
 use std::fmt;
-use std::marker::PhantomData;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde::de::{Error, Visitor};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
-use super::server::{HostName, ListenAddress};
 use crate::spec::ObjectKey;
 
-/// Name of a bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BucketName(String);
+/// Declares texts: how each is kept and given out, what is wanted of it, and how it is read; reading fails with what is wrong,
+/// without repeating it.
+macro_rules! texts {
+    ($($(#[$attribute:meta])* $name:ident($kept:ty), $get:ident: $given:ty, $read:expr, $wanted:literal;)+) => { $(
+        $(#[$attribute])*
+        #[derive(Clone, PartialEq, Eq)]
+        pub struct $name(pub(super) $kept);
 
-/// What all keys of a store begin with in its bucket: empty, or ending in `/`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyPrefix(String);
+        impl $name {
+            /// Reads the text. Fails with what is wrong with it.
+            pub fn new(text: &str) -> Result<Self, String> {
+                let read: fn(&str) -> Result<$kept, String> = $read;
+                read(text).map(Self)
+            }
 
-/// Address of a service, without credentials.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint(String);
+            /// The checked text.
+            pub fn $get(&self) -> &$given {
+                &self.0
+            }
+        }
 
-/// Name of a region.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Region(String);
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserialize(deserializer, Self::new, $wanted)
+            }
+        }
+    )+ };
+}
+
+texts! {
+    /// Name of a bucket.
+    #[derive(Debug)]
+    BucketName(String), as_str: str, bucket, "a bucket's name: 1 to 255 letters, digits, `.`, `_` or `-`";
+    /// What all keys of a store begin with in its bucket: empty, or ending in `/`.
+    #[derive(Debug, Default)]
+    KeyPrefix(String), as_str: str, prefix, "what keys begin with: `folder/folder`";
+    /// Address of a service, without credentials.
+    #[derive(Debug)]
+    Endpoint(String), as_str: str, endpoint, "a service's address: `https://host` or `http://host:port`";
+    /// Name of a region.
+    #[derive(Debug)]
+    Region(String), as_str: str,
+        |text| only(text, 64, |letter| letter.is_ascii_alphanumeric() || "_-".contains(letter)),
+        "a region's name, such as `eu-central-1`";
+    /// Path of a folder.
+    #[derive(Debug)]
+    FolderPath(PathBuf), as_path: Path, path, "a folder's path";
+    /// Path of a file.
+    #[derive(Debug)]
+    FilePath(PathBuf), as_path: Path, path, "a file's path";
+    /// A text that is shown to nobody. It becomes part of a header.
+    SecretText(String), expose: str, |text| only(text, 16 * 1024, |letter| letter.is_ascii_graphic()), "a credential";
+    /// Where a server listens: an address and a port.
+    #[derive(Debug)]
+    ListenAddress(SocketAddr), address: SocketAddr,
+        |text| text.parse().map_err(|_| "it is no address with a port".to_owned()),
+        "an address and a port: `127.0.0.1:7700` or `[::1]:7700`";
+    /// A name that a server goes by, in lower case.
+    #[derive(Debug)]
+    HostName(String), as_str: str,
+        |text| {
+            let allowed = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
+            only(text, 253, allowed).map(|name| name.to_ascii_lowercase())
+        },
+        "a host's name without port, such as `penstock.example.org`";
+}
 
 /// Where an index lies: `s3://bucket/key`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,165 +86,14 @@ pub struct IndexUrl {
     pub key: ObjectKey,
 }
 
-/// Path of a folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FolderPath(pub(super) PathBuf);
-
-/// Path of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FilePath(pub(super) PathBuf);
-
-/// A text that is shown to nobody.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SecretText(String);
-
-/// A text of the configuration that knows what it may be.
-trait Text: Sized {
-    const WANTED: &'static str;
-    /// Reads it; else what is wrong with it, without repeating it.
-    fn read(text: &str) -> Result<Self, String>;
-}
-
-impl BucketName {
-    /// The name, or what is wrong with it.
-    pub fn new(text: &str) -> Result<Self, String> {
-        <Self as Text>::read(text)
-    }
-
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl KeyPrefix {
-    /// The prefix, with or without `/` at its end, or what is wrong with it.
-    pub fn new(text: &str) -> Result<Self, String> {
-        <Self as Text>::read(text)
-    }
-
-    /// Empty, or ending in `/`.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Endpoint {
-    /// As written.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Region {
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FolderPath {
-    /// The path.
-    pub fn as_path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl FilePath {
-    /// The path.
-    pub fn as_path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl SecretText {
-    /// The secret, or what is wrong with it.
-    pub fn new(text: &str) -> Result<Self, String> {
-        <Self as Text>::read(text)
-    }
-
-    /// The secret itself, for the one place that needs it.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
 impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[secret]")
     }
 }
 
-impl Text for BucketName {
-    const WANTED: &'static str = "a bucket's name: 1 to 255 letters, digits, `.`, `_` or `-`";
-
-    fn read(text: &str) -> Result<Self, String> {
-        only(text, 255, |letter| letter.is_ascii_alphanumeric() || "._-".contains(letter))?;
-        match text {
-            "." | ".." => Err("it is a folder's name".to_owned()),
-            _ => Ok(Self(text.to_owned())),
-        }
-    }
-}
-
-impl Text for KeyPrefix {
-    const WANTED: &'static str = "what keys begin with: `folder/folder`";
-
-    fn read(text: &str) -> Result<Self, String> {
-        if text.is_empty() {
-            return Ok(Self::default());
-        }
-        let folder = text.strip_suffix('/').unwrap_or(text);
-        only(folder, 1000, |letter| !letter.is_control())?;
-        match folder.split('/').find(|segment| matches!(*segment, "" | "." | "..")) {
-            Some("") => Err("it begins with `/` or has `//`".to_owned()),
-            Some(_) => Err("it has a segment `.` or `..`".to_owned()),
-            None => Ok(Self(format!("{folder}/"))),
-        }
-    }
-}
-
-impl Text for Endpoint {
-    const WANTED: &'static str = "a service's address: `https://host` or `http://host:port`";
-
-    fn read(text: &str) -> Result<Self, String> {
-        let address = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-        let Some(address) = address else {
-            return Err("it begins with neither `https://` nor `http://`".to_owned());
-        };
-        if address.contains('@') {
-            return Err("it holds a user or a password, which belong into a file of credentials".to_owned());
-        }
-        if address.contains(['?', '#']) {
-            return Err("it has a query or a fragment".to_owned());
-        }
-        only(address, 1000, |letter| letter.is_ascii_graphic())?;
-        let host = address.split('/').next().unwrap_or_default();
-        // In brackets an IPv6 address has colons of its own.
-        let port = host.rsplit(']').next().and_then(|rest| rest.rsplit_once(':')).map(|(_, port)| port);
-        if host.is_empty() || host.starts_with(':') {
-            return Err("it has no host".to_owned());
-        }
-        if port.is_some_and(|port| port.parse::<u16>().is_err()) {
-            return Err("its port is no number up to 65535".to_owned());
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl Text for Region {
-    const WANTED: &'static str = "a region's name, such as `eu-central-1`";
-
-    fn read(text: &str) -> Result<Self, String> {
-        only(text, 64, |letter| letter.is_ascii_alphanumeric() || "_-".contains(letter))?;
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl Text for IndexUrl {
-    const WANTED: &'static str = "the address of an index: `s3://bucket/key`";
-
-    fn read(text: &str) -> Result<Self, String> {
+impl IndexUrl {
+    fn new(text: &str) -> Result<Self, String> {
         let Some(place) = text.strip_prefix("s3://") else {
             return Err("it does not begin with `s3://`".to_owned());
         };
@@ -205,56 +105,59 @@ impl Text for IndexUrl {
     }
 }
 
-impl Text for FolderPath {
-    const WANTED: &'static str = "a folder's path";
-
-    fn read(text: &str) -> Result<Self, String> {
-        path(text).map(Self)
+impl<'de> Deserialize<'de> for IndexUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserialize(deserializer, Self::new, "the address of an index: `s3://bucket/key`")
     }
 }
 
-impl Text for FilePath {
-    const WANTED: &'static str = "a file's path";
+fn bucket(text: &str) -> Result<String, String> {
+    let name = only(text, 255, |letter| letter.is_ascii_alphanumeric() || "._-".contains(letter))?;
+    if matches!(text, "." | "..") { Err("it is a folder's name".to_owned()) } else { Ok(name) }
+}
 
-    fn read(text: &str) -> Result<Self, String> {
-        path(text).map(Self)
+fn prefix(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    let folder = only(text.strip_suffix('/').unwrap_or(text), 1000, |letter| !letter.is_control())?;
+    match folder.split('/').find(|segment| matches!(*segment, "" | "." | "..")) {
+        Some("") => Err("it begins with `/` or has `//`".to_owned()),
+        Some(_) => Err("it has a segment `.` or `..`".to_owned()),
+        None => Ok(folder + "/"),
     }
 }
 
-impl Text for SecretText {
-    const WANTED: &'static str = "a credential";
-
-    fn read(text: &str) -> Result<Self, String> {
-        // It becomes part of a header.
-        only(text, 16 * 1024, |letter| letter.is_ascii_graphic())?;
-        Ok(Self(text.to_owned()))
+fn endpoint(text: &str) -> Result<String, String> {
+    let address = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let Some(address) = address else {
+        return Err("it begins with neither `https://` nor `http://`".to_owned());
+    };
+    if address.contains('@') {
+        return Err("it holds a user or a password, which belong into a file of credentials".to_owned());
     }
-}
-
-impl Text for ListenAddress {
-    const WANTED: &'static str = "an address and a port: `127.0.0.1:7700` or `[::1]:7700`";
-
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map(Self).map_err(|_| "it is no address with a port".to_owned())
+    if address.contains(['?', '#']) {
+        return Err("it has a query or a fragment".to_owned());
     }
-}
-
-impl Text for HostName {
-    const WANTED: &'static str = "a host's name without port, such as `penstock.example.org`";
-
-    fn read(text: &str) -> Result<Self, String> {
-        only(text, 253, |letter| letter.is_ascii_alphanumeric() || ".-_".contains(letter))?;
-        Ok(Self(text.to_ascii_lowercase()))
+    only(address, 1000, |letter| letter.is_ascii_graphic())?;
+    let host = address.split('/').next().unwrap_or_default();
+    // In brackets an IPv6 address has colons of its own.
+    let port = host.rsplit(']').next().and_then(|rest| rest.rsplit_once(':')).map(|(_, port)| port);
+    if host.is_empty() || host.starts_with(':') {
+        return Err("it has no host".to_owned());
     }
+    if port.is_some_and(|port| port.parse::<u16>().is_err()) {
+        return Err("its port is no number up to 65535".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {
-    only(text, 4096, |letter| letter != '\0')?;
-    Ok(PathBuf::from(text))
+    only(text, 4096, |letter| letter != '\0').map(PathBuf::from)
 }
 
-/// Whether a text has 1 to `most` bytes and these letters alone.
-fn only(text: &str, most: usize, allowed: impl Fn(char) -> bool) -> Result<(), String> {
+/// A text of 1 to `most` bytes that has these letters alone.
+fn only(text: &str, most: usize, allowed: impl Fn(char) -> bool) -> Result<String, String> {
     if text.is_empty() {
         return Err("it is empty".to_owned());
     }
@@ -263,70 +166,26 @@ fn only(text: &str, most: usize, allowed: impl Fn(char) -> bool) -> Result<(), S
     }
     match text.chars().find(|letter| !allowed(*letter)) {
         Some(letter) => Err(format!("it has the character `{}`", letter.escape_debug())),
-        None => Ok(()),
+        None => Ok(text.to_owned()),
     }
 }
 
-fn read_text<'de, T: Text, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    struct Unquoted<T>(PhantomData<T>);
-
-    impl<T: Text> Unquoted<T> {
-        fn refuse<E: Error>(found: &str) -> Result<T, E> {
-            Err(E::custom(format_args!("found {found}, wanted {}", T::WANTED)))
-        }
-    }
-
-    impl<T: Text> Visitor<'_> for Unquoted<T> {
-        type Value = T;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(T::WANTED)
-        }
-
-        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-            T::read(text).or_else(|reason| Self::refuse(&format!("a text that will not do ({reason})")))
-        }
-
-        // What serde says by itself about these would repeat the value.
-        fn visit_bool<E: Error>(self, _: bool) -> Result<T, E> {
-            Self::refuse("`true` or `false`")
-        }
-
-        fn visit_u64<E: Error>(self, _: u64) -> Result<T, E> {
-            Self::refuse("a number")
-        }
-
-        fn visit_i64<E: Error>(self, _: i64) -> Result<T, E> {
-            Self::refuse("a number")
-        }
-
-        fn visit_f64<E: Error>(self, _: f64) -> Result<T, E> {
-            Self::refuse("a number")
-        }
-    }
-
-    deserializer.deserialize_str(Unquoted(PhantomData))
+/// Reads a text, and tells of anything else what serde by itself would repeat.
+fn deserialize<'de, T, D: Deserializer<'de>>(
+    deserializer: D,
+    read: fn(&str) -> Result<T, String>,
+    wanted: &str,
+) -> Result<T, D::Error> {
+    let found = match Value::deserialize(deserializer)? {
+        Value::String(text) => match read(&text) {
+            Ok(read) => return Ok(read),
+            Err(reason) => format!("a text that will not do ({reason})"),
+        },
+        Value::Bool(_) => "`true` or `false`".to_owned(),
+        Value::Number(_) => "a number".to_owned(),
+        Value::Null => "`null`".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    };
+    Err(D::Error::custom(format_args!("found {found}, wanted {wanted}")))
 }
-
-macro_rules! readable {
-    ($($name:ident),+) => { $(
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                read_text(deserializer)
-            }
-        }
-    )+ };
-}
-
-readable!(
-    BucketName,
-    KeyPrefix,
-    Endpoint,
-    Region,
-    IndexUrl,
-    FolderPath,
-    FilePath,
-    SecretText,
-    ListenAddress,
-    HostName
-);
