@@ -69,26 +69,26 @@ impl Buckets {
         let row = level.width();
         let from = from / row * row;
         let to = to.max(from + 1).div_ceil(row).saturating_mul(row);
-        let width = (to - from).div_ceil(points).div_ceil(row) * row;
-        Self { level, from, width, count: usize::try_from((to - from).div_ceil(width)).unwrap_or(usize::MAX) }
+        Self::of_rows(level, from, to, (to - from).div_ceil(points))
     }
 
     /// Buckets of this width, at least that of the finest rows, which fill them.
     pub fn every(from: u64, to: u64, width: u64) -> Self {
-        let row = Level::Finest.width();
-        let width = width.max(row).div_ceil(row) * row;
-        let from = from / row * row;
-        let count = to.saturating_sub(from).div_ceil(width);
-        Self { level: Level::Finest, from, width, count: usize::try_from(count).unwrap_or(usize::MAX) }
+        Self::of_rows(Level::Finest, from, to, width)
     }
 
     /// The same stretch filled by coarser rows, with buckets at least as wide as those.
     #[must_use]
     pub fn at(self, level: Level) -> Self {
+        Self::of_rows(level, self.from, self.to(), self.width)
+    }
+
+    /// Buckets of at least this width, which begin and end with rows of the level.
+    fn of_rows(level: Level, from: u64, to: u64, width: u64) -> Self {
         let row = level.width();
-        let from = self.from / row * row;
-        let width = self.width.div_ceil(row) * row;
-        let count = (self.to() - from).div_ceil(width);
+        let width = width.max(row).div_ceil(row) * row;
+        let from = from / row * row;
+        let count = to.saturating_sub(from).div_ceil(width);
         Self { level, from, width, count: usize::try_from(count).unwrap_or(usize::MAX) }
     }
 

@@ -5,7 +5,7 @@ use super::stage::SLOT_STATES;
 use super::tick::nanos_to_seconds;
 
 /// What the tasks of one stage did in a stretch of time. A task is one call of the stage on one item.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskFigures {
     /// Tasks completed, failed ones included. For `aggregate` every item that came in is a task.
     pub num_tasks: u64,
@@ -92,7 +92,7 @@ impl TaskFigures {
 
 /// What one queue did in a stretch of time. The queue at the exit of a stage is read by the next stage; the sink's by the
 /// consumer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueFigures {
     /// How many items it may hold.
     pub capacity: usize,

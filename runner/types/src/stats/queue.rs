@@ -189,12 +189,9 @@ impl QueueRow {
             qps: per_second(self.gets, elapsed_s),
             ave_put_time_s: mean_s(self.put_wait, self.puts),
             ave_get_time_s: mean_s(self.get_wait, self.gets),
-            p90_put_time_s: None,
-            p99_put_time_s: None,
-            p90_get_time_s: None,
-            p99_get_time_s: None,
             readiness: share(self.elapsed.saturating_sub(self.empty), self.elapsed),
             starved: share(self.get_wait.min(self.elapsed), self.elapsed),
+            ..QueueFigures::default()
         }
     }
 }

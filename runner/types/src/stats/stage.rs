@@ -212,10 +212,6 @@ impl TaskRow {
             failed_samples: self.failed_samples,
             elapsed_s,
             ave_time_s: mean_s(self.op_time, self.op_count),
-            p50_time_s: None,
-            p90_time_s: None,
-            p99_time_s: None,
-            max_time_s: None,
             ave_thread_wait_s: mean_s(self.thread_wait, self.thread_starts),
             cpu_s: (self.thread_starts > 0).then(|| nanos_to_seconds(self.cpu_time)),
             tasks_per_s: per_second(self.tasks, elapsed_s),
@@ -226,6 +222,7 @@ impl TaskRow {
             idle_s,
             shares: SlotShares::of([idle_s, thread_wait_s, busy_s, order_wait_s, blocked_s]),
             instances: self.instances,
+            ..TaskFigures::default()
         }
     }
 }
