@@ -120,10 +120,10 @@ impl StageWork {
     pub(crate) fn does(&self, position: usize, threads: usize) -> Does {
         match self {
             Self::Tasks { concurrency, order, .. } => {
-                Does::Pipe { concurrency: concurrency.get(), order: *order, runs_on: RunsOn::Tasks }
+                Does::Pipe { concurrency: concurrency.get() as usize, order: *order, runs_on: RunsOn::Tasks }
             }
             Self::Threads { concurrency, order, stateful, .. } => Does::Pipe {
-                concurrency: concurrency.get(),
+                concurrency: concurrency.get() as usize,
                 order: *order,
                 runs_on: RunsOn::thread(*stateful, position, threads),
             },
@@ -135,7 +135,11 @@ impl StageWork {
 
 impl GraphNode {
     pub(crate) fn shape(&self) -> NodeShape {
-        NodeShape { id: self.id.clone(), queue_id: self.queue_id.clone(), capacity: self.capacity.get() }
+        NodeShape {
+            id: self.id.clone(),
+            queue_id: self.queue_id.clone(),
+            capacity: self.capacity.get() as usize,
+        }
     }
 }
 

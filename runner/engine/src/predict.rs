@@ -427,7 +427,7 @@ impl ScenarioWork {
     fn does(&self, position: usize, threads: usize) -> Does {
         match self {
             Self::Op(op) => Does::Pipe {
-                concurrency: op.concurrency.get(),
+                concurrency: op.concurrency.get() as usize,
                 order: op.order,
                 runs_on: match op.place {
                     OpPlace::Task => RunsOn::Tasks,

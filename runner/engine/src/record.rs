@@ -51,7 +51,7 @@ impl Recorder {
         let record = |(node, sums): (&GraphNode, &QueueSums)| QueueRecord {
             id: node.queue_id.clone(),
             label: node.queue_label.clone(),
-            figures: sums.figures(node.capacity.get()),
+            figures: sums.figures(node.capacity.get() as usize),
         };
         self.queues.iter().zip(sums).map(record).collect()
     }

@@ -12,11 +12,9 @@ use penstock_engine::range::RangeSource;
 use penstock_engine::timer::Timer;
 use penstock_storage::{FetchOp, IndexSource, ListSource, RecordSource, StoreError};
 use penstock_types::manifest::Mode;
-use penstock_types::plan::{
-    AssetPlan, ConsumerPlan, SleepPlan, SourceKind, StageId, StageKind, StagePlan, WasmPlan,
-};
+use penstock_types::plan::{ConsumerPlan, SleepPlan, StageId, StageKind, StagePlan, WasmPlan};
 use penstock_types::policy::Capacity;
-use penstock_types::spec::SleepOn;
+use penstock_types::spec::{self, Asset, SleepOn};
 use penstock_types::traversal::Traversal;
 use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
 
@@ -79,26 +77,29 @@ impl Prepared {
     /// The source that the document names, to be read in another way.
     pub fn source(&self) -> Box<dyn Source> {
         let source = &self.plan.source;
-        match &source.kind {
-            SourceKind::List { store, prefix, suffix } => Box::new(ListSource::new(
-                self.store(store),
-                prefix.as_str(),
-                suffix.as_str(),
+        match &source.spec {
+            spec::Source::List(list) => Box::new(ListSource::new(
+                self.store(list.store.as_str()),
+                list.prefix.as_str(),
+                list.suffix.as_str(),
                 source.traversal,
             )),
-            SourceKind::Index { store, index } => {
-                let (store, index) = match index {
-                    Some(key) => (self.store(store), Arc::from(key.as_str())),
-                    None => self.stores().index(store).expect("an index was found for the source"),
+            spec::Source::Index(index) => {
+                let (store, index) = match &index.index {
+                    Some(key) => (self.store(index.store.as_str()), Arc::from(key.as_str())),
+                    None => {
+                        self.stores().index(index.store.as_str()).expect("an index was found for the source")
+                    }
                 };
                 Box::new(IndexSource::new(store, index, source.traversal))
             }
-            SourceKind::Range { count } => {
-                let traversal = Traversal::new(*count, source.traversal);
+            spec::Source::Range(range) => {
+                let traversal = Traversal::new(range.count, source.traversal);
                 Box::new(RangeSource::new(traversal.expect("a plan's shard was checked")))
             }
-            SourceKind::Records { store, key } => {
-                Box::new(RecordSource::new(self.store(store), key.as_str(), source.traversal))
+            spec::Source::Records(records) => {
+                let store = self.store(records.store.as_str());
+                Box::new(RecordSource::new(store, records.key.as_str(), source.traversal))
             }
         }
     }
@@ -223,11 +224,14 @@ impl Parts<'_> {
 
     async fn guest(&self, stage: &StagePlan, wasm: &WasmPlan) -> Result<StageFactory, AssembleError> {
         let mut assets = BTreeMap::new();
-        for (name, AssetPlan { store, key }) in &wasm.assets {
-            let (bytes, _) = self.prepared.store(store).get(key.as_str().into()).await;
-            let unreadable =
-                |source| AssembleError::Asset { stage: stage.id.to_string(), asset: name.clone(), source };
-            assets.insert(name.clone(), bytes.map_err(unreadable)?);
+        for (name, Asset { store, key }) in &wasm.assets {
+            let (bytes, _) = self.prepared.store(store.as_str()).get(key.as_str().into()).await;
+            let unreadable = |source| AssembleError::Asset {
+                stage: stage.id.to_string(),
+                asset: name.to_string(),
+                source,
+            };
+            assets.insert(name.to_string(), bytes.map_err(unreadable)?);
         }
         Ok(self.prepared.module(wasm).stage(StageSettings {
             name: stage.seeded_as.clone(),

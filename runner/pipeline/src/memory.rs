@@ -27,5 +27,5 @@ pub fn guests(plan: &Plan) -> impl Iterator<Item = u64> {
 /// Tasks of all stages that fetch, at a time.
 pub fn fetches(plan: &Plan) -> u64 {
     let fetches = plan.stages.iter().filter(|stage| matches!(stage.kind, StageKind::Fetch { .. }));
-    fetches.map(|stage| stage.concurrency.get() as u64).sum()
+    fetches.map(|stage| u64::from(stage.concurrency.get())).sum()
 }

@@ -16,9 +16,9 @@ use penstock_engine::predict::{
 };
 use penstock_engine::range::RangeSource;
 use penstock_types::manifest::Mode;
-use penstock_types::plan::{ConsumerPlan, Plan, SourceKind, StageKind, StagePlan};
+use penstock_types::plan::{ConsumerPlan, Plan, StageKind, StagePlan};
 use penstock_types::run::{QueueRecord, StageRecord};
-use penstock_types::spec::SleepOn;
+use penstock_types::spec::{SleepOn, Source};
 use penstock_types::traversal::Traversal;
 use penstock_types::verdict::{Measured, PipelineShape, Verdict};
 use schemars::JsonSchema;
@@ -147,16 +147,16 @@ fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Res
     let (Some(consumer), true) = (consumer, unknown.is_empty()) else {
         return Err(PredictError::Unknown(unknown));
     };
-    let count = match plan.source.kind {
-        SourceKind::Range { count } => count,
-        SourceKind::List { .. } | SourceKind::Index { .. } | SourceKind::Records { .. } => ENDLESS,
+    let count = match &plan.source.spec {
+        Source::Range(range) => range.count,
+        Source::List(_) | Source::Index(_) | Source::Records(_) => ENDLESS,
     };
     let traversal = Traversal::new(count, plan.source.traversal).expect("a plan's shard was checked");
     Ok(Scenario {
         source: Box::new(RangeSource::new(traversal)),
         source_node: node(&plan.source.id, &plan.source.id.to_string(), plan.source.queue),
-        source_time: match plan.source.kind {
-            SourceKind::Range { .. } => Duration::ZERO,
+        source_time: match plan.source.spec {
+            Source::Range(_) => Duration::ZERO,
             _ => recording.map_or(Duration::ZERO, Recording::source_time),
         },
         stages,

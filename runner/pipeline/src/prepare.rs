@@ -6,10 +6,10 @@ use std::fmt;
 use penstock_storage::{BoundedStore, check_key, check_prefix};
 use penstock_types::fault::{self, FaultKind, Pointer, SpecFault};
 use penstock_types::plan::{
-    ConsumerPlan, Draft, Fields, Known, ModuleFacts, Plan, SourceKind, StageKind, StagePlan, WasmPlan,
+    ConsumerPlan, Draft, Fields, Known, ModuleFacts, Plan, StageKind, StagePlan, WasmPlan,
 };
 use penstock_types::policy::OnError;
-use penstock_types::spec::Spec;
+use penstock_types::spec::{Source, Spec};
 use penstock_wasm::Module;
 use tokio::runtime::Handle;
 
@@ -159,16 +159,18 @@ impl<M> fmt::Debug for Prepared<M> {
 
 /// Checks the keys that a document names: those that no store has.
 fn check_keys(plan: &Plan) -> Vec<SpecFault> {
-    let source = Pointer::ROOT.key("source").key(plan.source.kind.name());
+    let source = Pointer::ROOT.key("source").key(plan.source.spec.kind());
     let mut faults = Vec::new();
     let mut check = |place: Pointer, checked: Result<(), &'static str>| {
         faults.extend(checked.err().map(|reason| SpecFault::new(place, reason)));
     };
-    match &plan.source.kind {
-        SourceKind::List { prefix, .. } => check(source.key("prefix"), check_prefix(prefix)),
-        SourceKind::Index { index: Some(key), .. } => check(source.key("index"), check_key(key)),
-        SourceKind::Records { key, .. } => check(source.key("key"), check_key(key)),
-        SourceKind::Index { index: None, .. } | SourceKind::Range { .. } => {}
+    match &plan.source.spec {
+        Source::List(list) => check(source.key("prefix"), check_prefix(&list.prefix)),
+        Source::Index(index) => {
+            index.index.iter().for_each(|key| check(source.key("index"), check_key(key.as_str())));
+        }
+        Source::Records(records) => check(source.key("key"), check_key(records.key.as_str())),
+        Source::Range(_) => {}
     }
     // The names below the folder are short and valid; what is between them is one `/`.
     if let ConsumerPlan::Files(files) = &plan.consumer
@@ -179,7 +181,7 @@ fn check_keys(plan: &Plan) -> Vec<SpecFault> {
     for stage in &plan.stages {
         let StageKind::Wasm(wasm) = &stage.kind else { continue };
         for (name, asset) in &wasm.assets {
-            check(stage.place().key("assets").key(name).key("key"), check_key(&asset.key));
+            check(stage.place().key("assets").key(name.as_str()).key("key"), check_key(asset.key.as_str()));
         }
     }
     faults

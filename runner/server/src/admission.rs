@@ -99,7 +99,7 @@ impl Cost {
 /// What of a plan's stages is more than the operator lets a run ask for.
 pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
     let mut faults = Vec::new();
-    let tasks: u64 = plan.stages.iter().map(|stage| stage.concurrency.get() as u64).sum();
+    let tasks: u64 = plan.stages.iter().map(|stage| u64::from(stage.concurrency.get())).sum();
     if tasks > u64::from(bounds.concurrency.get()) {
         faults.push(SpecFault::new(
             Pointer::ROOT.key("stages"),

@@ -11,7 +11,6 @@ pub mod param_schema;
 pub mod plan;
 pub mod policy;
 pub mod run;
-pub mod schema;
 pub mod series;
 pub mod spec;
 pub mod stats;

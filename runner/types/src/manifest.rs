@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use strum::IntoStaticStr;
 
 /// Name of the WASM custom section that holds a [`Manifest`] as JSON.
 pub const MANIFEST_SECTION: &str = "penstock.manifest";
@@ -119,8 +120,9 @@ impl Manifest {
 }
 
 /// What a module's `process` is called with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Mode {
     /// One sample a call; any number of instances.
     #[default]
@@ -134,10 +136,6 @@ pub enum Mode {
 impl Mode {
     /// The word in manifests.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Sample => "sample",
-            Self::Batch => "batch",
-            Self::Stateful => "stateful",
-        }
+        self.into()
     }
 }

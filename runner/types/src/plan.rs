@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use crate::fault::Pointer;
 use crate::manifest::{Manifest, Mode};
 use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order, StageKindName};
-use crate::spec::{SleepOn, SleepShape};
+use crate::spec::{Asset, Name, SleepOn, SleepShape, Source};
 use crate::traversal::TraversalSettings;
 
 pub use self::check::Draft;
@@ -55,47 +55,14 @@ pub struct Plan {
 pub struct SourcePlan {
     /// `0:src`.
     pub id: StageId,
-    /// What it reads.
-    pub kind: SourceKind,
+    /// What it reads, as written.
+    pub spec: Source,
     /// How it is visited.
     pub traversal: TraversalSettings,
     /// Items its queue may hold.
     pub queue: Capacity,
     /// Items it makes.
     pub flow: Flow,
-}
-
-/// What a source reads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SourceKind {
-    /// The keys of a store.
-    List {
-        /// The store.
-        store: String,
-        /// What a key starts with.
-        prefix: String,
-        /// What a key ends with.
-        suffix: String,
-    },
-    /// The keys that an index names.
-    Index {
-        /// The store that holds the objects.
-        store: String,
-        /// Key of the index in that store; `None` for the index that the store's configuration names.
-        index: Option<String>,
-    },
-    /// Numbers.
-    Range {
-        /// How many, from 0.
-        count: u64,
-    },
-    /// The lines of an NDJSON object.
-    Records {
-        /// The store.
-        store: String,
-        /// The object's key.
-        key: String,
-    },
 }
 
 /// One stage.
@@ -167,16 +134,7 @@ pub struct WasmPlan {
     /// Memory of one instance.
     pub memory_bytes: u64,
     /// Objects it may ask for, by name.
-    pub assets: BTreeMap<String, AssetPlan>,
-}
-
-/// An object that a module may ask for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AssetPlan {
-    /// The store it lies in.
-    pub store: String,
-    /// Its key.
-    pub key: String,
+    pub assets: BTreeMap<Name, Asset>,
 }
 
 /// Where `transfer` puts batches.
@@ -358,18 +316,6 @@ impl StageKind {
             Self::Collate => StageKindName::Collate,
             Self::Transfer { .. } => StageKindName::Transfer,
             Self::Sleep(_) => StageKindName::Sleep,
-        }
-    }
-}
-
-impl SourceKind {
-    /// The word for it, as in the document.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::List { .. } => "list",
-            Self::Index { .. } => "index",
-            Self::Range { .. } => "range",
-            Self::Records { .. } => "records",
         }
     }
 }

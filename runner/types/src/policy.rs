@@ -1,25 +1,12 @@
 //! The small words of a stage's settings: how many, in which order, and what a failure means.
 
-use std::borrow::Cow;
-use std::num::NonZeroU32;
-
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::de::{Error, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
 use strum::IntoStaticStr;
 
-use crate::spec::{number_schema, read_number};
-
-/// Number of items that a queue may hold: 1 to 1,000,000.
-pub type Capacity = Count<1_000_000>;
-
-/// Number of tasks of one stage that may be alive at a time: 1 to 4096.
-pub type Concurrency = Count<4096>;
-
-/// A number from 1 to `MOST`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct Count<const MOST: u32>(NonZeroU32);
+use crate::spec::read_number;
+pub use crate::spec::{Capacity, Concurrency};
 
 /// Kind of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
@@ -89,44 +76,6 @@ pub enum FailureLimit {
 
 /// Tasks after which a failure rate is looked at for the first time.
 pub const RATE_NEEDS_TASKS: u64 = 100;
-
-impl<const MOST: u32> Count<MOST> {
-    /// The least number.
-    pub const ONE: Self = Self(NonZeroU32::MIN);
-    /// The greatest number.
-    pub const MOST: u32 = MOST;
-
-    /// `None` for zero and above [`Self::MOST`].
-    pub fn new(number: u32) -> Option<Self> {
-        NonZeroU32::new(number).filter(|number| number.get() <= MOST).map(Self)
-    }
-
-    /// The number.
-    pub fn get(self) -> usize {
-        self.0.get() as usize
-    }
-}
-
-impl<'de, const MOST: u32> Deserialize<'de> for Count<MOST> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = read_number(deserializer, 1, MOST)?;
-        Ok(Self::new(number).expect("the number was read within the bounds"))
-    }
-}
-
-impl<const MOST: u32> JsonSchema for Count<MOST> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Count".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        number_schema(1, MOST)
-    }
-}
 
 /// A rate of 0 would refuse the first failure, which `"on_error": "fail"` says better and at once.
 fn read_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {

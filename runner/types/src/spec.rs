@@ -14,23 +14,24 @@ mod tests;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+pub(crate) use bounds::read_number;
 pub use bounds::{
-    BatchSize, BufferMib, DeadlineMs, DeviceName, IntervalS, MemoryMib, Millis, ModuleRef, Name, ObjectKey,
-    Reads, Share, Threads,
+    BatchSize, BufferMib, Capacity, Concurrency, DeadlineMs, DeviceName, IntervalS, MemoryMib, Millis,
+    ModuleRef, Name, ObjectKey, Reads, Share, Threads,
 };
-pub(crate) use bounds::{number_schema, read_number};
 pub use consumer::{Consumer, Discard, Files, Simulate, Stream};
 pub use json::{MAX_DEPTH, MAX_DOCUMENT_BYTES, parse, parse_within};
 pub use read::{MAX_FAULTS, read_all, read_value};
 pub use set::{parse_setting, set};
 pub use source::{IndexSource, ListSource, RangeSource, RecordsSource, Source};
+pub(crate) use stage::Settings;
 pub use stage::{
     Aggregate, Asset, Collate, Disaggregate, Fetch, Sleep, SleepOn, SleepShape, Stage, Transfer, Wasm,
 };
-pub(crate) use stage::{Settings, default_queue};
 
-use crate::policy::{Capacity, FailureLimit};
+use crate::policy::FailureLimit;
 
 /// Most stages of one pipeline.
 pub const MAX_STAGES: usize = 256;
@@ -50,10 +51,10 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<Threads>,
     /// Length of a measuring window, in seconds.
-    #[serde(default = "default_interval")]
+    #[serde(default)]
     pub interval_s: IntervalS,
     /// Bytes held in all queues together, in MiB; a larger item may enter an empty queue.
-    #[serde(default = "default_buffer")]
+    #[serde(default)]
     pub buffer_mib: BufferMib,
     /// Where samples come from.
     pub source: Source,
@@ -70,6 +71,11 @@ pub struct Spec {
     /// How many failures of all stages together are too many; any number will do when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_failures: Option<FailureLimit>,
+}
+
+/// The JSON Schema (draft 2020-12) of the pipeline document, made from the types that read it.
+pub fn schema() -> Value {
+    schemars::schema_for!(Spec).to_value()
 }
 
 /// The last stage: moves finished items into the queue that the consumer drains.
@@ -89,14 +95,6 @@ impl Default for Sink {
 
 fn default_name() -> Name {
     Name::new("pipeline").expect("`pipeline` is a name")
-}
-
-fn default_interval() -> IntervalS {
-    IntervalS::new(1.0).expect("1.0 is within bounds")
-}
-
-fn default_buffer() -> BufferMib {
-    BufferMib::new(1024).expect("1024 is within bounds")
 }
 
 fn default_sink_queue() -> Capacity {

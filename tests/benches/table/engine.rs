@@ -164,7 +164,7 @@ fn graph(
 ) -> Graph {
     let work = StageWork::Threads {
         factory,
-        concurrency: Concurrency::ONE,
+        concurrency: Concurrency::default(),
         order: Order::Completion,
         stateful: false,
     };

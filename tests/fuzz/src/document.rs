@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_types::fault::SpecFault;
 use penstock_types::manifest::{Manifest, Mode};
 use penstock_types::plan::{Known, ModuleFacts, Plan, StoreFacts};
-use penstock_types::schema::schema;
+use penstock_types::spec::schema;
 use penstock_types::spec::{MAX_FAULTS, Spec, parse, parse_setting, set};
 use serde_json::Value;
 

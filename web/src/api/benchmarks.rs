@@ -125,8 +125,7 @@ async fn keep_benchmark(
     Sent(report, _room): Sent<BenchReport>,
 ) -> ApiResult<Response> {
     // What is no part of its form is gone, so that the same report is always the same bytes.
-    let (told, report) =
-        run_blocking(move || (ReportSummary::of(&report), written(report))).await?;
+    let (told, report) = run_blocking(move || (ReportSummary::of(&report), written(report))).await?;
     let summary = serde_json::to_value(&told).expect("numbers and texts are JSON");
     let PushedBenchmark { benchmark, is_new } = app.runs.keep_benchmark(summary, report).await?;
     let KeptBenchmark { id, kept_at, .. } = benchmark;

@@ -111,7 +111,7 @@ async fn show_system(State(app): State<App>) -> ApiResult<Json<System>> {
 }
 
 async fn pipeline_schema() -> Json<Value> {
-    Json(penstock_types::schema::schema())
+    Json(penstock_types::spec::schema())
 }
 
 async fn show_session(State(app): State<App>, headers: HeaderMap) -> Json<Session> {

@@ -127,7 +127,7 @@ fn preference(one: &Setting, other: &Setting) -> Ordering {
 }
 
 /// Threads count most, then tasks, then places in queues.
-fn cost(setting: &Setting) -> (u32, usize, usize) {
+fn cost(setting: &Setting) -> (u32, u32, u32) {
     let stages = &setting.plan.stages;
     (
         setting.machine.threads,
@@ -149,7 +149,7 @@ fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
         }
     };
     for (place, stage) in setting.plan.stages.iter().enumerate() {
-        if let Some(tasks) = changeable(&stage.kind).then(|| stage.concurrency.get() as u32) {
+        if let Some(tasks) = changeable(&stage.kind).then(|| stage.concurrency.get()) {
             for more in [tasks + 1, tasks * 2] {
                 let Some(concurrency) = Concurrency::new(more) else { continue };
                 let mut plan = setting.plan.clone();
@@ -160,14 +160,14 @@ fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
                 add(plan, threads);
             }
         }
-        let Some(queue) = Capacity::new(stage.queue.get() as u32 * 2) else { continue };
+        let Some(queue) = Capacity::new(stage.queue.get() * 2) else { continue };
         let mut plan = setting.plan.clone();
         plan.stages[place].queue = queue;
         add(plan, threads);
     }
     let mut all = setting.plan.clone();
     for stage in all.stages.iter_mut().filter(|stage| changeable(&stage.kind)) {
-        let tasks = stage.concurrency.get() as u32;
+        let tasks = stage.concurrency.get();
         stage.concurrency = Concurrency::new(tasks * 2).unwrap_or(stage.concurrency);
     }
     add(all.clone(), threads);
@@ -194,10 +194,9 @@ fn trimmed(mut setting: Setting, start: &Setting, rate: &Rate<'_>) -> Result<Set
             plan.stages[place].concurrency = Concurrency::new(tasks).unwrap_or(was.concurrency);
             plan
         };
-        let now = setting.plan.stages[place].concurrency.get() as u32;
-        let least = least(was.concurrency.get() as u32, now, |tasks| {
-            Ok(rate(&with(tasks), setting.machine)? >= enough)
-        })?;
+        let now = setting.plan.stages[place].concurrency.get();
+        let least =
+            least(was.concurrency.get(), now, |tasks| Ok(rate(&with(tasks), setting.machine)? >= enough))?;
         setting.plan = with(least);
     }
     let with = |threads| Machine { threads, ..setting.machine };
@@ -236,7 +235,7 @@ fn proposal(setting: &Setting, start: &Setting) -> Proposal {
             ("queue", was.queue.get(), now.queue.get()),
         ];
         for (name, from, to) in settings.into_iter().filter(|(_, from, to)| from != to) {
-            changes.push(Change { pointer: at.key(name), from: from as u32, to: to as u32 });
+            changes.push(Change { pointer: at.key(name), from, to });
         }
     }
     let (from, to) = (start.machine.threads, setting.machine.threads);

@@ -34,7 +34,7 @@ impl Layout {
             name: stage.id.name().to_owned(),
             kind: stage.kind.name(),
             label: format!("[{}]", stage.label()),
-            concurrency: stage.concurrency.get() as u32,
+            concurrency: stage.concurrency.get(),
         });
         let queue = |id: &penstock_types::plan::StageId, label: &str, capacity: usize| LayoutQueue {
             id: id.queue_id(),
@@ -42,9 +42,11 @@ impl Layout {
             capacity,
         };
         let (source, sink) = (&plan.source, &plan.sink);
-        let queues = std::iter::once(queue(&source.id, &source.id.to_string(), source.queue.get()))
-            .chain(plan.stages.iter().map(|stage| queue(&stage.id, &stage.label(), stage.queue.get())))
-            .chain([queue(&sink.id, &sink.id.to_string(), sink.queue.get())]);
+        let queues = std::iter::once(queue(&source.id, &source.id.to_string(), source.queue.get() as usize))
+            .chain(
+                plan.stages.iter().map(|stage| queue(&stage.id, &stage.label(), stage.queue.get() as usize)),
+            )
+            .chain([queue(&sink.id, &sink.id.to_string(), sink.queue.get() as usize)]);
         Self { stages: stages.collect(), queues: queues.collect() }
     }
 

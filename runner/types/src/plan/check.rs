@@ -6,15 +6,14 @@ use std::time::Duration;
 use super::fields::Missing;
 use super::recipe::{recipe, unordered};
 use super::{
-    AssetPlan, ConsumerPlan, Device, Fields, FilesPlan, Flow, Known, ModuleFacts, Plan, SinkPlan, SleepPlan,
-    SourceKind, SourcePlan, StageId, StageKind, StagePlan, StoreFacts, Unit, WasmPlan,
+    ConsumerPlan, Device, Fields, FilesPlan, Flow, Known, ModuleFacts, Plan, SinkPlan, SleepPlan, SourcePlan,
+    StageId, StageKind, StagePlan, StoreFacts, Unit, WasmPlan,
 };
 use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
-use crate::policy::Concurrency;
+use crate::policy::{Capacity, Concurrency};
 use crate::spec::{
     Consumer, DeviceName, Fetch, MAX_FAULTS, Millis, Name, Settings, Sleep, Source, Spec, Stage, Wasm,
-    default_queue,
 };
 use crate::traversal::Traversal;
 
@@ -121,27 +120,15 @@ impl Check<'_> {
             let hint = "`index` has to name one, the key of a JSON array of keys";
             self.faults.push(SpecFault::new(place.clone(), found).of_kind(FaultKind::NoIndex).hint(hint));
         }
-        let kind = match &spec.source {
-            Source::List(list) => SourceKind::List {
-                store: list.store.to_string(),
-                prefix: list.prefix.clone(),
-                suffix: list.suffix.clone(),
-            },
-            Source::Index(index) => SourceKind::Index {
-                store: index.store.to_string(),
-                index: index.index.as_ref().map(ToString::to_string),
-            },
-            Source::Range(range) => SourceKind::Range { count: range.count },
-            Source::Records(records) => {
-                SourceKind::Records { store: records.store.to_string(), key: records.key.to_string() }
+        let samples = match &spec.source {
+            Source::Range(range) => {
+                Traversal::new(range.count, traversal).ok().map(|all| all.len_per_epoch())
             }
-        };
-        let samples = match kind {
-            SourceKind::Range { count } => Traversal::new(count, traversal).ok().map(|it| it.len_per_epoch()),
-            SourceKind::List { .. } | SourceKind::Index { .. } | SourceKind::Records { .. } => None,
+            Source::List(_) | Source::Index(_) | Source::Records(_) => None,
         };
         let flow = Flow::of_source(samples);
-        SourcePlan { id: StageId::new(0, "src"), kind, traversal, queue: default_queue(), flow }
+        let (id, spec, queue) = (StageId::new(0, "src"), spec.source.clone(), Capacity::default());
+        SourcePlan { id, spec, traversal, queue, flow }
     }
 
     fn stage(&mut self, stage: &Stage, position: usize, spec: &Spec, place: &Pointer) -> StagePlan {
@@ -194,13 +181,10 @@ impl Check<'_> {
         place: &Pointer,
     ) -> WasmPlan {
         let mode = facts.map(|facts| facts.manifest.mode).unwrap_or_default();
-        if mode == Mode::Stateful && concurrency != Concurrency::ONE {
+        if mode == Mode::Stateful && concurrency.get() > 1 {
             let found = format!("found {}, but `{}` is stateful", concurrency.get(), wasm.module);
             self.fault(place.key("concurrency"), found, "all samples pass one instance, so only 1 will do");
         }
-        let assets = wasm.assets.iter().map(|(name, asset)| {
-            (name.to_string(), AssetPlan { store: asset.store.to_string(), key: asset.key.to_string() })
-        });
         WasmPlan {
             module: wasm.module.to_string(),
             digest: facts.map(|facts| facts.digest.clone()).unwrap_or_default(),
@@ -208,7 +192,7 @@ impl Check<'_> {
             params: wasm.params.clone(),
             deadline: Duration::from_millis(u64::from(wasm.deadline_ms.get())),
             memory_bytes: u64::from(wasm.memory_mib.get()) * MIB,
-            assets: assets.collect(),
+            assets: wasm.assets.clone(),
         }
     }
 

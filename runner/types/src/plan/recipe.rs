@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{StageKind, StagePlan};
 use crate::fault::Pointer;
-use crate::policy::{Concurrency, Order};
+use crate::policy::Order;
 use crate::spec::Spec;
 
 /// Members of the document that say how a run is done, or what becomes of what it made.
@@ -58,7 +58,7 @@ pub(super) fn unordered(stages: &[StagePlan]) -> Vec<Pointer> {
 
 /// One task at a time completes in the order of the input.
 fn keeps_order(stage: &StagePlan) -> bool {
-    stage.order == Order::Input || stage.concurrency == Concurrency::ONE
+    stage.order == Order::Input || stage.concurrency.get() == 1
 }
 
 fn members_of(value: &mut Value) -> &mut Map<String, Value> {

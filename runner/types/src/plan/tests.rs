@@ -149,15 +149,16 @@ fn every_fault_is_told_at_once_with_what_would_do() {
 fn an_index_is_named_by_the_document_or_by_the_store() {
     let kind = |source: &str| {
         check(&format!(r#"{{"source": {{"index": {source}}}}}"#))
-            .map(|plan| plan.source.kind)
+            .map(|plan| plan.source.spec)
             .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
     };
-    let index = |store: &str, index: Option<&str>| SourceKind::Index {
-        store: store.to_owned(),
-        index: index.map(str::to_owned),
+    let index = |source: &str| match kind(source) {
+        Ok(Source::Index(index)) => (index.store.to_string(), index.index.map(|key| key.to_string())),
+        other => panic!("{other:?}"),
     };
-    assert_eq!(kind(r#"{"store": "photos", "index": "all.json"}"#), Ok(index("photos", Some("all.json"))));
-    assert_eq!(kind(r#"{"store": "tables"}"#), Ok(index("tables", None)));
+    let (photos, tables) = ("photos".to_owned(), "tables".to_owned());
+    assert_eq!(index(r#"{"store": "photos", "index": "all.json"}"#), (photos, Some("all.json".to_owned())));
+    assert_eq!(index(r#"{"store": "tables"}"#), (tables, None));
     insta::assert_snapshot!(kind(r#"{"store": "photos"}"#).unwrap_err());
     // One fault: nothing can be said of a store that is not there.
     insta::assert_snapshot!(kind(r#"{"store": "photo"}"#).unwrap_err());

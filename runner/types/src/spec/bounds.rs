@@ -78,14 +78,9 @@ pub(crate) fn read_number<'de, N: Number, D: Deserializer<'de>>(
     deserializer.deserialize_any(Within(least, most))
 }
 
-/// The JSON Schema of a number from `least` to `most`.
-pub(crate) fn number_schema<N: Number + Serialize>(least: N, most: N) -> Schema {
-    json_schema!({ "type": N::SCHEMA_TYPE, "minimum": least, "maximum": most })
-}
-
-/// Gives number types their bounds, reading and schema.
+/// Gives number types their bounds, reading and schema, and the value for a missing one.
 macro_rules! bounded {
-    ($($(#[$doc:meta])* $name:ident($number:ty): $least:literal to $most:literal;)+) => { $(
+    ($($(#[$doc:meta])* $name:ident($number:ty): $least:literal to $most:literal $(, else $default:literal)?;)+) => { $(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
         #[serde(transparent)]
@@ -114,6 +109,12 @@ macro_rules! bounded {
             }
         }
 
+        $(impl Default for $name {
+            fn default() -> Self {
+                Self($default)
+            }
+        })?
+
         impl JsonSchema for $name {
             fn inline_schema() -> bool {
                 true
@@ -124,7 +125,7 @@ macro_rules! bounded {
             }
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                number_schema(Self::LEAST, Self::MOST)
+                json_schema!({ "type": <$number>::SCHEMA_TYPE, "minimum": Self::LEAST, "maximum": Self::MOST })
             }
         }
     )+ };
@@ -134,25 +135,29 @@ bounded! {
     /// Worker threads of a run.
     Threads(u32): 1 to 1024;
     /// Length of a measuring window, in seconds.
-    IntervalS(f64): 0.01 to 3600.0;
+    IntervalS(f64): 0.01 to 3600.0, else 1.0;
     /// Bytes held in all queues of a run, in MiB.
-    BufferMib(u32): 1 to 16_777_216;
+    BufferMib(u32): 1 to 16_777_216, else 1024;
+    /// Items that a queue may hold.
+    Capacity(u32): 1 to 1_000_000, else 2;
+    /// Tasks of one stage that may be alive at a time.
+    Concurrency(u32): 1 to 4096, else 1;
     /// Samples of a batch.
     BatchSize(u32): 1 to 1_000_000;
     /// Memory one instance of a module may use, in MiB.
-    MemoryMib(u32): 1 to 4096;
+    MemoryMib(u32): 1 to 4096, else 256;
     /// CPU time a module may use for one sample, in milliseconds.
-    DeadlineMs(u32): 1 to 3_600_000;
+    DeadlineMs(u32): 1 to 3_600_000, else 5000;
     /// Reads of a store in flight at a time.
     Reads(u32): 1 to 4096;
     /// Batches handed out and not acknowledged yet.
-    Ahead(u32): 1 to 64;
+    Ahead(u32): 1 to 64, else 4;
     /// Longest wait for somebody, in seconds.
-    WaitS(f64): 1.0 to 604_800.0;
+    WaitS(f64): 1.0 to 604_800.0, else 300.0;
     /// A duration in milliseconds.
     Millis(f64): 0.0 to 3_600_000.0;
     /// A share of a whole.
-    Share(f64): 0.0 to 1.0;
+    Share(f64): 0.0 to 1.0, else 0.0;
 }
 
 /// What a text of the document has to look like.

@@ -4,7 +4,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds::{Ahead, Millis, Name, Share, WaitS};
-use super::stage::default_share;
 
 /// What drains the sink queue: the training loop, or what stands in for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,7 +31,7 @@ pub struct Simulate {
     /// Mean time of a training step, in milliseconds.
     pub step_ms: Millis,
     /// How far steps stray from the mean, as a share of it.
-    #[serde(default = "default_share")]
+    #[serde(default)]
     pub jitter: Share,
 }
 
@@ -53,20 +52,12 @@ pub struct Files {
 #[serde(deny_unknown_fields)]
 pub struct Stream {
     /// Batches that may be handed out and not acknowledged yet.
-    #[serde(default = "default_ahead")]
+    #[serde(default)]
     pub ahead: Ahead,
     /// Longest that a batch waits while nobody is connected to take it, in seconds; then the run fails. Whoever is connected may
     /// take as long as it wants.
-    #[serde(default = "default_wait")]
+    #[serde(default)]
     pub wait_s: WaitS,
-}
-
-fn default_ahead() -> Ahead {
-    Ahead::new(4).expect("4 batches are within bounds")
-}
-
-fn default_wait() -> WaitS {
-    WaitS::new(300.0).expect("five minutes are within bounds")
 }
 
 impl Default for Consumer {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use super::read::MAX_FAULTS;
 use crate::fault::{Pointer, SpecFault};
@@ -97,6 +97,15 @@ impl<'de> DeserializeSeed<'de> for Strict<'_> {
     }
 }
 
+/// Visits of what is a JSON value already.
+macro_rules! plain {
+    ($($visit:ident: $value:ty),+) => { $(
+        fn $visit<E>(self, value: $value) -> Result<Value, E> {
+            Ok(value.into())
+        }
+    )+ };
+}
+
 impl<'de> Visitor<'de> for Strict<'_> {
     type Value = Value;
 
@@ -108,29 +117,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         Ok(Value::Null)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(Value::String(value))
-    }
+    plain!(visit_bool: bool, visit_u64: u64, visit_i64: i64, visit_f64: f64, visit_str: &str, visit_string: String);
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut elements = Vec::new();

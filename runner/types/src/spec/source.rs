@@ -4,13 +4,15 @@ use std::num::NonZeroU32;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::bounds::{Name, ObjectKey};
 use crate::traversal::{Shard, TraversalSettings};
 
 /// Where samples come from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Source {
     /// The keys of a store.
     List(ListSource),
@@ -106,12 +108,7 @@ source! {
 impl Source {
     /// The word for its kind, as in the document.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Self::List(_) => "list",
-            Self::Index(_) => "index",
-            Self::Range(_) => "range",
-            Self::Records(_) => "records",
-        }
+        self.into()
     }
 
     /// The store it reads from; `None` when it needs none.

@@ -5,15 +5,18 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use strum::IntoStaticStr;
 
 use super::bounds::{
-    BatchSize, DeadlineMs, DeviceName, MemoryMib, Millis, ModuleRef, Name, ObjectKey, Share,
+    BatchSize, Capacity, Concurrency, DeadlineMs, DeviceName, MemoryMib, Millis, ModuleRef, Name, ObjectKey,
+    Share,
 };
-use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order};
+use crate::policy::{FailureLimit, OnError, Order};
 
 /// One stage: takes items from the queue before it and puts items into a queue of its own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Stage {
     /// Collects samples into batches.
     Aggregate(Aggregate),
@@ -44,10 +47,10 @@ macro_rules! tasked_stage {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub name: Option<Name>,
             /// Items the queue at the stage's exit may hold.
-            #[serde(default = "default_queue")]
+            #[serde(default)]
             pub queue: Capacity,
             /// Tasks alive at a time.
-            #[serde(default = "default_concurrency")]
+            #[serde(default)]
             pub concurrency: Concurrency,
             /// In which order results are passed on.
             #[serde(default)]
@@ -89,7 +92,7 @@ pub struct Aggregate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
     /// Items the queue at the stage's exit may hold.
-    #[serde(default = "default_queue")]
+    #[serde(default)]
     pub queue: Capacity,
 }
 
@@ -101,7 +104,7 @@ pub struct Disaggregate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
     /// Items the queue at the stage's exit may hold.
-    #[serde(default = "default_queue")]
+    #[serde(default)]
     pub queue: Capacity,
 }
 
@@ -123,10 +126,10 @@ tasked_stage! {
         #[serde(default)]
         params: Map<String, Value>,
         /// CPU time it may use for one sample, in milliseconds.
-        #[serde(default = "default_deadline")]
+        #[serde(default)]
         deadline_ms: DeadlineMs,
         /// Memory one instance may use, in MiB.
-        #[serde(default = "default_memory")]
+        #[serde(default)]
         memory_mib: MemoryMib,
         /// Objects it may ask for by name: vocabularies, tables.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -164,7 +167,7 @@ tasked_stage! {
         /// Mean time of a task, in milliseconds.
         mean_ms: Millis,
         /// How far times stray from the mean, as a share of it; for the uniform shape only.
-        #[serde(default = "default_share")]
+        #[serde(default)]
         jitter: Share,
         /// How times are distributed.
         #[serde(default)]
@@ -173,7 +176,7 @@ tasked_stage! {
         #[serde(default)]
         on: SleepOn,
         /// Share of tasks that fail on purpose.
-        #[serde(default = "default_share")]
+        #[serde(default)]
         fail_rate: Share,
     }
 }
@@ -213,15 +216,7 @@ pub(crate) struct Settings<'a> {
 impl Stage {
     /// The word for its kind, as in the document.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Aggregate(_) => "aggregate",
-            Self::Fetch(_) => "fetch",
-            Self::Disaggregate(_) => "disaggregate",
-            Self::Wasm(_) => "wasm",
-            Self::Collate(_) => "collate",
-            Self::Transfer(_) => "transfer",
-            Self::Sleep(_) => "sleep",
-        }
+        self.into()
     }
 
     /// What the document calls it; `None` when it goes by its kind or its module.
@@ -248,7 +243,7 @@ impl<'a> Settings<'a> {
         Self {
             name,
             queue,
-            concurrency: Concurrency::ONE,
+            concurrency: Concurrency::default(),
             order: Order::Input,
             on_error: OnError::Skip,
             max_failures: None,
@@ -256,26 +251,6 @@ impl<'a> Settings<'a> {
     }
 }
 
-pub(crate) fn default_queue() -> Capacity {
-    Capacity::new(2).expect("2 is within bounds")
-}
-
-fn default_concurrency() -> Concurrency {
-    Concurrency::ONE
-}
-
-fn default_deadline() -> DeadlineMs {
-    DeadlineMs::new(5000).expect("5000 is within bounds")
-}
-
-fn default_memory() -> MemoryMib {
-    MemoryMib::new(256).expect("256 is within bounds")
-}
-
 fn default_device() -> DeviceName {
     DeviceName::new("auto").expect("`auto` is a device")
-}
-
-pub(super) fn default_share() -> Share {
-    Share::new(0.0).expect("0 is within bounds")
 }

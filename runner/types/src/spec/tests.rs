@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::policy::{Concurrency, OnError, Order};
-use crate::schema::schema;
 use crate::traversal::{Shard, Uneven};
 
 fn faults(document: &str) -> String {

@@ -1,6 +1,6 @@
 use crate::fault::Pointer;
 use crate::manifest::Mode;
-use crate::plan::{ConsumerPlan, Flow, Plan, SourceKind, StageKind, StagePlan, Unit};
+use crate::plan::{ConsumerPlan, Flow, Plan, StageKind, StagePlan, Unit};
 use crate::policy::Order;
 use crate::spec::SleepOn;
 
@@ -66,21 +66,20 @@ pub(super) enum StageWork {
 impl PipelineShape {
     /// What a plan comes to on `threads` worker threads of a machine with `cores`.
     pub fn of(plan: &Plan, threads: u32, cores: Option<u32>) -> Self {
-        let store = match &plan.source.kind {
-            SourceKind::List { store, .. }
-            | SourceKind::Index { store, .. }
-            | SourceKind::Records { store, .. } => Some(store.clone()),
-            SourceKind::Range { .. } => None,
-        };
+        let store = plan.source.spec.store().map(ToString::to_string);
         let stages = plan.stages.iter().enumerate();
         Self {
-            source: SourceTraits { id: plan.source.id.to_string(), store, queue: plan.source.queue.get() },
+            source: SourceTraits {
+                id: plan.source.id.to_string(),
+                store,
+                queue: plan.source.queue.get() as usize,
+            },
             stages: stages.map(|(index, stage)| StageTraits::of(stage, plan.flow_into(index))).collect(),
             threads,
             cores,
             discards: matches!(plan.consumer, ConsumerPlan::Discard),
             unit: if plan.flow().unit == Unit::Samples { "samples" } else { "batches" },
-            sink_queue: plan.sink.queue.get(),
+            sink_queue: plan.sink.queue.get() as usize,
         }
     }
 
@@ -119,10 +118,10 @@ impl StageTraits {
             id: stage.id.to_string(),
             place: stage.place(),
             work,
-            concurrency: u32::try_from(stage.concurrency.get()).unwrap_or(u32::MAX),
+            concurrency: stage.concurrency.get(),
             may_grow: work != StageWork::Moving && !is_stateful,
             order: stage.order,
-            queue: stage.queue.get(),
+            queue: stage.queue.get() as usize,
             samples: flow.samples,
         }
     }
