@@ -7,10 +7,10 @@ mod sleep;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-pub use self::collate::{Collate, CollateFactory};
+pub use self::collate::Collate;
 pub(crate) use self::random::Random;
 pub(crate) use self::sleep::origin;
-pub use self::sleep::{SleepFactory, SleepTask, SleepTimes};
+pub use self::sleep::{SleepTask, SleepTimes};
 use crate::item::Item;
 use crate::ports::{Output, TaskOp};
 

@@ -6,7 +6,7 @@ use penstock_device::GpuError;
 use penstock_engine::consumers::{Discard, Simulate};
 use penstock_engine::graph::{Graph, GraphNode, StageNode, StageWork};
 use penstock_engine::memory::BatchMemory;
-use penstock_engine::ops::{CollateFactory, SleepFactory, SleepTask, SleepTimes};
+use penstock_engine::ops::{Collate, SleepTask, SleepTimes};
 use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use penstock_engine::range::RangeSource;
 use penstock_engine::timer::Timer;
@@ -189,7 +189,7 @@ impl Parts<'_> {
             }
             StageKind::Collate => {
                 let memory = gpus.memory().or_else(|| self.memory.clone());
-                threads(Arc::new(CollateFactory::into_memory(memory)), false)
+                threads(Arc::new(Collate::into_memory(memory)), false)
             }
             StageKind::Transfer { device } => {
                 tasks(gpus.transfer(&stage.id.to_string(), *device, &mut found.transfers)?)
@@ -200,9 +200,7 @@ impl Parts<'_> {
                     SleepPlan { on: SleepOn::Async, .. } => {
                         tasks(Arc::new(SleepTask::new(times, self.timer()?)))
                     }
-                    SleepPlan { on: SleepOn::Thread, .. } => {
-                        threads(Arc::new(SleepFactory::new(times)), false)
-                    }
+                    SleepPlan { on: SleepOn::Thread, .. } => threads(Arc::new(times), false),
                 }
             }
         })

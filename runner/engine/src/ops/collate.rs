@@ -17,21 +17,16 @@ pub struct Collate {
     memory: Option<Arc<dyn BatchMemory>>,
 }
 
-#[derive(Clone, Debug, Default)]
-pub struct CollateFactory {
-    memory: Option<Arc<dyn BatchMemory>>,
-}
-
-impl CollateFactory {
+impl Collate {
     /// Arrays are written into this memory, and else to the heap.
     pub fn into_memory(memory: Option<Arc<dyn BatchMemory>>) -> Self {
         Self { memory }
     }
 }
 
-impl ThreadOpFactory for CollateFactory {
+impl ThreadOpFactory for Collate {
     fn build(&self, _: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
-        Ok(Box::new(Collate { memory: self.memory.clone() }))
+        Ok(Box::new(self.clone()))
     }
 }
 

@@ -29,16 +29,6 @@ pub struct SleepTask {
     timer: Arc<Timer>,
 }
 
-/// Builds sleeps that occupy a worker thread, as decoding does.
-#[derive(Clone, Debug)]
-pub struct SleepFactory {
-    times: SleepTimes,
-}
-
-struct SleepThread {
-    times: SleepTimes,
-}
-
 impl SleepTimes {
     /// The times of the stage `name` in a run whose randomness starts at `seed`.
     pub fn new(plan: SleepPlan, seed: u64, name: &str) -> Self {
@@ -71,21 +61,16 @@ impl TaskOp for SleepTask {
     }
 }
 
-impl SleepFactory {
-    pub fn new(times: SleepTimes) -> Self {
-        Self { times }
-    }
-}
-
-impl ThreadOpFactory for SleepFactory {
+/// Builds sleeps that occupy a worker thread, as decoding does.
+impl ThreadOpFactory for SleepTimes {
     fn build(&self, _: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
-        Ok(Box::new(SleepThread { times: self.times }))
+        Ok(Box::new(*self))
     }
 }
 
-impl ThreadOp for SleepThread {
+impl ThreadOp for SleepTimes {
     fn apply(&mut self, item: Item, stop: &StopFlag) -> Output {
-        let (duration, fails) = self.times.of(&item);
+        let (duration, fails) = self.of(&item);
         let is_over = wait(duration, stop);
         output(item, fails && is_over)
     }
@@ -181,7 +166,7 @@ mod tests {
         let times = SleepTimes::new(plan, 7, "delay");
         let task = SleepTask::new(times, Arc::new(Timer::start().unwrap()));
         let stop = StopFlag::default();
-        let mut thread = SleepFactory::new(times).build(&stop).unwrap();
+        let mut thread = times.build(&stop).unwrap();
         let mut failures = 0;
         for index in 0..64 {
             let item = Item::Batch(vec![sample(index), sample(1000)]);
@@ -217,7 +202,7 @@ mod tests {
     fn a_stop_ends_a_sleep_on_a_thread_and_passes_the_item_on() {
         let plan = SleepPlan { mean: Duration::from_secs(3600), fail_rate: 1.0, ..PLAN };
         let stop = StopFlag::default();
-        let mut thread = SleepFactory::new(SleepTimes::new(plan, 7, "delay")).build(&stop).unwrap();
+        let mut thread = SleepTimes::new(plan, 7, "delay").build(&stop).unwrap();
         stop.set();
         let output = thread.apply(Item::Sample(sample(0)), &stop);
         assert!(matches!(output.items, Items::One(_)));
