@@ -184,7 +184,7 @@ impl Dispatcher {
             SinkDelivery::Item(item) => Taken::Item(item),
             SinkDelivery::Wait => Taken::NotYet,
             SinkDelivery::Ended => {
-                self.consumer_done(Ok(()), 0);
+                self.event(|schedule, _| schedule.consumer_done(Ok(()), 0));
                 Taken::Over
             }
             SinkDelivery::Over => Taken::Over,
@@ -259,21 +259,6 @@ impl Dispatcher {
         self.wake(wake_ups);
     }
 
-    /// Fails the run when the thread that holds the guard panics: nobody else would ever hear of what it was doing.
-    pub(crate) fn guard(self: &Arc<Self>) -> PanicGuard {
-        PanicGuard(self.clone())
-    }
-
-    /// Says that the owner's thread has ended, when the guard is dropped.
-    pub(crate) fn owner_guard(self: &Arc<Self>) -> OwnerGuard {
-        OwnerGuard(self.clone())
-    }
-
-    /// Ends the run as failed, unless it is over.
-    pub(crate) fn consumer_failed(self: &Arc<Self>, message: String) {
-        self.event(|schedule, _| schedule.consumer_failed(message));
-    }
-
     /// How the items came to an end, once the consumer gets none any more.
     pub(crate) fn ending(&self) -> Ending {
         let state = self.lock();
@@ -281,11 +266,6 @@ impl Dispatcher {
             true => Ending::Early,
             false => Ending::Whole,
         }
-    }
-
-    /// Ends the run, unless it is over; see [`Schedule::consumer_done`].
-    pub(crate) fn consumer_done(self: &Arc<Self>, finished: Result<(), String>, unfinished: u64) {
-        self.event(|schedule, _| schedule.consumer_done(finished, unfinished));
     }
 
     pub(crate) fn fail(self: &Arc<Self>, message: String) {
@@ -340,7 +320,7 @@ impl Dispatcher {
 
     /// Runs one op that waits, and hands its answer in.
     async fn run_task(self: Arc<Self>, op: Arc<dyn TaskOp>, task: Task, item: Item) {
-        let _guard = self.guard();
+        let _guard = PanicGuard(self.clone());
         let begin = self.now();
         let answer = AssertUnwindSafe(async move { op.start(item).await }).catch_unwind().await;
         let time = OpTime { wall: self.now() - begin, cpu: 0 };
@@ -433,7 +413,8 @@ impl Dispatcher {
     }
 }
 
-pub(crate) struct PanicGuard(Arc<Dispatcher>);
+/// Fails the run when the thread that holds it panics: nobody else would ever hear of what it was doing.
+pub(crate) struct PanicGuard(pub(crate) Arc<Dispatcher>);
 
 impl Drop for PanicGuard {
     fn drop(&mut self) {
@@ -443,7 +424,8 @@ impl Drop for PanicGuard {
     }
 }
 
-pub(crate) struct OwnerGuard(Arc<Dispatcher>);
+/// Says, when it is dropped, that the owner's thread has ended.
+pub(crate) struct OwnerGuard(pub(crate) Arc<Dispatcher>);
 
 impl Drop for OwnerGuard {
     fn drop(&mut self) {

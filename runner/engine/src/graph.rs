@@ -1,6 +1,5 @@
 //! A pipeline ready to run: names, limits and ops, without a thread yet.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +44,6 @@ pub struct GraphNode {
     pub capacity: Capacity,
 }
 
-#[derive(Debug)]
 pub struct StageNode {
     pub node: GraphNode,
     pub kind: StageKindName,
@@ -140,16 +138,5 @@ impl GraphNode {
             queue_id: self.queue_id.clone(),
             capacity: self.capacity.get() as usize,
         }
-    }
-}
-
-impl fmt::Debug for StageWork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tasks { .. } => "Tasks",
-            Self::Threads { .. } => "Threads",
-            Self::Aggregate { .. } => "Aggregate",
-            Self::Disaggregate => "Disaggregate",
-        })
     }
 }

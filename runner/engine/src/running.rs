@@ -14,7 +14,7 @@ use penstock_types::text::with_causes;
 use tokio::runtime::Handle;
 
 use crate::clock::Clock;
-use crate::dispatch::Dispatcher;
+use crate::dispatch::{Dispatcher, OwnerGuard, PanicGuard};
 pub use crate::dispatch::{StopReason, Taken};
 use crate::graph::Graph;
 use crate::ports::{Consumer, Fault, Observer, Source};
@@ -64,7 +64,7 @@ impl Graph {
         let owner = {
             let handle = handle.clone();
             Builder::new().name(format!("run {}", self.name)).spawn(move || {
-                let _guard = handle.dispatcher.owner_guard();
+                let _guard = OwnerGuard(handle.dispatcher.clone());
                 handle.run_to_end(self)
             })?
         };
@@ -225,22 +225,22 @@ impl Grid {
 const CONSUMER_STACK_BYTES: usize = 2 << 20;
 
 fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
-    let _guard = dispatcher.guard();
+    let _guard = PanicGuard(dispatcher.clone());
+    let fail = |message| dispatcher.event(|schedule, _| schedule.consumer_failed(message));
     while let Some(item) = dispatcher.take_blocking() {
         match catch_unwind(AssertUnwindSafe(|| consumer.consume(item, dispatcher.stop_flag()))) {
             Ok(Ok(())) => {}
-            Ok(Err(fault)) => dispatcher.consumer_failed(cannot_go_on(&fault)),
+            Ok(Err(fault)) => fail(cannot_go_on(&fault)),
             // What it holds now is whatever the panic left: nothing to be finished.
-            Err(panic) => {
-                return dispatcher
-                    .consumer_failed(format!("the consumer {}", Fault::of_panic(&*panic).message));
-            }
+            Err(panic) => return fail(format!("the consumer {}", Fault::of_panic(&*panic).message)),
         }
     }
     let ending = dispatcher.ending();
     match catch_unwind(AssertUnwindSafe(|| consumer.finish(ending, dispatcher.stop_flag()))) {
         Ok(finished) => {
-            dispatcher.consumer_done(finished.map_err(|fault| cannot_go_on(&fault)), consumer.unfinished());
+            let finished = finished.map_err(|fault| cannot_go_on(&fault));
+            let unfinished = consumer.unfinished();
+            dispatcher.event(|schedule, _| schedule.consumer_done(finished, unfinished));
         }
         Err(panic) => dispatcher.fail(format!("the consumer {}", Fault::of_panic(&*panic).message)),
     }
@@ -248,7 +248,7 @@ fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
 
 /// Lets the source produce until the data ends, one chunk ahead of what is wanted.
 async fn run_source(dispatcher: Arc<Dispatcher>, mut source: Box<dyn Source>) {
-    let _guard = dispatcher.guard();
+    let _guard = PanicGuard(dispatcher.clone());
     loop {
         let produced = match AssertUnwindSafe(source.next()).catch_unwind().await {
             Ok(produced) => {

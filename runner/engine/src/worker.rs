@@ -1,7 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::dispatch::Dispatcher;
+use crate::dispatch::{Dispatcher, PanicGuard};
 use crate::ports::{Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
 use crate::schedule::{OpCall, OpTime};
 use crate::worker::cpu::CpuShare;
@@ -22,7 +22,7 @@ pub(crate) fn run_worker(
     factories: &[Option<Arc<dyn ThreadOpFactory>>],
     worker: usize,
 ) {
-    let _guard = dispatcher.guard();
+    let _guard = PanicGuard(dispatcher.clone());
     let mut own = OwnOps { factories, ops: factories.iter().map(|_| None).collect() };
     let stop = dispatcher.stop_flag();
     let mut done = None;
@@ -66,10 +66,11 @@ impl OwnOps<'_> {
         built: Result<u64, Fault>,
         stop: &StopFlag,
     ) -> Result<Output, Fault> {
-        let made = match (built, &work) {
-            (Ok(made), _) => made,
-            (Err(fault), OpCall::Apply(_)) => return Ok(fail_all(work, &fault)),
-            (Err(fault), _) => return Err(fault),
+        let (made, work) = match (built, work) {
+            (Ok(made), work) => (made, work),
+            // Its samples fail, because there is no op to call on them.
+            (Err(fault), OpCall::Apply(item)) => return Ok(Output::all_failed(item.into_samples(), &fault)),
+            (Err(fault), OpCall::Finish | OpCall::Prepare) => return Err(fault),
         };
         let op = self.ops[stage].as_deref_mut().expect("it was built just now");
         let answer = catch_unwind(AssertUnwindSafe(|| match work {
@@ -89,13 +90,4 @@ impl OwnOps<'_> {
             }
         }
     }
-}
-
-/// All samples of an item failed, because there is no op to call on them.
-fn fail_all(work: OpCall, fault: &Fault) -> Output {
-    let samples = match work {
-        OpCall::Apply(item) => item.into_samples(),
-        OpCall::Finish | OpCall::Prepare => Vec::new(),
-    };
-    Output::all_failed(samples, fault)
 }
