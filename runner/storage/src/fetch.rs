@@ -18,7 +18,6 @@ use crate::error::StoreError;
 /// The samples of a batch are read concurrently, as far as the store's bound allows, and each has its own answer: a
 /// missing key never costs its neighbours. The op's time is the time in which at least one read was under way, without
 /// waiting for a place among the store's reads.
-#[derive(Debug)]
 pub struct FetchOp {
     store: BoundedStore,
     field: Arc<str>,
@@ -86,7 +85,5 @@ fn refuse(batch: Collated) -> Output {
         FailureClass::Contract,
         "fetch reads samples and batches of samples, but got a collated batch; put it before collate",
     );
-    let failed =
-        batch.into_samples().into_iter().map(|sample| Failed { sample, fault: fault.clone() }).collect();
-    Output { failed, ..Output::default() }
+    Output::all_failed(batch.into_samples(), &fault)
 }

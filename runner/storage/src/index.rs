@@ -29,7 +29,6 @@ const BLOCK_BYTES: u64 = 8 << 20;
 /// Reads the index once, at the first call, a block at a time, and keeps the keys (their bytes and eight more each) for
 /// all epochs. Anything wrong with it is a fault that says at which element and which byte; an empty index is one too.
 /// Whether the objects are there is found out by who reads them.
-#[derive(Debug)]
 pub struct IndexSource {
     store: BoundedStore,
     index: Arc<str>,

@@ -20,7 +20,7 @@ const BLOCK_BYTES: u64 = 1 << 20;
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// An object that is read in ranges, all of its first version.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct RangedObject {
     pub(crate) store: BoundedStore,
     pub(crate) key: Arc<str>,
@@ -29,7 +29,6 @@ pub(crate) struct RangedObject {
     held: Option<Bytes>,
 }
 
-#[derive(Debug)]
 pub(crate) struct Lines {
     object: RangedObject,
     /// Start of the next block.
@@ -41,7 +40,7 @@ pub(crate) struct Lines {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct ObjectLine {
     /// From 1; blank lines count.
     pub(crate) number: u64,
     /// In bytes from the object's start.
@@ -89,7 +88,7 @@ impl Lines {
     }
 
     /// The lines that end in the next block; `None` at the end. May be empty within a long line or among blank ones.
-    pub(crate) async fn next_block(&mut self) -> Result<Option<Vec<Line>>, SourceFault> {
+    pub(crate) async fn next_block(&mut self) -> Result<Option<Vec<ObjectLine>>, SourceFault> {
         let start = self.read_to;
         if start == self.object.size() {
             return Ok(self.last_line());
@@ -122,7 +121,7 @@ impl Lines {
     }
 
     /// The text behind the last line end.
-    fn last_line(&mut self) -> Option<Vec<Line>> {
+    fn last_line(&mut self) -> Option<Vec<ObjectLine>> {
         let text = self.begun.split().freeze();
         if text.is_empty() {
             return None;
@@ -131,9 +130,9 @@ impl Lines {
         Some(self.end_line(position, text).into_iter().collect())
     }
 
-    fn end_line(&mut self, start: u64, text: Bytes) -> Option<Line> {
+    fn end_line(&mut self, start: u64, text: Bytes) -> Option<ObjectLine> {
         self.ended += 1;
         let is_blank = text.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
-        (!is_blank).then_some(Line { number: self.ended, start, text })
+        (!is_blank).then_some(ObjectLine { number: self.ended, start, text })
     }
 }

@@ -17,7 +17,6 @@ use crate::visits::Visits;
 ///
 /// Lists once, at the first call, and keeps the keys (their bytes and eight more each) for all epochs. Finding none is
 /// a fault that says what was looked for.
-#[derive(Debug)]
 pub struct ListSource {
     store: BoundedStore,
     wanted: Wanted,

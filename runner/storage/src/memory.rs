@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fmt;
 use std::io;
 use std::ops::{Bound, Range};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -216,11 +215,5 @@ impl Object {
         asked.check_range(&range, self.bytes.len() as u64)?;
         let place = |at| usize::try_from(at).expect("it is no more than the object's length");
         Ok(self.bytes.slice(place(range.start)..place(range.end)))
-    }
-}
-
-impl fmt::Debug for MemoryStore {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("MemoryStore").field("name", &self.name).finish_non_exhaustive()
     }
 }

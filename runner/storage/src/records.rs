@@ -13,7 +13,7 @@ use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings,
 use tokio::task::spawn_blocking;
 
 use crate::bounded::BoundedStore;
-use crate::lines::{Line, Lines, MAX_LINE_BYTES, RangedObject};
+use crate::lines::{Lines, MAX_LINE_BYTES, ObjectLine, RangedObject};
 use crate::record::sample_of;
 
 /// Makes a sample of every line of an NDJSON object: `key` becomes its key (else the line's number), the other members
@@ -26,7 +26,6 @@ use crate::record::sample_of;
 /// In order, the object streams through in blocks of 1 MiB, however large it is. Shuffled, it is scanned once for where
 /// its lines start (8 bytes each are kept), then every line is a range read of its own; an object of at most 32 MiB is
 /// kept in memory instead.
-#[derive(Debug)]
 pub struct RecordSource {
     store: BoundedStore,
     key: Arc<str>,
@@ -36,14 +35,12 @@ pub struct RecordSource {
     fault: Option<SourceFault>,
 }
 
-#[derive(Debug)]
 enum Reading {
     InOrder(InOrder),
     Shuffled(Shuffled),
     Ended,
 }
 
-#[derive(Debug)]
 struct InOrder {
     object: RangedObject,
     shard: Shard,
@@ -52,14 +49,13 @@ struct InOrder {
     epoch: u32,
     lines: Lines,
     /// Lines read and not yet parsed.
-    pending: VecDeque<Line>,
+    pending: VecDeque<ObjectLine>,
     /// Records passed in this epoch, over all ranks.
     seen: u64,
     /// This rank's record of an incomplete round, which `Uneven::Drop` may leave out.
     held: Option<Raw>,
 }
 
-#[derive(Debug)]
 struct Shuffled {
     object: RangedObject,
     /// Start of each record, and the end of the last one.
@@ -200,7 +196,7 @@ impl InOrder {
     }
 
     /// Returns the record that is certain to be this rank's once `line` has been seen.
-    fn pass(&mut self, line: Line) -> Option<Raw> {
+    fn pass(&mut self, line: ObjectLine) -> Option<Raw> {
         let index = self.seen;
         self.seen += 1;
         let world = u64::from(self.shard.world.get());

@@ -25,7 +25,7 @@ use crate::error::{Access, StoreError};
 use crate::key::{MAX_KEY_BYTES, check_key, check_prefix};
 use crate::keys::Keys;
 use crate::s3::bucket::Bucket;
-use crate::s3::failure::Failure;
+use crate::s3::failure::S3Failure;
 use crate::s3::list::Listing;
 use crate::s3::read::{read_range, read_whole, version};
 use crate::store::{IfThere, Store, Version};
@@ -79,7 +79,7 @@ impl S3Store {
         work: impl FnOnce(Arc<Bucket>, Arc<str>) -> W,
     ) -> BoxFuture<'static, Result<T, StoreError>>
     where
-        W: Future<Output = Result<T, Failure>> + Send + 'static,
+        W: Future<Output = Result<T, S3Failure>> + Send + 'static,
     {
         let asked = Asked { store: self.name().clone(), key: key.clone(), access };
         if let Err(reason) = check_key(&key) {
@@ -164,29 +164,29 @@ impl Store for S3Store {
 }
 
 /// Writes in one request: S3 shows an object once all of it has come. Returns false if it was not written.
-async fn write(bucket: &Bucket, key: &str, bytes: Bytes, if_there: IfThere) -> Result<bool, Failure> {
+async fn write(bucket: &Bucket, key: &str, bytes: Bytes, if_there: IfThere) -> Result<bool, S3Failure> {
     let allowance = Duration::from_secs(bytes.len() as u64 >> 20);
     let put = |client: &Client| {
         let request = client.put_object().bucket(bucket.name()).key(bucket.full(key));
         let request = request.body(ByteStream::from(bytes.clone()));
         let request = if if_there == IfThere::Leave { request.if_none_match("*") } else { request };
         // The answer begins when the last byte has been sent: the attempt's time bounds it.
-        async { request.send().await.map_err(|error| Failure::of_request(&error)) }
+        async { request.send().await.map_err(|error| S3Failure::of_request(&error)) }
     };
     match bucket.attempts(allowance, put).await {
         Ok(_) => Ok(true),
-        Err(Failure::Unmet) if if_there == IfThere::Leave => Ok(false),
+        Err(S3Failure::Unmet) if if_there == IfThere::Leave => Ok(false),
         Err(failure) => Err(failure),
     }
 }
 
 /// Writes an object that must be new. Returns false if there is one.
-async fn write_new(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<bool, Failure> {
+async fn write_new(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<bool, S3Failure> {
     match write(bucket, key, bytes.clone(), IfThere::Leave).await {
         // A server that knows no such condition, and says so: look first, which is as close as it gets.
-        Err(Failure::NotImplemented(_)) => match version(bucket, key).await {
+        Err(S3Failure::NotImplemented(_)) => match version(bucket, key).await {
             Ok(_) => Ok(false),
-            Err(Failure::NotFound) => write(bucket, key, bytes, IfThere::Replace).await,
+            Err(S3Failure::NotFound) => write(bucket, key, bytes, IfThere::Replace).await,
             Err(failure) => Err(failure),
         },
         written => written,

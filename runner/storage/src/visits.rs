@@ -11,7 +11,6 @@ use crate::keys::Keys;
 const CHUNK: usize = 256;
 
 /// Keys and the rest of their traversal, once a source has found its keys.
-#[derive(Debug)]
 pub(crate) struct Visits {
     settings: TraversalSettings,
     found: Option<(Keys, Traversal)>,

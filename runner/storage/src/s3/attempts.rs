@@ -7,19 +7,19 @@ use tracing::instrument::WithSubscriber;
 use tracing::{Dispatch, debug};
 
 use crate::observe::{note, now};
-use crate::s3::failure::{Cause, Failure};
+use crate::s3::failure::{Cause, S3Failure};
 use crate::s3::settings::{S3Retries, S3Timeouts};
 
 /// Does `attempt` until it succeeds, or fails for good, or has failed too often, or for too long. Each attempt, and all of
 /// them together, may take `allowance` longer than the timeouts say.
 ///
 /// What the SDK logs meanwhile is dropped: it logs requests with all that is in them.
-pub(crate) async fn attempts<T, A: Future<Output = Result<T, Failure>>>(
+pub(crate) async fn attempts<T, A: Future<Output = Result<T, S3Failure>>>(
     retries: S3Retries,
     timeouts: S3Timeouts,
     allowance: Duration,
     mut attempt: impl FnMut() -> A,
-) -> Result<T, Failure> {
+) -> Result<T, S3Failure> {
     let start = now();
     let (most, operation) = (timeouts.attempt + allowance, timeouts.operation + allowance);
     let mut made = 0;
@@ -29,7 +29,7 @@ pub(crate) async fn attempts<T, A: Future<Output = Result<T, Failure>>>(
         let tried = timeout(most.min(left), attempt().with_subscriber(Dispatch::none())).await;
         made += 1;
         let ended = match tried {
-            Ok(Err(Failure::Passing { cause, after })) => (cause, after),
+            Ok(Err(S3Failure::Passing { cause, after })) => (cause, after),
             Ok(ended) => return ended,
             Err(_) => (Cause::new(format!("no end within {:?}", most.min(left))), None),
         };
@@ -53,10 +53,12 @@ fn pause(retries: S3Retries, made: u32, after: Option<Duration>) -> Duration {
     drawn.max(after.unwrap_or_default()).min(retries.cap)
 }
 
-fn gave_up(made: u32, time: &str, cause: &Cause) -> Failure {
+fn gave_up(made: u32, time: &str, cause: &Cause) -> S3Failure {
     match made {
-        1 => Failure::Lasting(Cause::new(format!("gave up after 1 attempt{time}: {cause}"))),
-        _ => Failure::Lasting(Cause::new(format!("gave up after {made} attempts{time}, the last: {cause}"))),
+        1 => S3Failure::Lasting(Cause::new(format!("gave up after 1 attempt{time}: {cause}"))),
+        _ => {
+            S3Failure::Lasting(Cause::new(format!("gave up after {made} attempts{time}, the last: {cause}")))
+        }
     }
 }
 
@@ -76,10 +78,10 @@ mod tests {
         let made = AtomicU32::new(0);
         let result = attempts(retries, timeouts, Duration::ZERO, || async {
             let attempt = made.fetch_add(1, Ordering::Relaxed) + 1;
-            if attempt <= fails { Err(Failure::passing("busy")) } else { Ok(attempt) }
+            if attempt <= fails { Err(S3Failure::passing("busy")) } else { Ok(attempt) }
         });
         let result = result.await.map_err(|failure| match failure {
-            Failure::Lasting(cause) => cause.to_string(),
+            S3Failure::Lasting(cause) => cause.to_string(),
             other => panic!("{other:?}"),
         });
         (made.into_inner(), result)
@@ -108,9 +110,9 @@ mod tests {
         let made = AtomicU32::new(0);
         let result = attempts(quick(3), timeouts, Duration::ZERO, || {
             made.fetch_add(1, Ordering::Relaxed);
-            std::future::pending::<Result<(), Failure>>()
+            std::future::pending::<Result<(), S3Failure>>()
         });
-        let Err(Failure::Lasting(cause)) = result.await else { panic!("it cannot succeed") };
+        let Err(S3Failure::Lasting(cause)) = result.await else { panic!("it cannot succeed") };
         assert_eq!(cause.to_string(), "gave up after 3 attempts, the last: no end within 5ms");
         assert_eq!(made.into_inner(), 3);
     }

@@ -14,7 +14,7 @@ use tracing::instrument::WithSubscriber;
 use crate::observe::{note, now};
 use crate::s3::attempts::attempts;
 use crate::s3::client::connect;
-use crate::s3::failure::{Cause, Failure};
+use crate::s3::failure::{Cause, S3Failure};
 use crate::s3::settings::{S3Settings, S3Timeouts};
 
 /// Time without another search for a region after one that found none.
@@ -58,7 +58,7 @@ impl Bucket {
     }
 
     /// The client, created at the first call.
-    async fn client(&self) -> Result<&Client, Failure> {
+    async fn client(&self) -> Result<&Client, S3Failure> {
         let most = self.settings.timeouts.attempt;
         // One at a time; those that waited find out what the first one did.
         let connect = || async {
@@ -76,7 +76,7 @@ impl Bucket {
             *self.refused() = Some((now(), cause.clone()));
             Err(cause)
         };
-        self.client.get_or_try_init(connect).await.map_err(Failure::Lasting)
+        self.client.get_or_try_init(connect).await.map_err(S3Failure::Lasting)
     }
 
     fn refused(&self) -> MutexGuard<'_, Option<(Instant, Cause)>> {
@@ -84,11 +84,11 @@ impl Bucket {
     }
 
     /// Repeats `attempt` within the settings; each attempt, and all together, may take `allowance` longer.
-    pub(crate) async fn attempts<'a, T, A: Future<Output = Result<T, Failure>>>(
+    pub(crate) async fn attempts<'a, T, A: Future<Output = Result<T, S3Failure>>>(
         &'a self,
         allowance: Duration,
         mut attempt: impl FnMut(&'a Client) -> A,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, S3Failure> {
         // Before the first attempt's time begins, which is for the request alone.
         let client = self.client().await?;
         attempts(self.settings.retries, self.settings.timeouts, allowance, || attempt(client)).await
@@ -98,7 +98,7 @@ impl Bucket {
     pub(crate) async fn answer<T, E: ProvideErrorMetadata>(
         &self,
         request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, S3Failure> {
         let most = self.settings.timeouts.first_byte;
         let start = now();
         match timeout(most, request).await {
@@ -106,8 +106,8 @@ impl Bucket {
                 note(|parts| parts.first_byte = start.elapsed().saturating_sub(parts.connect));
                 Ok(answer)
             }
-            Ok(Err(error)) => Err(Failure::of_request(&error)),
-            Err(_) => Err(Failure::passing(format!("no answer within {most:?}"))),
+            Ok(Err(error)) => Err(S3Failure::of_request(&error)),
+            Err(_) => Err(S3Failure::passing(format!("no answer within {most:?}"))),
         }
     }
 }

@@ -20,7 +20,7 @@ const MOST_MESSAGE: usize = 300;
 const OTHER_NAME: &str = "invalid peer certificate: certificate not valid for name";
 
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum S3Failure {
     /// Another attempt may succeed, best after this time.
     Passing {
         cause: Cause,
@@ -56,7 +56,7 @@ impl Cause {
     }
 }
 
-impl Failure {
+impl S3Failure {
     pub(crate) fn passing(text: impl Into<String>) -> Self {
         Self::Passing { cause: Cause::new(text), after: None }
     }
@@ -82,7 +82,7 @@ impl Failure {
         }
     }
 
-    /// Failure of a request without a response, or with an error response.
+    /// S3Failure of a request without a response, or with an error response.
     pub(crate) fn of_request<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Self {
         match error {
             SdkError::ConstructionFailure(_) => {
@@ -102,12 +102,12 @@ impl Failure {
         }
     }
 
-    /// Failure of a response body.
+    /// S3Failure of a response body.
     pub(crate) fn of_body(error: &ByteStreamError) -> Self {
         Self::passing(format!("the answer broke off: {}", innermost(error)))
     }
 
-    /// Failure of a request that was not sent, for want of credentials or a connection, or whose response never began.
+    /// S3Failure of a request that was not sent, for want of credentials or a connection, or whose response never began.
     fn of_connection(error: &ConnectorError) -> Self {
         match find::<CredentialsError>(error) {
             Some(CredentialsError::ProviderTimedOut(_)) => Self::passing("looking up credentials timed out"),

@@ -8,7 +8,7 @@ use aws_sdk_s3::types::EncodingType;
 use crate::key::check_key;
 use crate::keys::{Keys, LeftOut};
 use crate::s3::bucket::Bucket;
-use crate::s3::failure::Failure;
+use crate::s3::failure::S3Failure;
 
 /// Most responses in a row without a key. A service may send some while it skips deleted keys; one that never ends would
 /// send nothing else.
@@ -40,7 +40,7 @@ impl Listing {
     }
 
     /// The next keys in order, which may be none for a page; `None` at the end.
-    pub(crate) async fn next_page(&mut self, bucket: &Bucket) -> Result<Option<Keys>, Failure> {
+    pub(crate) async fn next_page(&mut self, bucket: &Bucket) -> Result<Option<Keys>, S3Failure> {
         let token = match &self.next {
             Next::First => None,
             Next::After(token) => Some(token.clone()),
@@ -56,7 +56,7 @@ impl Listing {
         self.next = match (answer.is_truncated, answer.next_continuation_token) {
             (Some(true), Some(next)) if Some(&next) != token.as_ref() => Next::After(next),
             (Some(true), _) => {
-                return Err(Failure::lasting("the listing goes on, but the answer does not say where"));
+                return Err(S3Failure::lasting("the listing goes on, but the answer does not say where"));
             }
             _ => Next::None,
         };
@@ -64,7 +64,7 @@ impl Listing {
         let objects = answer.contents.unwrap_or_default();
         self.empty = if objects.is_empty() { self.empty + 1 } else { 0 };
         if self.empty == MOST_EMPTY && !matches!(self.next, Next::None) {
-            return Err(Failure::lasting(format!(
+            return Err(S3Failure::lasting(format!(
                 "the listing goes on, but the last {MOST_EMPTY} answers had no keys"
             )));
         }
@@ -79,13 +79,13 @@ impl Listing {
         Ok(Some(page))
     }
 
-    fn add(&mut self, bucket: &Bucket, page: &mut Keys, key: Option<String>) -> Result<(), Failure> {
+    fn add(&mut self, bucket: &Bucket, page: &mut Keys, key: Option<String>) -> Result<(), S3Failure> {
         let Some(key) = key else {
             self.left_out.add(None);
             return Ok(());
         };
         if key <= self.last && !self.last.is_empty() {
-            return Err(Failure::lasting(
+            return Err(S3Failure::lasting(
                 "the service does not list keys in the order of their bytes, as S3 does",
             ));
         }

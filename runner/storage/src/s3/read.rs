@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::observe::{note, now, observe};
 use crate::s3::bucket::Bucket;
-use crate::s3::failure::Failure;
+use crate::s3::failure::S3Failure;
 use crate::store::{MAX_GET_BYTES, Version};
 
 const PART_BYTES: u64 = 8 << 20;
@@ -32,7 +32,7 @@ struct Begun {
     crc32: Option<u32>,
 }
 
-pub(crate) async fn read_whole(bucket: &Bucket, key: &str) -> Result<Bytes, Failure> {
+pub(crate) async fn read_whole(bucket: &Bucket, key: &str) -> Result<Bytes, S3Failure> {
     // Not a range: the checksum of the whole comes with the whole only, and of an empty object there is no range.
     let begun = bucket.attempts(Duration::ZERO, |client| begin(bucket, client, key)).await?;
     let size = begun.version.size;
@@ -45,31 +45,31 @@ pub(crate) async fn read_range(
     key: &str,
     range: Range<u64>,
     of: Option<&Version>,
-) -> Result<Bytes, Failure> {
+) -> Result<Bytes, S3Failure> {
     let length = range.end - range.start;
     if length > MAX_GET_BYTES {
         let size = version(bucket, key).await?.size;
         return Err(match range.end > size {
-            true => Failure::OutOfRange { range, size },
-            false => Failure::TooLarge { size: length },
+            true => S3Failure::OutOfRange { range, size },
+            false => S3Failure::TooLarge { size: length },
         });
     }
     let first = range.start..if length <= SPLIT_BYTES { range.end } else { range.start + PART_BYTES };
     let read = |client| read_part(bucket, client, key, first.clone(), of);
     match bucket.attempts(Duration::ZERO, read).await {
         Ok(Begun { version: Version { size, .. }, .. }) if range.end > size => {
-            Err(Failure::OutOfRange { range, size })
+            Err(S3Failure::OutOfRange { range, size })
         }
         Ok(begun) => read_rest(bucket, key, range, begun).await,
-        Err(Failure::NothingThere) => {
+        Err(S3Failure::NothingThere) => {
             let size = version(bucket, key).await?.size;
-            Err(Failure::OutOfRange { range, size })
+            Err(S3Failure::OutOfRange { range, size })
         }
         Err(failure) => Err(failure),
     }
 }
 
-pub(crate) async fn version(bucket: &Bucket, key: &str) -> Result<Version, Failure> {
+pub(crate) async fn version(bucket: &Bucket, key: &str) -> Result<Version, S3Failure> {
     let head = |client: &Client| {
         let request = client.head_object().bucket(bucket.name()).key(bucket.full(key));
         async {
@@ -81,13 +81,13 @@ pub(crate) async fn version(bucket: &Bucket, key: &str) -> Result<Version, Failu
 }
 
 /// One request for the whole object, read to the end, or to the end of the first part if it is large.
-async fn begin(bucket: &Bucket, client: &Client, key: &str) -> Result<Begun, Failure> {
+async fn begin(bucket: &Bucket, client: &Client, key: &str) -> Result<Begun, S3Failure> {
     let request = client.get_object().bucket(bucket.name()).key(bucket.full(key));
     let answer = bucket.answer(request.checksum_mode(ChecksumMode::Enabled).send()).await?;
     let version = Version { size: length(answer.content_length)?, tag: answer.e_tag.map(Arc::from) };
     let size = version.size;
     if size > MAX_GET_BYTES {
-        return Err(Failure::TooLarge { size });
+        return Err(S3Failure::TooLarge { size });
     }
     let crc32 = answer.checksum_crc32.as_deref().and_then(parse_crc32);
     // Of a large object the rest of this answer is given up, and its connection with it: one of many requests.
@@ -103,21 +103,21 @@ async fn read_part(
     key: &str,
     range: Range<u64>,
     of: Option<&Version>,
-) -> Result<Begun, Failure> {
+) -> Result<Begun, S3Failure> {
     let tag = of.and_then(|version| version.tag.as_deref()).map(str::to_owned);
     let request = client.get_object().bucket(bucket.name()).key(bucket.full(key)).set_if_match(tag);
     let request = request.range(format!("bytes={}-{}", range.start, range.end - 1));
     let answer = bucket.answer(request.send()).await?;
     let Some((found, size)) = answer.content_range.as_deref().and_then(parse_content_range) else {
-        return Err(Failure::passing("a part was asked for, and the answer does not say which part it is"));
+        return Err(S3Failure::passing("a part was asked for, and the answer does not say which part it is"));
     };
     let version = Version { size, tag: answer.e_tag.map(Arc::from) };
     // A server may overhear the condition.
     if of.is_some_and(|of| of.size != version.size || (of.tag.is_some() && of.tag != version.tag)) {
-        return Err(Failure::Unmet);
+        return Err(S3Failure::Unmet);
     }
     if found.start != range.start || found.end != range.end.min(size) {
-        return Err(Failure::passing(format!(
+        return Err(S3Failure::passing(format!(
             "bytes {}..{} were asked for, and {}..{} came",
             range.start, range.end, found.start, found.end
         )));
@@ -125,14 +125,14 @@ async fn read_part(
     let expected = found.end - found.start;
     let said = length(answer.content_length)?;
     if said != expected {
-        return Err(Failure::passing(format!("{expected} bytes were to come, and {said} did")));
+        return Err(S3Failure::passing(format!("{expected} bytes were to come, and {said} did")));
     }
     let bytes = body(answer.body, expected, true, bucket.timeouts().idle).await?;
     Ok(Begun { bytes, version, crc32: None })
 }
 
 /// The rest of `range`, in parallel parts, all of the same version of the object.
-async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) -> Result<Bytes, Failure> {
+async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) -> Result<Bytes, S3Failure> {
     let Begun { bytes: first, version, crc32 } = begun;
     let start = range.start + first.len() as u64;
     if start == range.end {
@@ -171,36 +171,41 @@ async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) 
     // Of requests side by side the times mean nothing to who observes the whole read.
     let (read, requests) = observe(read).await;
     note(|parts| parts.add_counts(requests));
-    read.unwrap_or_else(|_| Err(Failure::lasting(format!("its parts were not read within {most:?}"))))?;
+    read.unwrap_or_else(|_| Err(S3Failure::lasting(format!("its parts were not read within {most:?}"))))?;
     drop(parts);
     note(|parts| (parts.body, parts.verify) = (parts.body + begin.elapsed().saturating_sub(verify), verify));
     if crc32.is_some_and(|crc32| crc32 != found_crc32.finalize()) {
-        return Err(Failure::lasting("its bytes do not have the checksum that the service has of it"));
+        return Err(S3Failure::lasting("its bytes do not have the checksum that the service has of it"));
     }
     Ok(Bytes::from(all))
 }
 
 /// The first `expected` bytes of a response, which has no more if `is_all`.
-async fn body(mut stream: ByteStream, expected: u64, is_all: bool, idle: Duration) -> Result<Bytes, Failure> {
+async fn body(
+    mut stream: ByteStream,
+    expected: u64,
+    is_all: bool,
+    idle: Duration,
+) -> Result<Bytes, S3Failure> {
     let begin = now();
     let mut bytes = room(expected)?;
     // It fits, for there is room for it.
     let expected = usize::try_from(expected).unwrap_or(usize::MAX);
     while is_all || bytes.len() < expected {
         let next = timeout(idle, stream.next()).await;
-        let next = next.map_err(|_| Failure::passing(format!("the answer stopped for {idle:?}")))?;
+        let next = next.map_err(|_| S3Failure::passing(format!("the answer stopped for {idle:?}")))?;
         match next {
             Some(Ok(piece)) if is_all && bytes.len() + piece.len() > expected => {
-                return Err(Failure::passing(format!(
+                return Err(S3Failure::passing(format!(
                     "more than the {expected} bytes came that were to come"
                 )));
             }
             Some(Ok(piece)) => bytes.extend_from_slice(&piece[..piece.len().min(expected - bytes.len())]),
-            Some(Err(error)) => return Err(Failure::of_body(&error)),
+            Some(Err(error)) => return Err(S3Failure::of_body(&error)),
             None if bytes.len() == expected => break,
             None => {
                 let found = bytes.len();
-                return Err(Failure::passing(format!("{expected} bytes were to come, and {found} did")));
+                return Err(S3Failure::passing(format!("{expected} bytes were to come, and {found} did")));
             }
         }
     }
@@ -209,17 +214,17 @@ async fn body(mut stream: ByteStream, expected: u64, is_all: bool, idle: Duratio
 }
 
 /// Buffer of exactly this size, if there is so much memory.
-fn room(bytes: u64) -> Result<Vec<u8>, Failure> {
-    let too_large = |_| Failure::lasting("there is not enough memory for it");
+fn room(bytes: u64) -> Result<Vec<u8>, S3Failure> {
+    let too_large = |_| S3Failure::lasting("there is not enough memory for it");
     let bytes = usize::try_from(bytes).or(Err(())).map_err(too_large)?;
     let mut room = Vec::new();
     room.try_reserve_exact(bytes).or(Err(())).map_err(too_large)?;
     Ok(room)
 }
 
-fn length(said: Option<i64>) -> Result<u64, Failure> {
+fn length(said: Option<i64>) -> Result<u64, S3Failure> {
     let length = said.and_then(|length| u64::try_from(length).ok());
-    length.ok_or_else(|| Failure::passing("the answer does not say how long it is"))
+    length.ok_or_else(|| S3Failure::passing("the answer does not say how long it is"))
 }
 
 /// Range and object size of a header `bytes 0-99/1234`.
