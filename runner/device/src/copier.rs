@@ -281,7 +281,7 @@ impl Copier {
     }
 
     fn device(&self) -> String {
-        format!("cuda:{}", self.stream.context().number())
+        format!("cuda:{}", self.stream.context().number)
     }
 
     /// Waits a little for the device, and gives everything back that it does not use any more.

@@ -29,17 +29,17 @@ impl Gpu {
     }
 
     pub fn number(&self) -> u32 {
-        self.0.number()
+        self.0.number
     }
 
     /// Name given by the driver, e.g. `NVIDIA H200`.
     pub fn name(&self) -> &str {
-        self.0.name()
+        &self.0.name
     }
 
     /// Its name in the world, as NVML and `nvidia-smi` spell it: numbers change with `CUDA_VISIBLE_DEVICES`, this does not.
     pub fn uuid(&self) -> String {
-        let hex = self.0.uuid().map(|byte| format!("{byte:02x}")).concat();
+        let hex = self.0.uuid.map(|byte| format!("{byte:02x}")).concat();
         let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
         format!("GPU-{a}-{b}-{c}-{d}-{e}")
     }

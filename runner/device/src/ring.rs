@@ -139,7 +139,7 @@ impl Lease {
 
 impl DeviceBuffer {
     pub fn device(&self) -> u32 {
-        self.lease.slot().region.context().number()
+        self.lease.slot().region.context().number
     }
 
     /// Where it begins, in the device's memory.

@@ -15,9 +15,9 @@ pub(crate) struct CudaContext {
     driver: &'static Driver,
     device: CUdevice,
     context: CUcontext,
-    pub(super) number: u32,
-    name: String,
-    uuid: [u8; 16],
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    pub(crate) uuid: [u8; 16],
 }
 
 /// A sequence of what the device does for us, beside all others.
@@ -65,18 +65,6 @@ impl CudaContext {
         driver.call(|all| &all.retain, |retain| unsafe { retain(&raw mut context, device) })?;
         let uuid = uuid.bytes.map(|byte| byte.to_ne_bytes()[0]);
         Ok(Arc::new(Self { driver, device, context, number, name, uuid }))
-    }
-
-    pub(crate) fn number(&self) -> u32 {
-        self.number
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn uuid(&self) -> [u8; 16] {
-        self.uuid
     }
 
     pub(super) fn call<F: Copy>(
