@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 
 import { sheetCsv } from '../charts/sheet'
-import { levelSheet, passRange, rateSheet } from './levels'
+import { levelSheet, passRange, quantilesOf, rateSheet } from './levels'
 import { loadsOf } from './loads'
 import { load, report, spread, voided } from './sample'
 
@@ -22,4 +22,9 @@ it('rates come with their slowest and fastest pass, and say whether the client i
   expect(passRange(loads[0]!, 'items_per_s')).toEqual({ min: 80, max: 120 })
   expect(passRange(loads[1]!, 'items_per_s')).toBeNull()
   expect(rateSheet(loads).rows.map((row) => row.slice(-3))).toEqual([[110, 'client-bound', 'balanced'], [null, 'not measured', 'balanced']])
+})
+
+it('percentiles have their names', () => {
+  expect(quantilesOf(spread(0.001)).map(({ name, at_s }) => [name, at_s])).toEqual([['p50', 0.001], ['p90', 0.002], ['p99', 0.003], ['p99.9', 0.004]])
+  expect(quantilesOf(null)).toEqual([])
 })

@@ -2,7 +2,7 @@
 
 import type { LevelCounts, Spread } from '../api/types'
 import type { Sheet } from '../charts/sheet'
-import { count, itemsRate, megabytesRate, number, seconds } from '../parts/format'
+import { count, itemsRate, megabytesRate, number, seconds, share } from '../parts/format'
 import type { Load } from './loads'
 
 export type Level = keyof LevelCounts
@@ -100,5 +100,28 @@ export function rateSheet(loads: readonly Load[]): Sheet {
         cell.books.balanced ? 'balanced' : 'VOID',
       ]
     }),
+  }
+}
+
+export function quantilesOf(time: Spread | null): { name: string; at_s: number }[] {
+  if (!time) return []
+  return [
+    { name: 'p50', at_s: time.median_s },
+    { name: 'p90', at_s: time.p90_s },
+    { name: 'p99', at_s: time.p99_s },
+    { name: 'p99.9', at_s: time.p999_s },
+  ]
+}
+
+export function latencySheet(loads: readonly Load[]): Sheet {
+  return {
+    columns: [
+      { name: 'load', head: 'Load' },
+      { name: 'from_s', head: 'From', text: seconds },
+      { name: 'to_s', head: 'To', text: seconds },
+      { name: 'reads', head: 'Reads', text: count },
+      { name: 'share', head: 'Share', text: share },
+    ],
+    rows: loads.flatMap(({ label, cell }) => cell.latency_bins.map(({ from_s, to_s, count, share }) => [label, from_s, to_s, count, share])),
   }
 }
