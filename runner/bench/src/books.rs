@@ -73,10 +73,7 @@ pub fn audit(record: &LoadRecord) -> LoadBooks {
 
 /// Remark on an identity that holds because there was nothing to compare.
 fn nothing_compared(record: &LoadRecord, identity: &str) -> Option<String> {
-    let is_nothing = match identity {
-        "bytes" => record.sizes.iter().all(Option::is_none),
-        _ => false,
-    };
+    let is_nothing = identity == "bytes" && record.sizes.iter().all(Option::is_none);
     is_nothing.then(|| "nothing was compared: sizes were not asked for".to_owned())
 }
 

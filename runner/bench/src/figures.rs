@@ -4,7 +4,7 @@ use penstock_types::stats::{Histogram, Tick};
 
 use crate::books::{audit, counts, warm_up_counts};
 use crate::failures::ReadFailures;
-use crate::record::{ItemRead, LoadPass, LoadRecord, WorkerLoop};
+use crate::record::{ItemRead, LoadRecord, WorkerLoop};
 use crate::report::{
     LatencyRange, LevelCounts, LevelTimes, Little, LoadMoment, LoadReport, MeanRead, PassReport, ReadPart,
     ReadRequests, Spread,
@@ -153,19 +153,15 @@ fn nanos(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn reads_of<'a>(
-    record: &'a LoadRecord,
-    number: usize,
-    pass: &'a LoadPass,
-) -> impl Iterator<Item = &'a ItemRead> {
-    let fetches = pass.fetches.iter().filter(move |fetch| number > 0 || fetch.batch >= record.inline);
-    fetches.flat_map(|fetch| &fetch.items)
-}
-
 fn passes(record: &LoadRecord) -> Vec<PassReport> {
     let passes = record.passes.iter().zip(record.spans()).enumerate();
     let told = passes.map(|(number, (pass, span))| {
-        let reads = || reads_of(record, number, pass).filter(|item| item.bytes.is_some());
+        let reads = || {
+            record
+                .measured_of(number, pass)
+                .flat_map(|fetch| &fetch.items)
+                .filter(|item| item.bytes.is_some())
+        };
         let time = Spread::of(reads().map(|item| item.span.nanos()));
         let elapsed_s = span.seconds();
         let per_s = |what: f64| if elapsed_s > 0.0 { what / elapsed_s } else { 0.0 };
@@ -237,7 +233,7 @@ fn over_time(record: &LoadRecord) -> Vec<LoadMoment> {
     let mut stretches = vec![Stretch::default(); usize::try_from(wall.div_ceil(length)).unwrap_or(MOMENTS)];
     let mut before = 0;
     for (number, (pass, span)) in record.passes.iter().zip(record.spans()).enumerate() {
-        for item in reads_of(record, number, pass) {
+        for item in record.measured_of(number, pass).flat_map(|fetch| &fetch.items) {
             let within = |at: Tick| before + (at.max(span.start).min(span.end) - span.start);
             spread_over(&mut stretches, length, item, within(item.span.start), within(item.span.end));
         }

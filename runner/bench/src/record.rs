@@ -158,9 +158,12 @@ impl Span {
 
 impl LoadRecord {
     pub fn measured(&self) -> impl Iterator<Item = &Fetch> {
-        self.passes.iter().enumerate().flat_map(move |(number, pass)| {
-            pass.fetches.iter().filter(move |fetch| number > 0 || fetch.batch >= self.inline)
-        })
+        self.passes.iter().enumerate().flat_map(|(number, pass)| self.measured_of(number, pass))
+    }
+
+    /// The measured batches of the pass of this number, from 0.
+    pub fn measured_of<'a>(&'a self, number: usize, pass: &'a LoadPass) -> impl Iterator<Item = &'a Fetch> {
+        pass.fetches.iter().filter(move |fetch| number > 0 || fetch.batch >= self.inline)
     }
 
     pub fn reads(&self) -> impl Iterator<Item = &ItemRead> {

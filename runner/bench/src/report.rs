@@ -11,7 +11,7 @@ pub use crate::accelerator::AcceleratorReport;
 pub use crate::books::{LoadBooks, LoadBooksCheck};
 pub use crate::counterfactual::Counterfactual;
 pub use crate::failures::ReadFailures;
-use crate::spec::{Assignment, BenchSpec, LoadMode, PageCache};
+use crate::spec::{Assignment, BenchSpec, LoadMode};
 use crate::subject::BenchStoreKind;
 
 pub const REPORT_VERSION: u32 = 1;
@@ -380,15 +380,6 @@ pub struct Ceiling {
     pub reached: f64,
     /// Whether the client is the limit, or near it.
     pub is_client_bound: bool,
-}
-
-impl PageCache {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Warm => "warm",
-            Self::Cold => "cold",
-        }
-    }
 }
 
 impl BenchReport {

@@ -8,6 +8,7 @@ use penstock_types::fault::SpecFault;
 use penstock_types::spec::{IndexSource, ListSource, Millis, Name, Stage, parse, read_all};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 pub const MAX_WORKERS: u32 = 1024;
 pub const MAX_IN_FLIGHT: u32 = 4096;
@@ -86,8 +87,9 @@ pub struct MemorySource {
 }
 
 /// What the machine's page cache holds before a pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum PageCache {
     /// Everything, where the objects of a folder fit into half of the memory: they are read once first. Otherwise what it
     /// happens to hold.
@@ -109,8 +111,9 @@ pub enum OnReadError {
 }
 
 /// Something that is done and timed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum BenchAction {
     /// Reads all objects in batches by workers, as a data loader does, for each mode and number of workers.
     WholeSet(WholeSet),
@@ -276,24 +279,9 @@ impl Default for RandomToDevice {
     }
 }
 
-impl LoadMode {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sync => "sync",
-            Self::Async => "async",
-        }
-    }
-}
-
 impl BenchAction {
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::WholeSet(_) => "whole_set",
-            Self::Random(_) => "random",
-            Self::Single(_) => "single",
-            Self::RandomToDevice(_) => "random_to_device",
-            Self::Index(_) => "index",
-        }
+        self.into()
     }
 }
 

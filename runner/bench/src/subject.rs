@@ -1,7 +1,6 @@
 //! What is measured: objects of a store, in the orders in which passes read them, and the stages behind.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
@@ -281,24 +280,5 @@ impl SubjectObject {
             Ok(_) => true,
             Err(first) => first == found,
         }
-    }
-}
-
-impl fmt::Debug for StageOp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StageOp")
-            .field("name", &self.name)
-            .field("takes", &self.takes)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subject")
-            .field("store", self.store.name())
-            .field("objects", &self.objects.len())
-            .field("stages", &self.stages)
-            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! A worker: reads batches one after another and takes each through the stages, as a loader's worker process does.
 
-use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -320,11 +319,5 @@ impl LoadWorker {
             }
         }
         made
-    }
-}
-
-impl fmt::Debug for PassWork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PassWork").field("items", &self.order.len()).finish_non_exhaustive()
     }
 }

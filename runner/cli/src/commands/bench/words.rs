@@ -38,7 +38,7 @@ fn objects(report: &BenchReport) -> String {
         objects.store,
         serde_json::to_value(objects.kind).ok().as_ref().and_then(|kind| kind.as_str()).unwrap_or_default(),
         duration(Some(objects.index_s)),
-        report.document.cache.name(),
+        <&str>::from(report.document.cache),
         report.machine.cores
     )
 }
