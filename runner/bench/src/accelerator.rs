@@ -79,13 +79,11 @@ pub struct AcceleratorReport {
 /// A number of accelerators that were fed for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AcceleratorTrial {
-    /// How many.
     pub accelerators: u32,
     /// Mean share of their time in which they computed, the first step of each left out, 0.0 to 1.0.
     pub utilisation: f64,
     /// Samples that they took in a second.
     pub samples_per_s: f64,
-    /// Steps that they made.
     pub steps: u64,
 }
 

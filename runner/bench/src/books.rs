@@ -15,18 +15,14 @@ use crate::spec::{LoadMode, WarmUpKind};
 pub struct LoadBooks {
     /// Whether every identity holds.
     pub balanced: bool,
-    /// All identities.
     pub checks: Vec<LoadBooksCheck>,
 }
 
 /// An identity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadBooksCheck {
-    /// What it is called.
     pub identity: String,
-    /// What it says.
     pub says: String,
-    /// Whether it holds.
     pub holds: bool,
     /// What was found where it does not hold, and what was wanted.
     pub found: Option<String>,

@@ -17,7 +17,6 @@ const NORMAL: f64 = 1.96;
 /// What changed from one report to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
-    /// What it comes to.
     pub sentence: String,
     /// What is to be known before anything is concluded.
     pub notes: Vec<String>,
@@ -28,7 +27,6 @@ pub struct Comparison {
 /// What changed in one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellComparison {
-    /// What it is called.
     pub load: String,
     /// Items in a second. The interval is of the mean over passes, by Welch's t test on their logarithms.
     pub rate: Change,
@@ -41,9 +39,7 @@ pub struct CellComparison {
 /// Something before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// Before.
     pub before: f64,
-    /// After.
     pub after: f64,
     /// By which share it changed: 0.1 is ten percent more.
     pub change: f64,

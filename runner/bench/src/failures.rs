@@ -20,7 +20,6 @@ pub struct ReadFailures {
     pub what: String,
     /// What was found; the object's key stands as `…`.
     pub message: String,
-    /// How many.
     pub count: u64,
     /// Some of the objects.
     pub keys: Vec<String>,

@@ -24,9 +24,7 @@ const BINS_PER_DECADE: f64 = 24.0;
 /// What a benchmark found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BenchReport {
-    /// Version of this form.
     pub version: u32,
-    /// What the benchmark is called.
     pub name: String,
     /// When it began, RFC 3339.
     pub started_at: String,
@@ -34,7 +32,6 @@ pub struct BenchReport {
     pub elapsed_s: f64,
     /// How it ended.
     pub state: ReportState,
-    /// Why, where it failed.
     pub reason: Option<String>,
     /// Whether the books of every load balance; what does not, voids its figures.
     pub balanced: bool,
@@ -42,7 +39,6 @@ pub struct BenchReport {
     pub findings: Vec<String>,
     /// What ran it, e.g. `penstock 0.1.0`.
     pub program: String,
-    /// Where.
     pub machine: MachineFacts,
     /// The document, with everything that was left to defaults.
     pub document: BenchSpec,
@@ -82,17 +78,12 @@ pub enum ReportState {
 pub struct ObjectsReport {
     /// The store's name.
     pub store: String,
-    /// What it is.
     pub kind: BenchStoreKind,
-    /// How many objects.
     pub count: u64,
     /// All their bytes; `null` when nobody has asked for sizes.
     pub bytes: Option<u64>,
-    /// The least of them.
     pub min_bytes: Option<u64>,
-    /// The middle one.
     pub median_bytes: Option<u64>,
-    /// The largest.
     pub max_bytes: Option<u64>,
     /// How long listing them, or loading the index, took, in seconds.
     pub index_s: f64,
@@ -115,19 +106,15 @@ pub enum ActionReport {
 /// Repetitions of something small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CallsReport {
-    /// The action.
     pub action: String,
     /// How many at a time.
     pub pool: u32,
-    /// How long one takes.
     pub time: Spread,
-    /// How long all took, in seconds.
     pub elapsed_s: f64,
     /// Repetitions in a second.
     pub per_s: f64,
     /// Bytes that were read or copied.
     pub bytes: u64,
-    /// What failed.
     pub failures: Vec<ReadFailures>,
 }
 
@@ -136,17 +123,14 @@ pub struct CallsReport {
 pub struct LoadReport {
     /// How workers read.
     pub mode: LoadMode,
-    /// How many.
     pub workers: u32,
     /// Reads that one of them has in flight at most.
     pub in_flight: u32,
     /// Reads that all of them have in flight at most.
     pub permits: u32,
-    /// Items of a batch.
     pub batch_size: u32,
     /// Batches of a worker that are begun and not delivered, at most.
     pub prefetch: u32,
-    /// Which worker takes which batch.
     pub assignment: Assignment,
     /// Whether workers lived for all passes.
     pub persistent: bool,
@@ -165,11 +149,9 @@ pub struct LoadReport {
     pub items: u64,
     /// Those of them that a stage left out, or that failed in one.
     pub refused: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// How long these passes took together, in seconds.
     pub elapsed_s: f64,
-    /// Items in a second.
     pub items_per_s: f64,
     /// Megabytes (10^6 bytes) in a second.
     pub mb_per_s: f64,
@@ -177,7 +159,6 @@ pub struct LoadReport {
     pub mib_per_s: f64,
     /// Megabits (10^6 bits) in a second.
     pub mbit_per_s: f64,
-    /// Each measured pass.
     pub passes: Vec<PassReport>,
     /// Reads in flight, against Little's law.
     pub little: Little,
@@ -190,9 +171,7 @@ pub struct LoadReport {
     pub latency_bins: Vec<TimeBucket>,
     /// The measured passes over time, one after another.
     pub over_time: Vec<LoadMoment>,
-    /// Requests and connections.
     pub requests: ReadRequests,
-    /// What failed.
     pub failures: Vec<ReadFailures>,
     /// What this client does without the store; `null` when it was not measured.
     pub ceiling: Option<Ceiling>,
@@ -233,17 +212,11 @@ pub struct LevelTimes {
 /// How times are distributed, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
-    /// How many.
     pub n: u64,
-    /// All together.
     pub sum_s: f64,
-    /// Mean.
     pub mean_s: f64,
-    /// Median.
     pub median_s: f64,
-    /// Least.
     pub min_s: f64,
-    /// Greatest.
     pub max_s: f64,
     /// Standard deviation; 0 of one.
     pub stdev_s: f64,
@@ -286,7 +259,6 @@ pub struct MeanRead {
 pub struct MeanPart {
     /// The part, or the stage's name.
     pub name: String,
-    /// Mean time, in seconds.
     pub mean_s: f64,
     /// Share of the mean read; `null` for a stage.
     pub share: Option<f64>,
@@ -295,9 +267,7 @@ pub struct MeanPart {
 /// One pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PassReport {
-    /// How long it took, in seconds.
     pub elapsed_s: f64,
-    /// Items in a second.
     pub items_per_s: f64,
     /// Megabytes (10^6 bytes) in a second.
     pub mb_per_s: f64,
@@ -325,11 +295,8 @@ pub struct Little {
 /// Reads that took so long.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LatencyRange {
-    /// From, in seconds.
     pub from_s: f64,
-    /// To, in seconds.
     pub to_s: f64,
-    /// How many.
     pub count: u64,
 }
 
@@ -353,11 +320,9 @@ pub struct LoadMoment {
 /// Requests and connections of the measured reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadRequests {
-    /// Requests that were made.
     pub made: u64,
     /// Those of them that were made since another one had failed.
     pub retries: u64,
-    /// Connections that were opened.
     pub connections: u64,
     /// Requests for one item that came; `null` where none came.
     #[serde(default)]
@@ -372,7 +337,6 @@ pub struct ReadRequests {
 pub struct Ceiling {
     /// What stood in for the store.
     pub against: BenchStoreKind,
-    /// Items in a second.
     pub items_per_s: f64,
     /// Megabytes (10^6 bytes) in a second.
     pub mb_per_s: f64,

@@ -20,7 +20,6 @@ pub const MAX_READS: u64 = 10_000_000;
 #[serde(deny_unknown_fields)]
 #[schemars(title = "Penstock storage benchmark")]
 pub struct BenchSpec {
-    /// What the benchmark is called.
     #[serde(default = "default_name")]
     pub name: Name,
     /// Where all randomness starts: the same seed reads the same objects in the same order.
@@ -74,9 +73,7 @@ pub enum DataSource {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemorySource {
-    /// How many.
     pub count: NonZeroU32,
-    /// Bytes of each.
     pub bytes: u32,
     /// How long each read takes.
     #[serde(default)]
@@ -153,15 +150,12 @@ pub struct RandomToDevice {
 pub struct WholeSet {
     /// How workers read the items of a batch.
     pub modes: Vec<LoadMode>,
-    /// Numbers of workers.
     pub workers: Vec<u32>,
     /// Reads that one `async` worker has in flight at most; a `sync` one has one.
     pub in_flight: u32,
-    /// Items of a batch.
     pub batch_size: u32,
     /// Batches that each worker may have begun and not delivered.
     pub prefetch: u32,
-    /// Which worker takes which batch.
     pub assignment: Assignment,
     /// Whether workers, with their instances of modules, live for all passes; otherwise each pass starts new ones.
     pub persistent: bool,
