@@ -1,7 +1,7 @@
 // Times of each level of a loader, from one item up to the whole, as the seed's figure has them.
 
 import type { LevelCounts, Spread } from '../api/types'
-import type { Sheet } from '../charts/sheet'
+import { sheetOf, type Sheet } from '../charts/sheet'
 import { count, itemsRate, megabytesRate, number, seconds, share } from '../parts/format'
 import type { Load } from './loads'
 
@@ -30,77 +30,52 @@ export function passRange({ cell }: Load, figure: 'items_per_s' | 'mb_per_s'): {
 
 /** A row for each load and level, with everything that is known of its times. */
 export function levelSheet(loads: readonly Load[]): Sheet {
-  const time = (name: string, head: string) => ({ name, head, text: seconds })
-  return {
-    columns: [
-      { name: 'load', head: 'Load' },
-      { name: 'mode', head: 'Mode' },
-      { name: 'workers', head: 'Workers', text: count },
-      { name: 'in_flight', head: 'In flight', text: count },
-      { name: 'batch_size', head: 'Batch', text: count },
-      { name: 'level', head: 'Level' },
-      { name: 'n', head: 'Calls', text: count },
-      time('mean_s', 'Mean'),
-      time('median_s', 'Median'),
-      time('min_s', 'Min'),
-      time('max_s', 'Max'),
-      time('stdev_s', 'Std. dev.'),
-      time('p90_s', 'p90'),
-      time('p99_s', 'p99'),
-      time('p999_s', 'p99.9'),
-      time('sum_s', 'Sum'),
-      { name: 'books', head: 'Books' },
-    ],
-    rows: loads.flatMap(({ label, cell }) =>
-      LEVELS.map(({ level }) => {
-        const found = cell.levels[level]
-        const figures = found ? [found.n, found.mean_s, found.median_s, found.min_s, found.max_s, found.stdev_s, found.p90_s, found.p99_s, found.p999_s, found.sum_s] : [0, ...Array<null>(9).fill(null)]
-        return [label, cell.mode, cell.workers, cell.in_flight, cell.batch_size, level, ...figures, cell.books.balanced ? 'balanced' : 'VOID']
-      }),
-    ),
-  }
+  type Row = { label: string; cell: Load['cell']; level: Level; found: Spread | null }
+  const time = (name: Exclude<keyof Spread, 'n'>, head: string) => ({ name, head, text: seconds, of: ({ found }: Row) => found?.[name] ?? null })
+  const rows = loads.flatMap(({ label, cell }) => LEVELS.map(({ level }): Row => ({ label, cell, level, found: cell.levels[level] })))
+  return sheetOf(rows, [
+    { name: 'load', head: 'Load', of: ({ label }) => label },
+    { name: 'mode', head: 'Mode', of: ({ cell }) => cell.mode },
+    { name: 'workers', head: 'Workers', text: count, of: ({ cell }) => cell.workers },
+    { name: 'in_flight', head: 'In flight', text: count, of: ({ cell }) => cell.in_flight },
+    { name: 'batch_size', head: 'Batch', text: count, of: ({ cell }) => cell.batch_size },
+    { name: 'level', head: 'Level', of: ({ level }) => level },
+    { name: 'n', head: 'Calls', text: count, of: ({ found }) => found?.n ?? 0 },
+    time('mean_s', 'Mean'),
+    time('median_s', 'Median'),
+    time('min_s', 'Min'),
+    time('max_s', 'Max'),
+    time('stdev_s', 'Std. dev.'),
+    time('p90_s', 'p90'),
+    time('p99_s', 'p99'),
+    time('p999_s', 'p99.9'),
+    time('sum_s', 'Sum'),
+    { name: 'books', head: 'Books', of: booksOf },
+  ])
 }
 
 /** A row for each load: how much it read in a second. */
 export function rateSheet(loads: readonly Load[]): Sheet {
-  return {
-    columns: [
-      { name: 'load', head: 'Load' },
-      { name: 'mode', head: 'Mode' },
-      { name: 'workers', head: 'Workers', text: count },
-      { name: 'reads_at_most', head: 'Reads at most', text: count },
-      { name: 'items_per_s', head: 'Items', text: itemsRate },
-      { name: 'slowest_pass_items_per_s', head: 'Slowest pass', text: itemsRate },
-      { name: 'fastest_pass_items_per_s', head: 'Fastest pass', text: itemsRate },
-      { name: 'mb_per_s', head: 'MB (10⁶)', text: megabytesRate },
-      { name: 'mib_per_s', head: 'MiB (2²⁰)', text: (value) => `${number(value)} MiB/s` },
-      { name: 'mbit_per_s', head: 'Mbit (10⁶)', text: (value) => `${number(value)} Mbit/s` },
-      { name: 'reads_in_flight', head: 'In flight', text: number },
-      { name: 'ceiling_items_per_s', head: 'Client’s ceiling', text: itemsRate },
-      { name: 'limited_by', head: 'Client' },
-      { name: 'books', head: 'Books' },
-    ],
-    rows: loads.map((load) => {
-      const { label, cell } = load
-      const range = passRange(load, 'items_per_s')
-      return [
-        label,
-        cell.mode,
-        cell.workers,
-        cell.permits,
-        cell.items_per_s,
-        range?.min ?? null,
-        range?.max ?? null,
-        cell.mb_per_s,
-        cell.mib_per_s,
-        cell.mbit_per_s,
-        cell.little.in_flight,
-        cell.ceiling?.items_per_s ?? null,
-        cell.ceiling ? (cell.ceiling.is_client_bound ? 'client-bound' : 'not the limit') : 'not measured',
-        cell.books.balanced ? 'balanced' : 'VOID',
-      ]
-    }),
-  }
+  return sheetOf(loads, [
+    { name: 'load', head: 'Load', of: ({ label }) => label },
+    { name: 'mode', head: 'Mode', of: ({ cell }) => cell.mode },
+    { name: 'workers', head: 'Workers', text: count, of: ({ cell }) => cell.workers },
+    { name: 'reads_at_most', head: 'Reads at most', text: count, of: ({ cell }) => cell.permits },
+    { name: 'items_per_s', head: 'Items', text: itemsRate, of: ({ cell }) => cell.items_per_s },
+    { name: 'slowest_pass_items_per_s', head: 'Slowest pass', text: itemsRate, of: (load) => passRange(load, 'items_per_s')?.min ?? null },
+    { name: 'fastest_pass_items_per_s', head: 'Fastest pass', text: itemsRate, of: (load) => passRange(load, 'items_per_s')?.max ?? null },
+    { name: 'mb_per_s', head: 'MB (10⁶)', text: megabytesRate, of: ({ cell }) => cell.mb_per_s },
+    { name: 'mib_per_s', head: 'MiB (2²⁰)', text: (value) => `${number(value)} MiB/s`, of: ({ cell }) => cell.mib_per_s },
+    { name: 'mbit_per_s', head: 'Mbit (10⁶)', text: (value) => `${number(value)} Mbit/s`, of: ({ cell }) => cell.mbit_per_s },
+    { name: 'reads_in_flight', head: 'In flight', text: number, of: ({ cell }) => cell.little.in_flight },
+    { name: 'ceiling_items_per_s', head: 'Client’s ceiling', text: itemsRate, of: ({ cell }) => cell.ceiling?.items_per_s ?? null },
+    { name: 'limited_by', head: 'Client', of: ({ cell: { ceiling } }) => (ceiling ? (ceiling.is_client_bound ? 'client-bound' : 'not the limit') : 'not measured') },
+    { name: 'books', head: 'Books', of: booksOf },
+  ])
+}
+
+function booksOf({ cell }: Pick<Load, 'cell'>): string {
+  return cell.books.balanced ? 'balanced' : 'VOID'
 }
 
 export function quantilesOf(time: Spread | null): { name: string; at_s: number }[] {

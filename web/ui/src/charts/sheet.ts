@@ -14,6 +14,11 @@ export interface Sheet {
   rows: Value[][]
 }
 
+/** A sheet whose columns say what they take of a thing: a row for each thing. */
+export function sheetOf<Thing>(things: readonly Thing[], columns: (Sheet['columns'][number] & { of: (thing: Thing) => Value })[]): Sheet {
+  return { columns, rows: things.map((thing) => columns.map(({ of }) => of(thing))) }
+}
+
 /** A line for each row, under a line of names. */
 export function sheetCsv({ columns, rows }: Sheet): string {
   return [columns.map(({ name }) => name), ...rows].map((row) => row.map(quoted).join(',')).join('\r\n') + '\r\n'
