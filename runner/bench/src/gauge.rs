@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use penstock_types::stats::Tick;
 
 #[derive(Debug, Default)]
-pub(crate) struct Gauge(Mutex<State>);
+pub(crate) struct Gauge(Mutex<GaugeState>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauged {
@@ -17,26 +17,26 @@ pub struct Gauged {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GaugeState {
     now: u32,
+    /// Start of the current time without a read in flight.
+    idle_since: Tick,
+    idle_ns: u64,
     counted: Gauged,
 }
 
-/// Counts the time of one batch in which none of its reads is in flight.
-#[derive(Debug)]
-pub(crate) struct Between(Mutex<Alone>);
-
-#[derive(Debug)]
-struct Alone {
-    in_flight: u32,
-    /// Start of the current time without a read in flight.
-    since: Tick,
-    counted_ns: u64,
-}
-
 impl Gauge {
+    /// Starts counting at that moment.
+    pub(crate) fn starting_at(start: Tick) -> Self {
+        Self(Mutex::new(GaugeState { idle_since: start, ..GaugeState::default() }))
+    }
+
+    /// Starts a read, no earlier than any earlier event where idle time is asked for.
     pub(crate) fn begin(&self, at: Tick) {
         let mut state = self.state();
+        if state.now == 0 {
+            state.idle_ns += at - state.idle_since;
+        }
         state.now += 1;
         state.counted.begun += 1;
         state.counted.most = state.counted.most.max(state.now);
@@ -46,6 +46,7 @@ impl Gauge {
     pub(crate) fn end(&self, at: Tick) {
         let mut state = self.state();
         state.now -= 1;
+        state.idle_since = at;
         state.counted.ended += 1;
         state.counted.read_ns += i128::from(at.nanos());
     }
@@ -54,39 +55,13 @@ impl Gauge {
         self.state().counted
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Between {
-    /// Starts counting at the beginning of a batch.
-    pub(crate) fn new(start: Tick) -> Self {
-        Self(Mutex::new(Alone { in_flight: 0, since: start, counted_ns: 0 }))
-    }
-
-    /// Starts a read, no earlier than any earlier event.
-    pub(crate) fn begin(&self, at: Tick) {
-        let mut state = self.state();
-        if state.in_flight == 0 {
-            state.counted_ns += at - state.since;
-        }
-        state.in_flight += 1;
-    }
-
-    pub(crate) fn end(&self, at: Tick) {
-        let mut state = self.state();
-        state.in_flight -= 1;
-        state.since = at;
-    }
-
-    /// Nanoseconds in all, for a batch that ends at `at`.
-    pub(crate) fn until(&self, at: Tick) -> u64 {
+    /// Nanoseconds until `at` without a read in flight; there is none then.
+    pub(crate) fn idle_until(&self, at: Tick) -> u64 {
         let state = self.state();
-        state.counted_ns + (at - state.since)
+        state.idle_ns + (at - state.idle_since)
     }
 
-    fn state(&self) -> MutexGuard<'_, Alone> {
+    fn state(&self) -> MutexGuard<'_, GaugeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -110,13 +85,13 @@ mod tests {
     #[test]
     fn what_lies_between_reads_is_summed() {
         let at = Tick::from_nanos;
-        let between = Between::new(at(10));
+        let between = Gauge::starting_at(at(10));
         between.begin(at(13));
         between.begin(at(15));
         between.end(at(20));
         between.end(at(21));
         between.begin(at(26));
         between.end(at(30));
-        assert_eq!(between.until(at(37)), 3 + 5 + 7);
+        assert_eq!(between.idle_until(at(37)), 3 + 5 + 7);
     }
 }

@@ -15,7 +15,7 @@ use penstock_types::stats::Tick;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::gauge::{Between, Gauge};
+use crate::gauge::Gauge;
 use crate::load::BenchError;
 use crate::record::{Fetch, ItemRead, Load, Span, WorkerLoop};
 use crate::subject::{Subject, Takes};
@@ -177,7 +177,7 @@ impl LoadWorker {
         let first = batch as usize * pass.batch_size;
         let objects = &pass.order[first..pass.order.len().min(first + pass.batch_size)];
         let start = self.clock.now();
-        let between = &Between::new(start);
+        let between = &Gauge::starting_at(start);
         let reads = objects.iter().copied().enumerate();
         // Not in order: one that is slow would keep those behind it from beginning.
         let mut reads = stream::iter(reads)
@@ -194,7 +194,7 @@ impl LoadWorker {
             batch,
             worker: self.number,
             span,
-            between_ns: between.until(span.end),
+            between_ns: between.idle_until(span.end),
             items,
             stages: Vec::new(),
             lost_in_stages: 0,
@@ -208,7 +208,7 @@ impl LoadWorker {
         number: u32,
         asked: Tick,
         pass: &PassWork,
-        between: &Between,
+        between: &Gauge,
     ) -> (ItemRead, Result<Bytes, StoreError>) {
         let object = &self.subject.objects[number as usize];
         let start = self.clock.now();

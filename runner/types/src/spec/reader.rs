@@ -17,7 +17,8 @@ use crate::fault::{Pointer, listed, suggestion};
 const MAX_QUOTED: usize = 80;
 
 /// Why a value could not be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}")]
 pub(super) struct Misread {
     /// Innermost step first.
     steps: Vec<Step>,
@@ -35,9 +36,11 @@ pub(super) enum Step {
     Index(usize),
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum Problem {
+    #[error("the field `{0}` is missing")]
     Missing(&'static str),
+    #[error("{0}")]
     Other(String),
 }
 
@@ -71,17 +74,6 @@ pub(super) fn pointer(steps: &[Step]) -> Pointer {
         Step::Key(key) | Step::Tag(key) => pointer.key(key),
         Step::Index(index) => pointer.index(*index),
     })
-}
-
-impl std::error::Error for Misread {}
-
-impl fmt::Display for Misread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.problem {
-            Problem::Missing(field) => write!(f, "the field `{field}` is missing"),
-            Problem::Other(message) => f.write_str(message),
-        }
-    }
 }
 
 impl Error for Misread {
