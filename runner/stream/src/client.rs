@@ -58,12 +58,12 @@ pub struct Batch {
     pub contents: Collated,
 }
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum StreamError {
     #[error(
         "cannot connect to `{}`: the run is over, or its server runs on another machine or as another user", .socket.display()
     )]
-    Connect { socket: PathBuf, source: io::Error },
+    Connect { socket: PathBuf, source: Arc<io::Error> },
     #[error("the socket `{}` is not of a process of this user", .0.display())]
     Stranger(PathBuf),
     #[error("the server refuses: {}", .0.why)]
@@ -75,9 +75,9 @@ pub enum StreamError {
     #[error("batch {0} is not one that this connection was given and has not acknowledged")]
     NotGiven(u64),
     #[error("the memory of a batch cannot be mapped")]
-    Memory(#[source] io::Error),
+    Memory(#[source] Arc<io::Error>),
     #[error("the connection to the server is broken")]
-    Socket(#[source] io::Error),
+    Socket(#[source] Arc<io::Error>),
     #[error("the server did not answer within {} s", .0.as_secs_f64())]
     Late(Duration),
     #[error("this consumer has left after it failed: {0}")]
@@ -101,15 +101,7 @@ struct Connection {
 struct Receiving {
     incoming: Incoming,
     /// Set once the stream has ended for this consumer.
-    last: Option<ClientEnd>,
-}
-
-#[derive(Clone, Debug)]
-enum ClientEnd {
-    End(End),
-    Refused(Refused),
-    Closed,
-    Failed(String),
+    last: Option<Result<End, StreamError>>,
 }
 
 /// A region that is read, and released on drop.
@@ -123,9 +115,8 @@ struct Borrowed {
 impl Client {
     /// Connects to the run whose socket and secret the server gave for it.
     pub fn connect(socket: &Path, secret: &str) -> Result<Self, StreamError> {
-        let connected = UnixStream::connect(socket);
-        let stream =
-            connected.map_err(|source| StreamError::Connect { socket: socket.to_owned(), source })?;
+        let failed = |source| StreamError::Connect { socket: socket.to_owned(), source: Arc::new(source) };
+        let stream = UnixStream::connect(socket).map_err(failed)?;
         if !is_ours(&stream) {
             return Err(StreamError::Stranger(socket.to_owned()));
         }
@@ -171,22 +162,17 @@ impl Client {
     /// it. An error is the end: what was not acknowledged goes to the next consumer, and each further call fails.
     pub fn next(&self, most: Duration) -> Result<Received, StreamError> {
         let mut receiving = locked(&self.receiving);
-        match receiving.last.clone() {
-            None => {}
-            Some(ClientEnd::End(end)) => return Ok(Received::End(end)),
-            Some(ClientEnd::Refused(refused)) => return Err(StreamError::Refused(refused)),
-            Some(ClientEnd::Closed) => return Err(StreamError::Closed),
-            Some(ClientEnd::Failed(why)) => return Err(StreamError::Left(why)),
+        if let Some(last) = receiving.last.clone() {
+            return last.map(Received::End);
         }
         let received = self.receive(&mut receiving, most);
         receiving.last = match &received {
             Ok(Received::Batch(_) | Received::Nothing) => None,
-            Ok(Received::End(end)) => Some(ClientEnd::End(end.clone())),
-            Err(StreamError::Refused(refused)) => Some(ClientEnd::Refused(refused.clone())),
-            Err(StreamError::Closed) => Some(ClientEnd::Closed),
+            Ok(Received::End(end)) => Some(Ok(end.clone())),
+            Err(error @ (StreamError::Refused(_) | StreamError::Closed)) => Some(Err(error.clone())),
             Err(error) => {
                 self.connection.leave();
-                Some(ClientEnd::Failed(with_causes(error)))
+                Some(Err(StreamError::Left(with_causes(error))))
             }
         };
         received
@@ -238,7 +224,8 @@ impl Client {
         let mut regions = Vec::with_capacity(files.len());
         for (file, region) in files.iter().zip(&contents.regions) {
             let bytes = usize::try_from(region.bytes).map_err(|_| garbled("a region is too large"))?;
-            let mapping = Some(mapping::borrow(file, bytes).map_err(StreamError::Memory)?);
+            let mapping =
+                Some(mapping::borrow(file, bytes).map_err(|error| StreamError::Memory(Arc::new(error)))?);
             regions.push(Bytes::from_owner(Borrowed {
                 mapping,
                 id: region.id,
@@ -391,7 +378,7 @@ impl Connection {
         match poll(&mut polled, Some(&timeout)) {
             Ok(found) => Ok(found > 0),
             Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(error) => Err(StreamError::Socket(error.into())),
+            Err(error) => Err(broken(error.into())),
         }
     }
 }
@@ -399,7 +386,7 @@ impl Connection {
 fn broken(error: io::Error) -> StreamError {
     match error.kind() {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => StreamError::Closed,
-        _ => StreamError::Socket(error),
+        _ => StreamError::Socket(Arc::new(error)),
     }
 }
 
@@ -415,10 +402,9 @@ impl From<Garbled> for StreamError {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        if !self.connection.is_ours() {
-            return;
+        if self.connection.is_ours() {
+            self.connection.leave();
         }
-        self.connection.leave();
     }
 }
 

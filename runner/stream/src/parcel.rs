@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock_engine::item::{Collated, Column, Dtype, Stacked, Tensor};
+use penstock_engine::item::{Collated, Column, Stacked, Tensor};
 use penstock_engine::memory::{BatchMemory, Pool, bytes_of};
 
 use crate::protocol::{
@@ -54,12 +54,10 @@ impl Parcel {
     /// Makes a parcel of a batch. Arrays in shared memory stay where they are; others are copied.
     pub(crate) fn of(batch: Collated, memory: &Pool<SharedMemory>) -> Result<Self, ParcelError> {
         let samples = batch.keys.len() as u64;
-        let mut load = Load::default();
-        let fields: Vec<Unplaced> =
+        let mut load = Load { memory, regions: Vec::new(), loose: Vec::new(), loose_bytes: 0 };
+        let mut fields: Vec<FieldHead> =
             batch.fields.into_iter().map(|column| load.add(column)).collect::<Result<_, _>>()?;
-        let placed = load.place(memory)?;
-        let mut spots = placed.spots.into_iter();
-        let fields = fields.into_iter().map(|field| field.placed(&mut spots)).collect();
+        let (regions, sent) = load.pack(&mut fields)?;
         let paths: Vec<u64> = batch.origins.iter().map(|origin| origin.path).collect();
         let head = |shown: &Shown| RegionHead { id: shown.region.id, bytes: shown.region.bytes as u64 };
         let contents = Contents {
@@ -67,12 +65,12 @@ impl Parcel {
             epochs: batch.origins.iter().map(|origin| origin.epoch).collect(),
             indexes: batch.origins.iter().map(|origin| origin.index).collect(),
             paths: paths.iter().any(|path| *path != 0).then_some(paths),
-            regions: placed.regions.iter().map(head).collect(),
+            regions: regions.iter().map(head).collect(),
             fields,
         };
         let mut body = serde_json::to_vec(&contents).expect("keys and numbers are JSON");
         let contents_bytes = body.len();
-        body.extend_from_slice(&placed.sent);
+        body.extend_from_slice(&sent);
         if body.len() > MAX_BODY_BYTES {
             return Err(ParcelError::TooLarge { samples, bytes: contents_bytes });
         }
@@ -81,7 +79,7 @@ impl Parcel {
             // As checked before.
             contents_bytes: contents_bytes as u32,
             body: body.into(),
-            regions: placed.regions,
+            regions,
         })
     }
 
@@ -95,129 +93,105 @@ impl Parcel {
     }
 }
 
-/// A field whose data has no place yet.
-struct Unplaced {
-    name: Arc<str>,
-    kind: Kind,
-}
-
-enum Kind {
-    Tensor { dtype: Dtype, shape: Vec<u32> },
-    Texts,
-    Blobs,
-}
-
-/// Pieces of data of a batch.
-#[derive(Default)]
-struct Load(Vec<Bytes>);
-
-struct Placed {
-    /// By piece.
-    spots: Vec<Spot>,
+/// Data of a batch: in shared memory as it lies, or loose and to be packed.
+struct Load<'a> {
+    memory: &'a Pool<SharedMemory>,
     regions: Vec<Shown>,
-    sent: Vec<u8>,
+    /// Pieces with their offsets, of these bytes together.
+    loose: Vec<(usize, Bytes)>,
+    loose_bytes: usize,
 }
 
-impl Load {
-    fn add(&mut self, Column { name, values }: Column) -> Result<Unplaced, ParcelError> {
-        let kind = match values {
+impl Load<'_> {
+    fn add(&mut self, Column { name, values }: Column) -> Result<FieldHead, ParcelError> {
+        let values = match values {
             Stacked::Tensor(Tensor { dtype, shape, data }) => {
-                self.0.push(data);
-                Kind::Tensor { dtype, shape }
+                ValuesHead::Tensor { dtype: dtype.name().to_owned(), shape, data: self.add_piece(data) }
             }
             Stacked::Texts(texts) => {
-                self.add_list(texts.iter().map(String::as_bytes));
-                Kind::Texts
+                let [data, offsets] = self.add_list(texts.iter().map(String::as_bytes));
+                ValuesHead::Texts { data, offsets }
             }
             Stacked::Blobs(blobs) => {
-                self.add_list(blobs.iter().map(|blob| &**blob));
-                Kind::Blobs
+                let [data, offsets] = self.add_list(blobs.iter().map(|blob| &**blob));
+                ValuesHead::Blobs { data, offsets }
             }
             Stacked::Device(_) => return Err(ParcelError::OnDevice(name)),
         };
-        Ok(Unplaced { name, kind })
+        Ok(FieldHead { name, values })
     }
 
-    fn add_list<'a>(&mut self, items: impl Iterator<Item = &'a [u8]>) {
+    fn add_list<'a>(&mut self, items: impl Iterator<Item = &'a [u8]>) -> [Spot; 2] {
         let mut data = Vec::new();
         let mut offsets = 0_u64.to_le_bytes().to_vec();
         for item in items {
             data.extend_from_slice(item);
             offsets.extend_from_slice(&(data.len() as u64).to_le_bytes());
         }
-        self.0.extend([data.into(), offsets.into()]);
+        [data, offsets].map(|piece| self.add_piece(piece.into()))
     }
 
-    fn place(self, memory: &Pool<SharedMemory>) -> Result<Placed, ParcelError> {
-        let mut regions: Vec<Shown> = Vec::new();
-        let mut spots: Vec<Option<Spot>> =
-            self.0.iter().map(|piece| shown_as_it_lies(piece, memory.maker(), &mut regions)).collect();
-        let (mut offsets, mut loose_bytes) = (Vec::new(), 0_usize);
-        for (piece, _) in self.0.iter().zip(&spots).filter(|(_, spot)| spot.is_none()) {
-            offsets.push(loose_bytes);
-            loose_bytes = (loose_bytes + piece.len()).next_multiple_of(ALIGNMENT);
+    fn add_piece(&mut self, piece: Bytes) -> Spot {
+        let bytes = piece.len() as u64;
+        if let Some((place, offset)) = self.show(&piece) {
+            return Spot::Region { place, offset: offset as u64, bytes };
         }
-        let mut sent = Vec::new();
-        let mut packed = (loose_bytes > MAX_SENT_BYTES).then(|| memory.take(loose_bytes)).flatten();
-        let room: &mut [u8] = match &mut packed {
-            Some(block) => (**block).as_mut(),
-            None if loose_bytes > MAX_SENT_BYTES => return Err(ParcelError::NoMemory(loose_bytes)),
-            None => {
-                sent.resize(loose_bytes, 0);
-                &mut sent
-            }
-        };
-        let loose = self.0.iter().zip(&mut spots).filter(|(_, spot)| spot.is_none());
-        for ((piece, spot), offset) in loose.zip(offsets) {
-            room[offset..offset + piece.len()].copy_from_slice(piece);
-            *spot = Some(Spot::Body { offset: offset as u64, bytes: piece.len() as u64 });
+        let offset = self.loose_bytes;
+        self.loose_bytes = (offset + piece.len()).next_multiple_of(ALIGNMENT);
+        self.loose.push((offset, piece));
+        Spot::Body { offset: offset as u64, bytes }
+    }
+
+    /// Shows a piece that lies in shared memory, if one more region can be shown: the last one is for all others.
+    fn show(&mut self, piece: &Bytes) -> Option<(usize, usize)> {
+        let (region, offset) = self.memory.maker().find(piece).filter(|_| !piece.is_empty())?;
+        let known = self.regions.iter().position(|shown| shown.region.id == region.id);
+        let place = known.unwrap_or(self.regions.len());
+        if place == MAX_REGIONS - 1 {
+            return None;
+        }
+        if known.is_none() {
+            self.regions.push(Shown { region, kept: piece.clone() });
+        }
+        Some((place, offset))
+    }
+
+    /// Copies the loose pieces behind one another: to the end of the body, or into one more region where they are large.
+    fn pack(mut self, fields: &mut [FieldHead]) -> Result<(Vec<Shown>, Vec<u8>), ParcelError> {
+        let (bytes, is_large) = (self.loose_bytes, self.loose_bytes > MAX_SENT_BYTES);
+        let mut sent = if is_large { Vec::new() } else { vec![0; bytes] };
+        let mut packed =
+            is_large.then(|| self.memory.take(bytes).ok_or(ParcelError::NoMemory(bytes))).transpose()?;
+        let room = packed.as_mut().map_or(&mut *sent, |block| (**block).as_mut());
+        for (offset, piece) in self.loose {
+            room[offset..offset + piece.len()].copy_from_slice(&piece);
         }
         if let Some(block) = packed {
             let kept = bytes_of(block);
-            let (region, _) = memory.maker().find(&kept).expect("the pool has regions of this memory only");
-            let place = regions.len();
-            regions.push(Shown { region, kept });
-            for spot in spots.iter_mut().flatten() {
+            let (region, _) =
+                self.memory.maker().find(&kept).expect("the pool has regions of this memory only");
+            let place = self.regions.len();
+            self.regions.push(Shown { region, kept });
+            for spot in fields.iter_mut().flat_map(|field| spots(&mut field.values)) {
                 if let Spot::Body { offset, bytes } = *spot {
                     *spot = Spot::Region { place, offset, bytes };
                 }
             }
         }
-        Ok(Placed { spots: spots.into_iter().flatten().collect(), regions, sent })
+        Ok((self.regions, sent))
     }
 }
 
-/// The spot of a piece that lies in shared memory, if one more region can be shown: the last one is for all others.
-fn shown_as_it_lies(piece: &Bytes, memory: &SharedMemory, regions: &mut Vec<Shown>) -> Option<Spot> {
-    let (region, offset) = memory.find(piece).filter(|_| !piece.is_empty())?;
-    let known = regions.iter().position(|shown| shown.region.id == region.id);
-    let place = known.unwrap_or(regions.len());
-    if place == MAX_REGIONS - 1 {
-        return None;
-    }
-    if known.is_none() {
-        regions.push(Shown { region, kept: piece.clone() });
-    }
-    Some(Spot::Region { place, offset: offset as u64, bytes: piece.len() as u64 })
-}
-
-impl Unplaced {
-    fn placed(self, spots: &mut impl Iterator<Item = Spot>) -> FieldHead {
-        let mut spot = || spots.next().expect("every piece has a spot");
-        let values = match self.kind {
-            Kind::Tensor { dtype, shape } => {
-                ValuesHead::Tensor { dtype: dtype.name().to_owned(), shape, data: spot() }
-            }
-            Kind::Texts => ValuesHead::Texts { data: spot(), offsets: spot() },
-            Kind::Blobs => ValuesHead::Blobs { data: spot(), offsets: spot() },
-        };
-        FieldHead { name: self.name, values }
+fn spots(values: &mut ValuesHead) -> Vec<&mut Spot> {
+    match values {
+        ValuesHead::Tensor { data, .. } => vec![data],
+        ValuesHead::Texts { data, offsets } | ValuesHead::Blobs { data, offsets } => vec![data, offsets],
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use penstock_engine::item::Origin;
+    use penstock_engine::item::{Dtype, Origin};
 
     use super::*;
 
