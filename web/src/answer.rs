@@ -54,10 +54,7 @@ impl LargeAnswers {
         let bytes = written.await.map_err(std::io::Error::from).and_then(|written| Ok(written?));
         let bytes = bytes.map_err(|error| {
             tracing::error!(%error, "an answer could not be written");
-            ApiError::new(
-                crate::problem::ProblemKind::DEFECT,
-                "a defect of Penstock; the server's log says more",
-            )
+            ApiError::defect()
         })?;
         self.sent(bytes)
     }

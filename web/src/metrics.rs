@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicU64;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use penstock_server::{Counts, LiveCounts};
+use penstock_server::Counts;
+use penstock_types::run::RunSnapshot;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -78,13 +79,13 @@ fn budget(registry: &mut Registry, app: &App) {
     }
 }
 
-fn live(registry: &mut Registry, runs: &[LiveCounts]) {
+fn live(registry: &mut Registry, runs: &[RunSnapshot]) {
     let (tasks, failed, items) = (Sums::default(), Sums::default(), Sums::default());
     let (times, readiness) = (Values::default(), Values::default());
     let (gets, puts) = (Values::default(), Values::default());
-    for LiveCounts { run, name, snapshot } in runs {
+    for snapshot in runs {
         let labels = |what: &'static str, id: &str| {
-            vec![("run", run.clone()), ("pipeline", name.clone()), (what, id.to_owned())]
+            vec![("run", snapshot.id.to_string()), ("pipeline", snapshot.name.clone()), (what, id.to_owned())]
         };
         for stage in &snapshot.stages {
             let labels = labels("stage", &stage.id);

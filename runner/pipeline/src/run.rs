@@ -6,7 +6,7 @@ use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, RunView, Running, StopReason, Taken};
 use penstock_types::plan::Plan;
 use penstock_types::policy::StageKindName;
-use penstock_types::run::{RunSnapshot, StageRecord, Window};
+use penstock_types::run::{RunId, RunSnapshot, StageRecord, Window};
 use penstock_types::series::TaskTimes;
 use penstock_types::stats::Histogram;
 use penstock_types::verdict::{Diagnosis, PipelineShape, VerdictSpan};
@@ -41,7 +41,7 @@ pub struct Ended {
 /// A run's unchanging facts, and handles to what its parts count. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RunFacts {
-    id: String,
+    id: RunId,
     name: String,
     started_at: String,
     threads: u32,
@@ -140,7 +140,7 @@ impl Run {
 
 impl RunFacts {
     pub(crate) fn new(
-        id: Option<String>,
+        id: Option<RunId>,
         name: &str,
         threads: u32,
         modules: BTreeMap<String, String>,
@@ -148,7 +148,7 @@ impl RunFacts {
         verdicts: Verdicts,
     ) -> Self {
         Self {
-            id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),
+            id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string().into()),
             name: name.to_owned(),
             started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             threads,

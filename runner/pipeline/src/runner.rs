@@ -9,6 +9,7 @@ use penstock_engine::ports::Observer;
 use penstock_engine::ports::{Consumer, Source as SampleSource, ThreadOpFactory};
 use penstock_types::fault::SpecFault;
 use penstock_types::plan::{Fields, Plan, StageKind, StagePlan};
+use penstock_types::run::RunId;
 use penstock_types::spec::{Spec, Stage};
 use penstock_types::verdict::PipelineShape;
 use tokio::runtime::Handle;
@@ -66,7 +67,7 @@ pub struct RunEnds {
     /// Most batches that a taker may hold at a time.
     pub max_held: usize,
     /// Id of the run; a new one if there is none.
-    pub id: Option<String>,
+    pub id: Option<RunId>,
 }
 
 /// A run whose parts are built and whose threads do not run yet.

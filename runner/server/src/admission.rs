@@ -66,26 +66,23 @@ impl Cost {
 
     /// Larger cost of both, part by part.
     pub(crate) fn most(self, other: Self) -> Self {
-        Self {
-            threads: self.threads.max(other.threads),
-            memory_mib: self.memory_mib.max(other.memory_mib),
-            instances: self.instances.max(other.instances),
-        }
+        self.with(other, u64::max)
     }
 
     fn plus(self, other: Self) -> Self {
-        Self {
-            threads: self.threads.saturating_add(other.threads),
-            memory_mib: self.memory_mib.saturating_add(other.memory_mib),
-            instances: self.instances.saturating_add(other.instances),
-        }
+        self.with(other, u64::saturating_add)
     }
 
     fn minus(self, other: Self) -> Self {
+        self.with(other, u64::saturating_sub)
+    }
+
+    fn with(self, other: Self, of: fn(u64, u64) -> u64) -> Self {
+        let small = |mine: u32, other: u32| u32::try_from(of(mine.into(), other.into())).unwrap_or(u32::MAX);
         Self {
-            threads: self.threads.saturating_sub(other.threads),
-            memory_mib: self.memory_mib.saturating_sub(other.memory_mib),
-            instances: self.instances.saturating_sub(other.instances),
+            threads: small(self.threads, other.threads),
+            memory_mib: of(self.memory_mib, other.memory_mib),
+            instances: small(self.instances, other.instances),
         }
     }
 

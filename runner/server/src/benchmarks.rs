@@ -7,9 +7,9 @@ use sha2::{Digest, Sha256};
 use crate::error::RunsError;
 use crate::history::benchmarks::{self, MAX_BENCHMARK_BYTES, Packed};
 use crate::history::now;
-use crate::queries::{cursor, limit, open_cursor};
+use crate::queries::{after, page};
 use crate::runs::{Runs, apart};
-use crate::wire::{BenchmarkQuery, KeptBenchmark, Page, PushedBenchmark};
+use crate::wire::{BenchmarkQuery, KeptBenchmark, Page, PushedBenchmark, limit};
 
 /// Most bytes of a summary: lists hold up to 200 of them.
 const MAX_SUMMARY_BYTES: usize = 32 << 10;
@@ -42,12 +42,11 @@ impl Runs {
 
     /// Benchmarks, newest first, a page at a time. A page stays where it is while others are added before it.
     pub async fn benchmarks(&self, query: BenchmarkQuery) -> Result<Page<KeptBenchmark>, RunsError> {
-        let before: i64 = query.cursor.as_deref().map(open_cursor).transpose()?.unwrap_or(i64::MAX);
-        let limit = limit(query.limit);
-        let (found, more) =
+        let (before, limit) = (after(query.cursor.as_ref())?.unwrap_or(i64::MAX), limit(query.limit));
+        let found =
             self.history().read(move |connection| benchmarks::list(connection, before, limit)).await?;
-        let next = found.last().filter(|_| more).map(|(number, _)| cursor(number));
-        Ok(Page { items: found.into_iter().map(|(_, benchmark)| benchmark).collect(), next })
+        let Page { items, next } = page(found, |(number, _)| *number);
+        Ok(Page { items: items.into_iter().map(|(_, benchmark)| benchmark).collect(), next })
     }
 
     /// The report of a benchmark, byte for byte as it was sent.
@@ -57,7 +56,6 @@ impl Runs {
         found.await?.ok_or_else(|| RunsError::not_found("benchmark", id))
     }
 
-    /// Removes a benchmark and its report.
     pub async fn delete_benchmark(&self, id: &str) -> Result<(), RunsError> {
         let own = id.to_owned();
         let write = move |transaction: &rusqlite::Transaction<'_>| benchmarks::remove(transaction, &own);

@@ -9,11 +9,11 @@ use penstock_types::spec::Name;
 use crate::error::RunsError;
 use crate::history::modules::{self, Removed};
 use crate::history::{transact, undamaged};
-use crate::queries::{cursor, limit, open_cursor};
+use crate::queries::{after, page};
 use crate::runs::{Runs, apart};
 use crate::wire::{
     MAX_KEYS, ModuleDetail, ModuleFile, ModuleQuery, ModuleSummary, ModuleVersion, Page, StoreKeys,
-    StoreKind, StoreSummary,
+    StoreKind, StoreSummary, limit,
 };
 
 /// Alias of the newest version; it cannot be set.
@@ -24,11 +24,10 @@ const KEYS: u32 = 100;
 impl Runs {
     /// Modules by name, a page at a time.
     pub async fn modules(&self, query: ModuleQuery) -> Result<Page<ModuleSummary>, RunsError> {
-        let after: String = query.cursor.as_deref().map(open_cursor).transpose()?.unwrap_or_default();
-        let limit = limit(query.limit);
+        let after: String = after(query.cursor.as_ref())?.unwrap_or_default();
         let read = move |connection: &rusqlite::Connection| {
-            let (names, more) = modules::names(connection, query.text.as_deref(), &after, limit)?;
-            let next = names.last().filter(|_| more).map(cursor);
+            let names = modules::names(connection, query.text.as_deref(), &after, limit(query.limit))?;
+            let Page { items: names, next } = page(names, String::clone);
             let mut items = Vec::with_capacity(names.len());
             for name in names {
                 let Some(newest) = modules::version_of(connection, &name, LATEST)? else { continue };
@@ -44,18 +43,20 @@ impl Runs {
             }
             Ok(Page { items, next })
         };
-        Ok(self.history().read(read).await?)
+        self.history().read(read).await
     }
 
     /// A module with all its versions.
     pub async fn module(&self, name: &str) -> Result<ModuleDetail, RunsError> {
-        let own = name.to_owned();
+        let name = name.to_owned();
         let read = move |connection: &rusqlite::Connection| {
-            let versions = modules::versions(connection, &own)?;
-            Ok(ModuleDetail { aliases: modules::aliases(connection, &own)?, versions, name: own })
+            let versions = modules::versions(connection, &name)?;
+            if versions.is_empty() {
+                return Err(RunsError::not_found("module", &name));
+            }
+            Ok(ModuleDetail { aliases: modules::aliases(connection, &name)?, versions, name })
         };
-        let detail = self.history().read(read).await?;
-        if detail.versions.is_empty() { Err(RunsError::not_found("module", name)) } else { Ok(detail) }
+        self.history().read(read).await
     }
 
     pub async fn has_module(&self, name: &str) -> Result<bool, RunsError> {
@@ -137,7 +138,6 @@ impl Runs {
         }
     }
 
-    /// The stores that pipelines may name.
     pub fn stores(&self) -> Vec<StoreSummary> {
         let stores = &self.0.workshop.stores;
         let summary = |name: String| {

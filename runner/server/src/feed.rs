@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use penstock_engine::clock::{Clock, MonotonicClock};
-use penstock_types::run::RunSummary;
+use penstock_types::run::{RunId, RunSummary};
 use penstock_types::series::LiveSample;
 use penstock_types::stats::Tick;
 use schemars::JsonSchema;
 use serde::Serialize;
+use strum::IntoStaticStr;
 use tokio::sync::watch;
 
 use crate::wire::LogEntry;
@@ -21,8 +22,9 @@ const MAX_KEPT: usize = 4096;
 const MAX_AT_A_TIME: usize = 256;
 
 /// Something that happened.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema, IntoStaticStr)]
 #[serde(untagged)]
+#[strum(serialize_all = "lowercase")]
 #[schemars(!untagged, rename = "RunEvent", tag = "event", content = "data", rename_all = "lowercase")]
 pub enum Event {
     /// Four times a second, for each run that is watched.
@@ -43,7 +45,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RunLog {
     /// Id of the run.
-    pub run: String,
+    pub run: RunId,
     /// The line.
     pub entry: LogEntry,
 }
@@ -52,7 +54,7 @@ pub struct RunLog {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RunGap {
     /// Id of the run.
-    pub run: String,
+    pub run: RunId,
 }
 
 /// The events of all runs. Cheap to clone.
@@ -76,10 +78,9 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Rings {
-    /// Number of the last event.
     last: u64,
     lists: Ring,
-    runs: BTreeMap<String, Ring>,
+    runs: BTreeMap<RunId, Ring>,
     /// Up to which number events of runs that are forgotten were lost.
     forgotten: u64,
 }
@@ -96,7 +97,7 @@ struct Ring {
 pub struct Events {
     feed: Feed,
     newest: watch::Receiver<Newest>,
-    runs: Vec<String>,
+    runs: Vec<RunId>,
     seen: u64,
     first: Vec<(u64, Arc<Event>)>,
 }
@@ -109,18 +110,7 @@ pub fn parse_event_id(id: &str) -> Option<(&str, u64)> {
 
 impl Event {
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Sample(_) => "sample",
-            Self::State(_) => "state",
-            Self::Runs(_) => "runs",
-            Self::Log(_) => "log",
-            Self::Gap(_) => "gap",
-            Self::End(_) => "end",
-        }
-    }
-
-    pub fn data(&self) -> serde_json::Result<String> {
-        serde_json::to_string(self)
+        self.into()
     }
 }
 
@@ -136,15 +126,15 @@ impl Feed {
     }
 
     pub(crate) fn tell_lists(&self, summary: RunSummary) {
-        self.push(None, Event::Runs(summary));
+        self.push(|rings| &mut rings.lists, Event::Runs(summary));
     }
 
-    pub(crate) fn tell(&self, run: &str, event: Event) {
-        self.push(Some(run), event);
+    pub(crate) fn tell(&self, run: &RunId, event: Event) {
+        self.push(|rings| rings.runs.entry(run.clone()).or_default(), event);
     }
 
     /// Drops the events of a run. Its readers have had a minute for them.
-    pub(crate) fn forget(&self, run: &str) {
+    pub(crate) fn forget(&self, run: &RunId) {
         let mut rings = self.lock();
         if let Some(ring) = rings.runs.remove(run) {
             let last = ring.events.back().map_or(ring.lost, |(number, ..)| *number);
@@ -158,7 +148,7 @@ impl Feed {
 
     /// A reader of lists and of these runs, from behind the event `since`. It gets `first` first, with the number of what was
     /// seen before: a client that breaks off behind them has missed all that comes.
-    pub(crate) fn reader(&self, runs: Vec<String>, since: Option<u64>, first: Vec<Event>) -> Events {
+    pub(crate) fn reader(&self, runs: Vec<RunId>, since: Option<u64>, first: Vec<Event>) -> Events {
         let last = self.last();
         // A number that was never given is from nowhere: as good as none.
         let seen = since.filter(|since| *since <= last).unwrap_or(last);
@@ -166,19 +156,12 @@ impl Feed {
         Events { feed: self.clone(), newest: self.newest.subscribe(), runs, seen, first }
     }
 
-    fn push(&self, run: Option<&str>, event: Event) {
+    fn push(&self, ring: impl FnOnce(&mut Rings) -> &mut Ring, event: Event) {
         let now = self.shared.clock.now();
         let mut rings = self.lock();
         rings.last += 1;
         let number = rings.last;
-        let ring = match run {
-            None => &mut rings.lists,
-            Some(run) => match rings.runs.contains_key(run) {
-                true => rings.runs.get_mut(run).expect("it was just found"),
-                false => rings.runs.entry(run.to_owned()).or_default(),
-            },
-        };
-        ring.push(number, now, event);
+        ring(&mut rings).push(number, now, event);
         drop(rings);
         self.newest.send_modify(|newest| newest.number = newest.number.max(number));
     }
@@ -233,22 +216,18 @@ impl Events {
         let rings = self.feed.lock();
         let mut events = Vec::new();
         let mut gaps = Vec::new();
-        let mut gather = |run: &str, ring: &Ring| {
+        let mut gather = |run: RunId, ring: &Ring| {
             let (lost, later) = ring.since(self.seen);
             if lost {
                 // Numbered as what was seen before: a client that breaks off behind it has missed all that comes.
-                let gap = Event::Gap(RunGap { run: run.to_owned() });
-                gaps.push((self.seen, Arc::new(gap)));
+                gaps.push((self.seen, Arc::new(Event::Gap(RunGap { run }))));
             }
             events.extend(later);
         };
-        gather("", &rings.lists);
+        gather("".into(), &rings.lists);
+        let forgotten = Ring { lost: rings.forgotten, ..Ring::default() };
         for run in &self.runs {
-            match rings.runs.get(run) {
-                Some(ring) => gather(run, ring),
-                // Nothing of it is kept.
-                None => gather(run, &Ring { lost: rings.forgotten, ..Ring::default() }),
-            }
+            gather(run.clone(), rings.runs.get(run).unwrap_or(&forgotten));
         }
         events.sort_by_key(|(number, _)| *number);
         // What is left comes with the next call.
@@ -278,7 +257,7 @@ mod tests {
             message: String::new(),
             at_s: 0.0,
         };
-        Event::Log(RunLog { run: "r".to_owned(), entry })
+        Event::Log(RunLog { run: "r".into(), entry })
     }
 
     fn numbers(events: &[(u64, Arc<Event>)]) -> Vec<(u64, &'static str)> {
@@ -288,11 +267,11 @@ mod tests {
     #[test]
     fn a_reader_gets_what_it_watches_from_where_it_was() {
         let feed = Feed::new();
-        feed.tell("r", log(1));
-        feed.tell("other", log(1));
-        let mut late = feed.reader(vec!["r".to_owned()], Some(0), Vec::new());
-        let mut new = feed.reader(vec!["r".to_owned()], None, Vec::new());
-        feed.tell("r", log(2));
+        feed.tell(&"r".into(), log(1));
+        feed.tell(&"other".into(), log(1));
+        let mut late = feed.reader(vec!["r".into()], Some(0), Vec::new());
+        let mut new = feed.reader(vec!["r".into()], None, Vec::new());
+        feed.tell(&"r".into(), log(2));
         assert_eq!(numbers(&late.next().now_or_never().unwrap().unwrap()), [(1, "log"), (3, "log")]);
         assert_eq!(numbers(&new.next().now_or_never().unwrap().unwrap()), [(3, "log")]);
         assert!(new.next().now_or_never().is_none());
@@ -303,8 +282,8 @@ mod tests {
     #[test]
     fn a_reader_hears_of_the_end_behind_what_others_watch() {
         let feed = Feed::new();
-        let mut reader = feed.reader(vec!["r".to_owned()], None, Vec::new());
-        feed.tell("other", log(1));
+        let mut reader = feed.reader(vec!["r".into()], None, Vec::new());
+        feed.tell(&"other".into(), log(1));
         feed.close();
         assert_eq!(reader.next().now_or_never(), Some(None));
     }
@@ -312,11 +291,11 @@ mod tests {
     #[test]
     fn a_slow_reader_learns_that_it_lost_and_others_lose_nothing() {
         let feed = Feed::new();
-        let runs = || vec!["r".to_owned(), "quiet".to_owned()];
+        let runs = || vec!["r".into(), "quiet".into()];
         let mut slow = feed.reader(runs(), None, Vec::new());
-        feed.tell("quiet", log(0));
+        feed.tell(&"quiet".into(), log(0));
         for number in 0..2 * MAX_KEPT as u64 {
-            feed.tell("r", log(number));
+            feed.tell(&"r".into(), log(number));
         }
         let first = slow.next().now_or_never().unwrap().unwrap();
         assert_eq!(numbers(&first)[..2], [(0, "gap"), (1, "log")]);
@@ -332,9 +311,9 @@ mod tests {
     #[test]
     fn a_forgotten_run_is_a_gap_for_those_who_were_behind() {
         let feed = Feed::new();
-        feed.tell("r", log(1));
-        let mut behind = feed.reader(vec!["r".to_owned()], Some(0), Vec::new());
-        feed.forget("r");
+        feed.tell(&"r".into(), log(1));
+        let mut behind = feed.reader(vec!["r".into()], Some(0), Vec::new());
+        feed.forget(&"r".into());
         assert_eq!(numbers(&behind.next().now_or_never().unwrap().unwrap()), [(0, "gap")]);
         assert!(behind.next().now_or_never().is_none());
     }
@@ -342,8 +321,8 @@ mod tests {
     #[test]
     fn what_comes_first_carries_no_number_of_what_comes_later() {
         let feed = Feed::new();
-        (1..=3).for_each(|number| feed.tell("r", log(number)));
-        let mut reader = feed.reader(vec!["r".to_owned()], Some(1), vec![log(0)]);
+        (1..=3).for_each(|number| feed.tell(&"r".into(), log(number)));
+        let mut reader = feed.reader(vec!["r".into()], Some(1), vec![log(0)]);
         let mut seen = numbers(&reader.next().now_or_never().unwrap().unwrap());
         // One who breaks off here comes back from behind the first event.
         assert_eq!(seen, [(1, "log")]);
@@ -353,11 +332,13 @@ mod tests {
 
     #[test]
     fn events_look_on_the_wire_as_they_should() {
+        let data = |event: &Event| serde_json::to_string(event).unwrap();
         assert_eq!(
-            log(7).data().unwrap(),
+            data(&log(7)),
             r#"{"run":"r","entry":{"number":7,"stage":"1:a","level":"info","message":"","at_s":0.0}}"#
         );
-        assert_eq!(Event::Gap(RunGap { run: "r".to_owned() }).data().unwrap(), r#"{"run":"r"}"#);
-        assert_eq!((log(7).name(), Event::Gap(RunGap { run: String::new() }).name()), ("log", "gap"));
+        let gap = Event::Gap(RunGap { run: "r".into() });
+        assert_eq!(data(&gap), r#"{"run":"r"}"#);
+        assert_eq!((log(7).name(), gap.name()), ("log", "gap"));
     }
 }

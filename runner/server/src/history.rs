@@ -9,6 +9,7 @@ mod chunk;
 mod error;
 mod layout;
 pub(crate) mod modules;
+mod query;
 pub(crate) mod read;
 pub(crate) mod runs;
 mod schema;
@@ -33,9 +34,9 @@ pub(crate) use self::buffer::RowBuffer;
 pub use self::error::HistoryError;
 pub(crate) use self::error::undamaged;
 pub(crate) use self::layout::Layout;
-pub(crate) use self::read::{ErrorFilter, HeldRows, LogFilter};
+pub(crate) use self::read::RunRows;
 pub(crate) use self::runs::{
-    Entry, Known, MAX_ERRORS, MAX_LOGS, Registered, Repeat, RunFilter, now, write as write_entry,
+    Entry, Known, MAX_ERRORS, MAX_LOGS, Registered, Repeat, now, write as write_entry,
 };
 pub(crate) use self::schema::VERSION;
 
@@ -178,29 +179,44 @@ impl History {
     }
 
     /// Reads with a connection of its own, apart from the I/O threads.
-    pub(crate) async fn read<T: Send + 'static>(
+    pub(crate) async fn read<T: Send + 'static, E: From<HistoryError> + Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<T, HistoryError> + Send + 'static,
-    ) -> Result<T, HistoryError> {
-        let parts = self.0.clone();
-        let place = parts.places.clone().acquire_owned().await.map_err(|_| HistoryError::Closed)?;
+        work: impl FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E> {
+        let own = self.clone();
+        let place = self.0.places.clone().acquire_owned().await.map_err(|_| HistoryError::Closed)?;
         let read = self.0.runtime.spawn_blocking(move || {
             // Held to the end of the read, even if the future is dropped.
             let _place = place;
-            parts.read(work)
+            own.read_blocking(work)
         });
         read.await.unwrap_or_else(|panic| match panic.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(HistoryError::Closed),
+            Err(_) => Err(HistoryError::Closed.into()),
         })
     }
 
     /// As [`Self::read`], from a thread that may block.
-    pub(crate) fn read_blocking<T>(
+    pub(crate) fn read_blocking<T, E: From<HistoryError>>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<T, HistoryError>,
-    ) -> Result<T, HistoryError> {
-        self.0.read(work)
+        work: impl FnOnce(&Connection) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let readers = || self.0.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = readers().pop();
+        let connection = kept.map_or_else(|| self.reader(), Ok).map_err(HistoryError::from)?;
+        let found = work(&connection);
+        let mut readers = readers();
+        if readers.len() < READERS {
+            readers.push(connection);
+        }
+        found
+    }
+
+    fn reader(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.0.path, flags)?;
+        connection.pragma_update(None, "busy_timeout", PATIENCE_MS)?;
+        Ok(connection)
     }
 
     /// Does all queued work and `last`, and ends the writer; waits no longer than `patience`.
@@ -236,40 +252,17 @@ impl History {
     }
 }
 
-impl Parts {
-    fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, HistoryError>) -> Result<T, HistoryError> {
-        let kept = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let connection = match kept {
-            Some(connection) => connection,
-            None => self.reader().map_err(HistoryError::read)?,
-        };
-        let found = work(&connection).map_err(|error| match error {
-            HistoryError::Database { source, .. } => HistoryError::Database { what: "read", source },
-            other => other,
-        });
-        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-        if readers.len() < READERS {
-            readers.push(connection);
-        }
-        found
-    }
-
-    fn reader(&self) -> rusqlite::Result<Connection> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&self.path, flags)?;
-        connection.pragma_update(None, "busy_timeout", PATIENCE_MS)?;
-        Ok(connection)
-    }
-}
-
 pub(crate) fn transact<T>(
     connection: &mut Connection,
     work: impl FnOnce(&Transaction<'_>) -> Result<T, HistoryError>,
 ) -> Result<T, HistoryError> {
-    let transaction = connection.transaction().map_err(HistoryError::written)?;
-    let done = work(&transaction)?;
-    transaction.commit().map_err(HistoryError::written)?;
-    Ok(done)
+    let transact = || {
+        let transaction = connection.transaction()?;
+        let done = work(&transaction)?;
+        transaction.commit()?;
+        Ok(done)
+    };
+    transact().map_err(HistoryError::in_writing)
 }
 
 /// Does all work that is queued, until the channel closes. Work that panics is rolled back.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use penstock_engine::ports::StopFlag;
 use penstock_engine::running::StopReason;
+use penstock_types::run::RunId;
 use penstock_types::spec::Stage;
 use penstock_types::text::{MAX_SHOWN_KEY, printable, with_causes};
 use tokio::sync::oneshot;
@@ -28,8 +29,7 @@ pub(crate) const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Waited(pub(crate) StopFlag);
 
 impl Runs {
-    /// The dead letters of a run.
-    pub async fn dead_letters(&self, id: &str) -> Result<DeadLetters, RunsError> {
+    pub async fn dead_letters(&self, id: &RunId) -> Result<DeadLetters, RunsError> {
         let summary = self.detail(id).await?.summary;
         let folder = self.0.workshop.run_folder(&summary.id);
         let turn = tokio::time::timeout(TURN, self.0.surveys.clone().acquire_owned()).await;
@@ -55,7 +55,7 @@ impl Runs {
     /// Runs the dead letters of a run again, each through the stage in which it failed, and waits until that is over. A stage
     /// takes the module that its document names now, or what `by` says in its place, by the module's name or as the document
     /// calls it. One replay goes on at a time; when nobody waits for it any more, it ends.
-    pub async fn replay(&self, id: &str, by: BTreeMap<String, String>) -> Result<ReplayReport, RunsError> {
+    pub async fn replay(&self, id: &RunId, by: BTreeMap<String, String>) -> Result<ReplayReport, RunsError> {
         let summary = self.detail(id).await?.summary;
         if !summary.state.is_over() {
             return Err(RunsError::Conflict(
@@ -110,7 +110,7 @@ impl Runs {
     /// Takes a part of the budget, if it is free.
     async fn take(&self, cost: Cost) -> Result<Part, RunsError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Take { cost, reply })?;
+        self.send(Message::Take(cost, reply))?;
         match answer.await {
             Ok(Some(part)) => Ok(part),
             _ => {

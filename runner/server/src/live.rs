@@ -146,20 +146,22 @@ impl LiveRun {
     }
 
     pub(crate) fn id(&self) -> &RunId {
-        &self.registered.id
+        &self.registered.summary.id
     }
 
     pub(crate) fn begin(&self, clock: Arc<MonotonicClock>, facts: RunFacts) {
         let zero = monotonic().saturating_sub(Duration::from_nanos(clock.now().nanos()));
-        if self.begun.set(Begun { clock, facts, zero }).is_err() {
-            tracing::error!(run = %self.id(), "a run began twice; this is a defect of Penstock");
+        self.set_once(&self.begun, Begun { clock, facts, zero }, "began");
+    }
+
+    fn set_once<T>(&self, cell: &OnceLock<T>, value: T, what: &str) {
+        if cell.set(value).is_err() {
+            tracing::error!(run = %self.id(), "a run {what} twice; this is a defect of Penstock");
         }
     }
 
     pub(crate) fn on_started(&self, handle: RunHandle) {
-        if self.started.set(handle).is_err() {
-            tracing::error!(run = %self.id(), "a run started twice; this is a defect of Penstock");
-        }
+        self.set_once(&self.started, handle, "started");
         // It may have been asked to stop in between.
         if *self.stop.borrow() {
             self.stop();
@@ -168,9 +170,7 @@ impl LiveRun {
     }
 
     pub(crate) fn on_stream(&self, address: StreamAddress) {
-        if self.stream.set(address).is_err() {
-            tracing::error!(run = %self.id(), "a run streams twice; this is a defect of Penstock");
-        }
+        self.set_once(&self.stream, address, "streams");
     }
 
     /// Address of its batches, once it streams.
@@ -191,7 +191,7 @@ impl LiveRun {
         self.stop.subscribe()
     }
 
-    /// A sample failed. Called from the run's threads.
+    /// Notes a failed sample. Called from the run's threads.
     fn on_failure(&self, failure: &SampleFailure) {
         self.totals.failures[failure.record.class as usize].fetch_add(1, Ordering::Relaxed);
         let at_s = self.begun.get().map_or(0.0, |begun| begun.clock.now().seconds());
@@ -268,8 +268,7 @@ impl LiveRun {
                     pending.logs_lost += 1;
                 }
                 pending.logs.push_back(entry.clone());
-                let log = RunLog { run: self.id().to_string(), entry };
-                self.feed.tell(self.id(), Event::Log(log));
+                self.feed.tell(self.id(), Event::Log(RunLog { run: self.id().clone(), entry }));
             }
         }
     }
@@ -292,7 +291,7 @@ impl LiveRun {
         });
         let items = layout.queues.iter().zip(occupancy);
         LiveSample {
-            run: self.id().to_string(),
+            run: self.id().clone(),
             t0_s: row.t0 as f64 / 1e9,
             t1_s: row.t1 as f64 / 1e9,
             state: if state.is_over() { RunState::Draining } else { state },
@@ -319,6 +318,12 @@ impl LiveRun {
             Ok(()) => self.pending().written_at = now,
             Err(_) => self.is_writing.store(false, Ordering::Release),
         }
+    }
+
+    /// Writes all of it, from a thread that may block. Returns true if it is stored.
+    pub(crate) fn write_all(self: &Arc<Self>) -> bool {
+        let own = self.clone();
+        self.history.work_blocking(move |connection| own.write(connection)).is_ok()
     }
 
     /// Writes what is not written yet, on the writer's thread.
@@ -400,9 +405,7 @@ impl LiveRun {
         summary.error = error;
         summary.ended_at = Some(crate::history::now());
         self.pending().output = output;
-        if self.ended.set((summary, snapshot)).is_err() {
-            tracing::error!(run = %self.id(), "a run ended twice; this is a defect of Penstock");
-        }
+        self.set_once(&self.ended, (summary, snapshot), "ended");
     }
 
     fn last_summary(&self) -> Option<RunSummary> {
@@ -413,27 +416,7 @@ impl LiveRun {
         if let Some(summary) = self.last_summary().filter(|_| self.is_over()) {
             return summary;
         }
-        let run = &self.registered;
-        let mut summary = RunSummary {
-            id: run.id.to_string(),
-            name: run.name.clone(),
-            state: RunState::Queued,
-            error: None,
-            submitted_at: run.submitted_at.clone(),
-            started_at: None,
-            ended_at: None,
-            elapsed_s: None,
-            threads: run.threads,
-            memory_mib: run.memory_mib,
-            samples: None,
-            expected: None,
-            failed_samples: 0,
-            readiness: None,
-            wait_s: None,
-            qps: None,
-            samples_per_s: None,
-            modules: run.modules.clone(),
-        };
+        let mut summary = self.registered.summary.clone();
         if let Some(begun) = self.begun.get() {
             summary.state = RunState::Running;
             summary.started_at = Some(begun.facts.started_at().to_owned());
@@ -464,7 +447,7 @@ impl LiveRun {
             waiting: waiting.filter(|_| summary.state == RunState::Queued),
             summary,
             snapshot,
-            cloned_from: self.registered.cloned_from.as_deref().map(str::to_owned),
+            cloned_from: self.registered.cloned_from.clone(),
             history: pending.gaps(pending.broken.clone(), lost),
             errors_left_out: pending.errors_left_out,
             logs_left_out: pending.logs_left_out(),

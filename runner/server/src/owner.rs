@@ -36,35 +36,37 @@ const MAX_UNSTORED: usize = 16;
 
 /// A message to the owner.
 pub(crate) enum Message {
-    /// Admits a registered run, or lets it wait. Its place among those that wait is released when it starts.
-    Join {
-        run: Arc<LiveRun>,
-        job: Box<Job>,
-        cost: Cost,
-        place: OwnedSemaphorePermit,
-    },
+    /// Admits a registered run, or lets it wait.
+    Join(Box<Waiting>, Cost),
     /// Stops a run. The answer is the run, unless the owner does not have it.
-    Stop {
-        id: RunId,
-        reply: oneshot::Sender<Option<Arc<LiveRun>>>,
-    },
+    Stop(RunId, oneshot::Sender<Option<Arc<LiveRun>>>),
     /// A run's thread is about to end. `stored`: all of the run is stored.
     Ended {
         id: RunId,
         stored: bool,
     },
     /// Takes a part of the budget for work beside the runs.
-    Take {
-        cost: Cost,
-        reply: oneshot::Sender<Option<Part>>,
-    },
-    GiveBack {
-        cost: Cost,
-    },
-    /// Ends all runs. The answer is how many were stopped, and the ids of those that did not end in time.
-    Shutdown {
-        reply: oneshot::Sender<(usize, Vec<RunId>)>,
-    },
+    Take(Cost, oneshot::Sender<Option<Part>>),
+    GiveBack(Cost),
+    /// Ends all runs.
+    Shutdown(oneshot::Sender<Shutdown>),
+}
+
+/// A registered run that waits for its part of the budget.
+pub(crate) struct Waiting {
+    pub(crate) run: Arc<LiveRun>,
+    pub(crate) job: Job,
+    /// Its place among those that wait, released when it starts.
+    pub(crate) place: OwnedSemaphorePermit,
+}
+
+/// Result of [`crate::Runs::shutdown`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Runs that were stopped, those that waited included.
+    pub stopped: usize,
+    /// Runs that did not end in time: the next server finds them interrupted.
+    pub unfinished: Vec<RunId>,
 }
 
 /// A part of the budget, given back on drop.
@@ -78,7 +80,7 @@ impl Drop for Part {
     fn drop(&mut self) {
         if self.cost != Cost::default() {
             // With the owner gone there is nothing to give back to.
-            self.owner.send(Message::GiveBack { cost: self.cost }).ok();
+            self.owner.send(Message::GiveBack(self.cost)).ok();
         }
     }
 }
@@ -93,25 +95,6 @@ pub(crate) struct View {
     pub(crate) alive: u64,
 }
 
-impl std::fmt::Debug for Message {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Join { .. } => "Join",
-            Self::Stop { .. } => "Stop",
-            Self::Ended { .. } => "Ended",
-            Self::Take { .. } => "Take",
-            Self::GiveBack { .. } => "GiveBack",
-            Self::Shutdown { .. } => "Shutdown",
-        })
-    }
-}
-
-struct Waiting {
-    run: Arc<LiveRun>,
-    job: Box<Job>,
-    place: OwnedSemaphorePermit,
-}
-
 struct Alive {
     run: Arc<LiveRun>,
     cost: Cost,
@@ -124,7 +107,7 @@ pub(crate) struct Owner {
     workshop: Arc<Workshop>,
     history: History,
     feed: Feed,
-    line: Line<Waiting>,
+    line: Line<Box<Waiting>>,
     alive: BTreeMap<RunId, Alive>,
     /// Over, and not stored yet.
     unstored: VecDeque<Arc<LiveRun>>,
@@ -176,7 +159,7 @@ impl Owner {
             // By the clock and not by a silence: messages may come without a pause.
             let left = Duration::from_nanos(next_look - self.clock.now());
             match self.messages.recv_timeout(left) {
-                Ok(Message::Shutdown { reply }) => {
+                Ok(Message::Shutdown(reply)) => {
                     let ended = self.shut_down();
                     // The receiver is gone when the last handle was dropped.
                     reply.send(ended).ok();
@@ -195,20 +178,20 @@ impl Owner {
 
     fn on(&mut self, message: Message) {
         match message {
-            Message::Join { run, job, cost, place } => {
-                let told = run.clone();
+            Message::Join(waiting, cost) => {
+                let told = waiting.run.clone();
                 self.is_retain_due = true;
-                self.line.join(cost, Waiting { run, job, place });
+                self.line.join(cost, waiting);
                 self.admit_waiting_runs();
                 self.show();
                 told.tell_state();
             }
-            Message::Stop { id, reply } => {
+            Message::Stop(id, reply) => {
                 // The receiver is gone when the client is.
                 reply.send(self.stop(&id)).ok();
             }
             Message::Ended { id, stored } => self.on_ended(&id, stored),
-            Message::Take { cost, reply } => {
+            Message::Take(cost, reply) => {
                 let part = self.line.take(cost).then(|| Part { cost, owner: self.to_self.clone() });
                 // The receiver may be gone. The part is given back here, because a message of the owner to itself could wait for
                 // the owner.
@@ -217,17 +200,18 @@ impl Owner {
                 }
                 self.show();
             }
-            Message::GiveBack { cost } => {
+            Message::GiveBack(cost) => {
                 self.line.give_back(cost);
                 self.admit_waiting_runs();
                 self.show();
             }
-            Message::Shutdown { .. } => {}
+            Message::Shutdown(_) => {}
         }
     }
 
     fn admit_waiting_runs(&mut self) {
-        while let Some((cost, Waiting { run, job, place })) = self.line.next() {
+        while let Some((cost, waiting)) = self.line.next() {
+            let Waiting { run, job, place } = *waiting;
             drop(place);
             let id = run.id().clone();
             let (own, workshop, messages) = (run.clone(), self.workshop.clone(), self.to_self.clone());
@@ -263,7 +247,7 @@ impl Owner {
             alive.run.stop();
             return Some(alive.run.clone());
         }
-        let Waiting { run, .. } = self.line.leave(|waiting| waiting.run.id() == id)?;
+        let run = self.line.leave(|waiting| waiting.run.id() == id)?.run;
         self.end(run.clone(), RunState::Stopped, None);
         self.admit_waiting_runs();
         self.show();
@@ -273,7 +257,7 @@ impl Owner {
     /// Ends a run that has no thread.
     fn end(&mut self, run: Arc<LiveRun>, state: RunState, error: Option<String>) {
         run.on_ended(None, state, error, None);
-        let stored = self.store(&run);
+        let stored = run.write_all();
         self.conclude(run, stored);
     }
 
@@ -327,15 +311,6 @@ impl Owner {
         }
     }
 
-    fn store(&self, run: &Arc<LiveRun>) -> bool {
-        let (own, (reply, answer)) = (run.clone(), std::sync::mpsc::sync_channel(1));
-        let handed_over = self.history.hand_over(Box::new(move |connection| {
-            // The receiver is gone when the server has ended.
-            reply.send(own.write(connection).is_ok()).ok();
-        }));
-        handed_over.is_ok() && answer.recv().unwrap_or(false)
-    }
-
     fn do_periodic_work(&mut self) {
         let now = self.clock.now();
         while self.expiring.front().is_some_and(|(until, _)| *until <= now) {
@@ -344,7 +319,7 @@ impl Owner {
             }
         }
         if let Some(run) = self.unstored.pop_front() {
-            if self.store(&run) {
+            if run.write_all() {
                 self.expiring.push_back((now.after(FEED_AFTER_END), run.id().clone()));
                 self.show();
             } else {
@@ -389,8 +364,8 @@ impl Owner {
         self.view.send_replace(Arc::new(view));
     }
 
-    /// Ends all runs and the history. Returns how many were stopped, and the ids of those that did not end in time.
-    fn shut_down(mut self) -> (usize, Vec<RunId>) {
+    /// Ends all runs and the history.
+    fn shut_down(mut self) -> Shutdown {
         let until = self.clock.now().after(SHUTDOWN);
         self.alive.values().for_each(|alive| alive.run.stop());
         let mut never_began = Vec::new();
@@ -405,7 +380,7 @@ impl Owner {
                     stopped += 1;
                     self.on_ended(&id, stored);
                 }
-                Ok(Message::Join { run, .. }) => never_began.push(run),
+                Ok(Message::Join(waiting, _)) => never_began.push(waiting.run),
                 Ok(_) => {}
                 Err(_) => break,
             }
@@ -419,7 +394,7 @@ impl Owner {
         // The writer's last work. It alone lets runs join, so that none can come behind these.
         let last = Box::new(move |connection: &mut rusqlite::Connection| {
             never_began.extend(messages.try_iter().filter_map(|message| match message {
-                Message::Join { run, .. } => Some(run),
+                Message::Join(waiting, _) => Some(waiting.run),
                 _ => None,
             }));
             let (mut stored, mut lost) = (0, Vec::new());
@@ -444,6 +419,6 @@ impl Owner {
             stopped += stored;
             unfinished.extend(lost);
         }
-        (stopped, unfinished)
+        Shutdown { stopped, unfinished }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use penstock_types::run::RunId;
 use penstock_types::spec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -56,7 +57,7 @@ pub struct Predicted {
 
 impl Runs {
     /// Predicts what a run's document would do with some settings changed, from the times that the run took so far.
-    pub async fn predict(&self, id: &str, request: PredictRequest) -> Result<Predicted, RunsError> {
+    pub async fn predict(&self, id: &RunId, request: PredictRequest) -> Result<Predicted, RunsError> {
         let span = request.for_s.map(span).transpose()?;
         if request.cores.is_some_and(|cores| !(cores > 0.0 && cores <= 4096.0)) {
             return Err(RunsError::Refused("`cores` is a number above 0, 4096 at most".to_owned()));
@@ -64,7 +65,7 @@ impl Runs {
         let snapshot = self.detail(id).await?.snapshot;
         let snapshot =
             snapshot.ok_or_else(|| RunsError::Refused("the run has not started yet".to_owned()))?;
-        let recorded = self.stored_document(id).await?.document;
+        let recorded = self.spec(id).await?.document;
         let mut times = BTreeMap::new();
         for stage in &snapshot.stages {
             times.insert(stage.id.clone(), self.times(id, &stage.id).await?);

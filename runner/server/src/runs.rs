@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use penstock_engine::ports::StopFlag;
 use penstock_types::config::RunBounds;
+use penstock_types::run::RunId;
 use penstock_types::stats::share;
 use penstock_wasm::{Sandbox, SandboxSettings};
 use tokio::runtime::Handle;
@@ -20,7 +21,7 @@ use crate::error::{OpenError, RunsError};
 use crate::feed::Feed;
 use crate::history::History;
 use crate::live::{LiveRun, Totals};
-use crate::owner::{Message, Owner, View};
+use crate::owner::{Message, Owner, Shutdown, View};
 use crate::wire::BudgetUse;
 use crate::workshop::{CACHE, Workshop};
 
@@ -43,16 +44,13 @@ const UPLOADS: usize = 2;
 pub struct RunsSettings {
     /// Where everything is kept; made if it is missing. One server at a time uses it.
     pub data_dir: PathBuf,
-    /// The stores that pipelines may name.
     pub stores: Stores,
-    /// What all runs together may use.
     pub budget: Budget,
     /// How modules are compiled and how large they may be. Where compiled ones are kept and how many instances there are
     /// follows from the rest.
     pub sandbox: SandboxSettings,
     /// What a run may ask for, and how many may wait.
     pub bounds: RunBounds,
-    /// How long a trial of a module may take.
     pub trial_time: Duration,
 }
 
@@ -84,14 +82,6 @@ pub(crate) struct Parts {
     pub(crate) uploads: Arc<Semaphore>,
     /// Set when the server ends: what is tried or replayed ends too.
     pub(crate) ending: StopFlag,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shutdown {
-    /// Runs that were stopped, those that waited included.
-    pub stopped: usize,
-    /// Ids of runs that did not end in time: the next server finds them interrupted.
-    pub unfinished: Vec<String>,
 }
 
 impl RunsSettings {
@@ -171,16 +161,16 @@ impl Runs {
     pub async fn shutdown(&self) -> Shutdown {
         self.0.ending.set();
         let (reply, answer) = oneshot::channel();
-        if self.send(Message::Shutdown { reply }).is_err() {
+        if self.send(Message::Shutdown(reply)).is_err() {
             return Shutdown::default();
         }
-        let Ok((stopped, unfinished)) = answer.await else { return Shutdown::default() };
+        let Ok(ended) = answer.await else { return Shutdown::default() };
         let parts = self.0.clone();
         let joined = self.0.workshop.runtime.spawn_blocking(move || parts.join()).await;
         if joined.is_err() {
             tracing::error!("the owner of all runs panicked; this is a defect of Penstock");
         }
-        Shutdown { stopped, unfinished: unfinished.iter().map(ToString::to_string).collect() }
+        ended
     }
 
     pub fn use_now(&self) -> BudgetUse {
@@ -201,7 +191,7 @@ impl Runs {
         self.0.view.borrow().clone()
     }
 
-    pub(crate) fn live(&self, id: &str) -> Option<Arc<LiveRun>> {
+    pub(crate) fn live(&self, id: &RunId) -> Option<Arc<LiveRun>> {
         self.0.view.borrow().runs.get(id).cloned()
     }
 
@@ -210,15 +200,11 @@ impl Runs {
     }
 
     pub(crate) fn send(&self, message: Message) -> Result<(), RunsError> {
-        self.0.send(message)
+        Ok(self.0.messages.try_send(message)?)
     }
 }
 
 impl Parts {
-    fn send(&self, message: Message) -> Result<(), RunsError> {
-        Ok(self.messages.try_send(message)?)
-    }
-
     fn join(&self) {
         let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(owner) = owner
@@ -234,7 +220,7 @@ impl Drop for Parts {
         self.ending.set();
         let (reply, _) = oneshot::channel();
         // It is gone already after a shutdown.
-        if self.messages.send(Message::Shutdown { reply }).is_ok() {
+        if self.messages.send(Message::Shutdown(reply)).is_ok() {
             self.join();
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_types::plan::{ModuleFacts, Plan, StageKind};
-use penstock_types::run::{RunDetail, RunId};
+use penstock_types::run::{RunDetail, RunId, RunSummary};
 use penstock_types::spec::{Spec, Stage, Threads, parse};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -14,12 +14,12 @@ use tokio::sync::oneshot;
 
 use crate::admission::{self, Cost};
 use crate::error::RunsError;
-use crate::history::runs::{Removed, StoredDocument};
+use crate::history::runs::Removed;
 use crate::history::{HistoryError, Known, Layout, Registered, Repeat, modules, now, runs, transact};
 use crate::live::LiveRun;
-use crate::owner::Message;
+use crate::owner::{Message, Waiting};
 use crate::runs::{Runs, apart};
-use crate::wire::{ModuleVersion, Submission, Submitted, ValidQueue, ValidStage, Validation};
+use crate::wire::{ModuleVersion, RunSpec, Submission, Submitted, ValidStage, Validation};
 use crate::work::Job;
 use penstock_pipeline::{Context, NamedModules, Outlets, Prepared, prepare};
 
@@ -34,18 +34,15 @@ const LOOK_AT_ASSETS: Duration = Duration::from_secs(10);
 /// How long `stop` waits for a run's end.
 const STOP: Duration = Duration::from_secs(3);
 
-/// A document that can run.
 pub(crate) struct Checked {
-    /// As it was sent.
-    document: Value,
+    sent: RunSpec,
+    /// With everything that was left out in it.
     spec: Value,
     pub(crate) prepared: Prepared<()>,
     pub(crate) cost: Cost,
     layout: Layout,
     /// `name@version`, in the order of stages.
     names: Vec<String>,
-    /// Digests by stage id.
-    digests: BTreeMap<String, String>,
 }
 
 impl Runs {
@@ -67,19 +64,10 @@ impl Runs {
         });
         Ok(Validation {
             stages: stages.collect(),
-            queues: checked
-                .layout
-                .queues
-                .iter()
-                .map(|queue| ValidQueue {
-                    id: queue.id.clone(),
-                    label: queue.label.clone(),
-                    capacity: queue.capacity,
-                })
-                .collect(),
+            queues: checked.layout.queues,
             threads: checked.cost.threads,
             memory_mib: checked.cost.memory_mib,
-            modules: checked.digests,
+            modules: checked.sent.modules,
             would_wait,
         })
     }
@@ -112,15 +100,15 @@ impl Runs {
     }
 
     /// Registers a run of the same document again, whose modules are looked up anew.
-    pub async fn clone_run(&self, id: &str) -> Result<RunDetail, RunsError> {
-        let StoredDocument { document, for_s, .. } = self.stored_document(id).await?;
+    pub async fn clone_run(&self, id: &RunId) -> Result<RunDetail, RunsError> {
+        let (RunSpec { document, .. }, for_s) = self.stored_document(id).await?;
         let checked = self.check(document.to_string().into()).await?;
-        let (known, live) = self.register(checked, for_s, None, Some(id.into())).await?;
+        let (known, live) = self.register(checked, for_s, None, Some(id.clone())).await?;
         Ok(self.submitted(known, &live).await?.run)
     }
 
     /// Ends a run where it is, or before it starts, and waits until it is over, but not longer than 3 s.
-    pub async fn stop(&self, id: &str) -> Result<RunDetail, RunsError> {
+    pub async fn stop(&self, id: &RunId) -> Result<RunDetail, RunsError> {
         if self.live(id).is_none() {
             let run = self.detail(id).await?;
             if run.summary.state.is_over() {
@@ -128,9 +116,9 @@ impl Runs {
             }
         }
         let (reply, answer) = oneshot::channel();
-        let (own, messages) = (RunId::from(id), self.0.messages.clone());
+        let (own, messages) = (id.clone(), self.0.messages.clone());
         // By way of the writer, which hands runs over to the owner: this one comes there before it is to stop.
-        let told = self.history().work(move |_| Ok(messages.try_send(Message::Stop { id: own, reply })));
+        let told = self.history().work(move |_| Ok(messages.try_send(Message::Stop(own, reply))));
         told.await??;
         if let Ok(Some(run)) = answer.await {
             let mut view = self.0.view.clone();
@@ -143,19 +131,19 @@ impl Runs {
     }
 
     /// Removes a run that is over, and all that is kept of it.
-    pub async fn delete(&self, id: &str) -> Result<(), RunsError> {
+    pub async fn delete(&self, id: &RunId) -> Result<(), RunsError> {
         let alive = || RunsError::Conflict("the run is not over; stop it first".to_owned());
         if self.live(id).is_some() {
             return Err(alive());
         }
-        let own = id.to_owned();
+        let own = id.clone();
         // The row is there before the owner shows the run, so that it alone says whether the run is over.
         match self.history().write(move |transaction| runs::remove(transaction, &own)).await? {
             Removed::Yes => {}
             Removed::NotThere => return Err(RunsError::not_found("run", id)),
             Removed::Alive => return Err(alive()),
         }
-        let (workshop, own) = (self.0.workshop.clone(), id.to_owned());
+        let (workshop, own) = (self.0.workshop.clone(), id.clone());
         apart(self, move || {
             workshop.remove_run_folder(&own);
             Ok(())
@@ -174,14 +162,16 @@ impl Runs {
         let most = self.0.bounds.queued.get() as usize;
         let place = self.0.places.clone().try_acquire_owned().map_err(|_| RunsError::QueueFull { most })?;
         let registered = Registered {
-            id: uuid::Uuid::now_v7().to_string().into(),
-            name: checked.prepared.plan.name.clone(),
-            submitted_at: now(),
-            threads: checked.cost.threads,
-            memory_mib: checked.cost.memory_mib,
-            modules: checked.names,
-            digests: checked.digests,
-            document: checked.document,
+            summary: RunSummary {
+                id: uuid::Uuid::now_v7().to_string().into(),
+                name: checked.prepared.plan.name.clone(),
+                submitted_at: now(),
+                threads: checked.cost.threads,
+                memory_mib: checked.cost.memory_mib,
+                modules: checked.names,
+                ..RunSummary::default()
+            },
+            spec: checked.sent,
             layout: checked.layout,
             for_s,
             cloned_from,
@@ -189,12 +179,9 @@ impl Runs {
         let parts = &self.0;
         let live = LiveRun::new(registered, parts.feed.clone(), self.history().clone(), parts.totals.clone());
         let live = Arc::new(live);
-        let job = Box::new(Job {
-            prepared: checked.prepared,
-            spec: checked.spec,
-            time: for_s.map(Duration::from_secs_f64),
-        });
-        let join = Message::Join { run: live.clone(), job, cost: checked.cost, place };
+        let time = for_s.map(Duration::from_secs_f64);
+        let job = Job { prepared: checked.prepared, spec: checked.spec, time };
+        let join = Message::Join(Box::new(Waiting { run: live.clone(), job, place }), checked.cost);
         let (own, messages) = (live.clone(), parts.messages.clone());
         // Both in one piece of work: whoever waits for it may go away in between.
         let known = self.history().work(move |connection| {
@@ -227,7 +214,6 @@ impl Runs {
         self.known(known).await
     }
 
-    /// The run that a key stands for.
     async fn known(&self, known: Known) -> Result<Option<Submitted>, RunsError> {
         match known {
             Known::No => Ok(None),
@@ -250,20 +236,16 @@ impl Runs {
 
     pub(crate) async fn check(&self, bytes: Bytes) -> Result<Checked, RunsError> {
         let (workshop, budget, bounds) = (self.0.workshop.clone(), self.0.budget, self.0.bounds);
-        let read = move |connection: &rusqlite::Connection| {
+        let read = move |connection: &rusqlite::Connection| -> Result<_, RunsError> {
             let read = parse(&bytes).and_then(|document| Ok((Spec::from_value(document.clone())?, document)));
-            Ok(match read {
-                Ok((mut spec, document)) => {
-                    if spec.threads.is_none() {
-                        spec.threads = Threads::new(penstock_pipeline::cores().min(budget.threads));
-                    }
-                    let resolved = resolve(connection, &spec)?;
-                    Ok((document, spec, resolved))
-                }
-                Err(faults) => Err(faults),
-            })
+            let (mut spec, document) = read.map_err(RunsError::invalid)?;
+            if spec.threads.is_none() {
+                spec.threads = Threads::new(penstock_pipeline::cores().min(budget.threads));
+            }
+            let resolved = resolve(connection, &spec)?;
+            Ok((document, spec, resolved))
         };
-        let (document, spec, resolved) = self.history().read(read).await?.map_err(RunsError::invalid)?;
+        let (document, spec, resolved) = self.history().read(read).await?;
         // Schemas of strangers are evaluated, and stores and devices looked at. The place is held until that has ended, whether
         // the client is still there or not.
         let turn = self.0.checks.clone().acquire_owned().await.map_err(|_| RunsError::Closed)?;
@@ -299,13 +281,13 @@ impl Runs {
                 _ => None,
             })
         };
+        let modules = guests().map(|(stage, wasm)| (stage.id.to_string(), wasm.digest.clone())).collect();
         Ok(Checked {
-            document,
+            sent: RunSpec { document, modules },
             spec: serde_json::to_value(&spec).map_err(HistoryError::from)?,
             cost: Cost::of(&prepared.plan, assets_mib),
             layout: Layout::of(&prepared.plan),
             names: guests().filter_map(|(_, wasm)| resolved.versions.get(&wasm.module).cloned()).collect(),
-            digests: guests().map(|(stage, wasm)| (stage.id.to_string(), wasm.digest.clone())).collect(),
             prepared,
         })
     }
@@ -331,8 +313,9 @@ impl Runs {
         Ok(bytes.div_ceil(1 << 20))
     }
 
-    pub(crate) async fn stored_document(&self, id: &str) -> Result<StoredDocument, RunsError> {
-        let own = id.to_owned();
+    /// The document of a run, and the time that was asked for.
+    pub(crate) async fn stored_document(&self, id: &RunId) -> Result<(RunSpec, Option<f64>), RunsError> {
+        let own = id.clone();
         let found = self.history().read(move |connection| runs::document(connection, &own)).await?;
         found.ok_or_else(|| RunsError::not_found("run", id))
     }

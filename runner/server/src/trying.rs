@@ -126,11 +126,10 @@ fn settings(request: &TryRequest) -> Result<TrialSettings, RunsError> {
     };
     let deadline = bounded("deadline_ms", request.deadline_ms, DEADLINE_MS, MAX_DEADLINE_MS)?;
     let memory = bounded("memory_mib", request.memory_mib, MEMORY_MIB, MAX_MEMORY_MIB)?;
-    let refused = |what: &str| RunsError::Refused(format!("`{what}` is outside its bounds"));
     Ok(TrialSettings {
         params: request.params.clone(),
-        deadline: DeadlineMs::new(deadline).ok_or_else(|| refused("deadline_ms"))?,
-        memory: MemoryMib::new(memory).ok_or_else(|| refused("memory_mib"))?,
+        deadline: DeadlineMs::new(deadline).expect("its own bounds are wider"),
+        memory: MemoryMib::new(memory).expect("its own bounds are wider"),
         assets: std::collections::BTreeMap::new(),
         seed: request.seed,
         batch: BATCH,

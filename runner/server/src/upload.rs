@@ -130,9 +130,9 @@ impl Draft {
 
 fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {
     let most = workshop.gate.versions;
-    let (is_known, count) = workshop
-        .history
-        .read_blocking(|connection| Ok((modules::has(connection, digest)?, modules::count(connection)?)))?;
+    let (is_known, count) = workshop.history.read_blocking(|connection| -> Result<_, HistoryError> {
+        Ok((modules::has(connection, digest)?, modules::count(connection)?))
+    })?;
     if is_known || count < most {
         return Ok(());
     }

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use penstock_types::policy::StageKindName;
-use penstock_types::run::{FailureClass, RunSnapshot, RunState};
+use penstock_types::run::{FailureClass, RunDetail, RunId, RunSnapshot, RunState};
 use penstock_types::series::Metric;
 use penstock_wasm::{LogLevel, ModuleReport};
 use schemars::JsonSchema;
-use serde::de::value::StrDeserializer;
 use serde::de::{Error, IntoDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+use strum::{EnumString, IntoStaticStr};
 
+/// Entries of a page unless given.
+const LIMIT: u32 = 50;
 /// Most entries of a page.
 pub const MAX_LIMIT: u32 = 200;
 /// Most points of a series.
@@ -33,7 +35,6 @@ pub struct Page<T> {
 /// A pipeline that is to run.
 #[derive(Clone, Debug, Default)]
 pub struct Submission {
-    /// The document as it was sent.
     pub document: Bytes,
     /// After how many seconds it ends, as completed; to its own end when missing.
     pub for_s: Option<f64>,
@@ -44,9 +45,8 @@ pub struct Submission {
 /// A run that was submitted.
 #[derive(Clone, Debug)]
 pub struct Submitted {
-    /// The run.
-    pub run: penstock_types::run::RunDetail,
-    /// Whether it is new; not when the same key came before.
+    pub run: RunDetail,
+    /// Not set when the same key came before.
     pub is_new: bool,
 }
 
@@ -81,15 +81,14 @@ pub struct RunQuery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct RunSort {
-    /// By what.
     pub by: RunColumn,
-    /// Whether the greatest comes first.
+    /// Set when the greatest comes first.
     pub is_descending: bool,
 }
 
 /// What runs can be sorted by. Runs without a figure come as if it were -1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum RunColumn {
     SubmittedAt,
     Name,
@@ -304,7 +303,7 @@ pub struct ModuleVersion {
     /// Runs that used it.
     pub runs: u64,
     /// Ids of the runs that are not over and use it, at most 100.
-    pub in_use: Vec<String>,
+    pub in_use: Vec<RunId>,
     /// What it is.
     pub report: ModuleReport,
 }
@@ -341,9 +340,7 @@ pub struct ModuleQuery {
 pub struct ModuleFile {
     /// `sha256:` and the hexadecimal digest of the bytes.
     pub digest: String,
-    /// How many there are.
     pub size_bytes: u64,
-    /// The bytes.
     pub file: std::fs::File,
 }
 
@@ -478,18 +475,7 @@ pub struct Counts {
     /// Samples that have failed since the server started.
     pub failures: BTreeMap<FailureClass, u64>,
     /// Runs that are not over.
-    pub live: Vec<LiveCounts>,
-}
-
-/// A run that is not over.
-#[derive(Clone, Debug)]
-pub struct LiveCounts {
-    /// Id of the run.
-    pub run: String,
-    /// The pipeline's name.
-    pub name: String,
-    /// Its figures.
-    pub snapshot: RunSnapshot,
+    pub live: Vec<RunSnapshot>,
 }
 
 impl Default for RunSort {
@@ -499,12 +485,17 @@ impl Default for RunSort {
     }
 }
 
+impl RunColumn {
+    pub(crate) fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
 impl RunSort {
     /// Reads `name` or `-name`.
     pub fn parse(text: &str) -> Option<Self> {
-        let (is_descending, name) = text.strip_prefix('-').map_or((false, text), |name| (true, name));
-        let by = RunColumn::deserialize(StrDeserializer::<serde::de::value::Error>::new(name)).ok()?;
-        Some(Self { by, is_descending })
+        let name = text.strip_prefix('-');
+        Some(Self { by: name.unwrap_or(text).parse().ok()?, is_descending: name.is_some() })
     }
 }
 
@@ -530,6 +521,11 @@ fn words<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Vec<
     words.map(|word| T::deserialize(word.to_owned().into_deserializer())).collect()
 }
 
+/// Entries of a page that a client wants.
+pub(crate) fn limit(wanted: Option<u32>) -> u32 {
+    wanted.unwrap_or(LIMIT).clamp(1, MAX_LIMIT)
+}
+
 /// Reads a number from 1 to `MOST`.
 fn at_most<'de, const MOST: u32, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let found = u32::deserialize(from)?;
@@ -539,23 +535,23 @@ fn at_most<'de, const MOST: u32, D: Deserializer<'de>>(from: D) -> Result<Option
     Err(D::Error::custom(format!("found `{found}`, wanted 1 to {MOST}")))
 }
 
-/// A benchmark whose report is kept.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KeptBenchmark {
+/// A benchmark whose report is kept, in a list.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "BenchmarkSummary")]
+pub struct KeptBenchmark<S = Value> {
     /// Names it.
     pub id: String,
-    /// When it came, RFC 3339 in UTC.
+    /// When it came here, RFC 3339 in UTC.
     pub kept_at: String,
-    /// What lists show of it, as it was sent.
-    pub summary: Value,
+    #[serde(flatten)]
+    pub summary: S,
 }
 
 /// A report that was sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PushedBenchmark {
-    /// What it became.
     pub benchmark: KeptBenchmark,
-    /// Whether it is new; not when the same report came before.
+    /// Not set when the same report came before.
     pub is_new: bool,
 }
 

@@ -55,8 +55,7 @@ pub(crate) fn work(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> bool 
         Ok(None) => live.on_ended(None, RunState::Stopped, None, None),
         Err(error) => live.on_ended(None, RunState::Failed, Some(with_causes(&error)), None),
     }
-    let own = live.clone();
-    workshop.history.work_blocking(move |connection| own.write(connection)).is_ok()
+    live.write_all()
 }
 
 /// Starts the run; `None` when it was stopped before.
@@ -78,7 +77,7 @@ fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<R
     let folder = workshop.run_folder(live.id());
     let letter_bytes = u64::from(workshop.bounds.dead_letters_mib.get()) << 20;
     let output = OutputFolder::for_letters(&folder, job.spec.clone(), letter_bytes)?;
-    let mut ends = RunEnds { id: Some(live.id().to_string()), ..RunEnds::default() };
+    let mut ends = RunEnds { id: Some(live.id().clone()), ..RunEnds::default() };
     if let ConsumerPlan::Stream { ahead, wait } = prepared.plan.consumer {
         let opened = penstock_stream::open(&workshop.streams(), live.id(), &prepared.plan.name, ahead, wait)?;
         live.on_stream(opened.address);

@@ -151,7 +151,6 @@ impl Workshop {
         }
     }
 
-    /// Removes the files of a run.
     pub(crate) fn remove_run_folder(&self, run: &str) {
         match fs::remove_dir_all(self.run_folder(run)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

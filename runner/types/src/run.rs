@@ -17,8 +17,9 @@ use crate::stats::{QueueFigures, TaskFigures, per_second};
 use crate::verdict::{Verdict, VerdictSpan};
 
 /// Id of a run: the text of a UUID, which sorts behind those of earlier runs.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(inline)]
 pub struct RunId(Arc<str>);
 
 impl From<&str> for RunId {
@@ -57,7 +58,7 @@ impl Display for RunId {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSnapshot {
     /// Names the run.
-    pub id: String,
+    pub id: RunId,
     /// The pipeline's name.
     pub name: String,
     /// What it is doing, or how it ended.
@@ -113,10 +114,10 @@ pub struct RunSnapshot {
 }
 
 /// One run in a list.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSummary {
     /// Names the run; ids of later runs sort behind it.
-    pub id: String,
+    pub id: RunId,
     /// The pipeline's name.
     pub name: String,
     /// What it is doing, or how it ended.
@@ -164,7 +165,7 @@ pub struct RunDetail {
     /// Its figures; `null` before it started.
     pub snapshot: Option<RunSnapshot>,
     /// The run whose document it repeats.
-    pub cloned_from: Option<String>,
+    pub cloned_from: Option<RunId>,
     /// Why what is kept of it over time is not whole; `null` while it is.
     pub history: Option<String>,
     /// Failed samples that are counted in its figures and not kept one by one.
@@ -205,6 +206,7 @@ pub struct PayloadField {
     Clone,
     Copy,
     Debug,
+    Default,
     PartialEq,
     Eq,
     PartialOrd,
@@ -221,6 +223,7 @@ pub struct PayloadField {
 #[strum(serialize_all = "lowercase")]
 pub enum RunState {
     /// It waits for its budget of threads and memory.
+    #[default]
     Queued,
     /// The source is open.
     Running,
@@ -456,5 +459,87 @@ impl FailureClass {
     /// The word in JSON and in tables.
     pub fn name(self) -> &'static str {
         self.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A run whose queues have given so many samples in so many items, and whose consumer waited this share of the time.
+    fn completed(queues: &[(u64, u64)], starved: Option<f64>) -> RunSnapshot {
+        let id = |place: usize| format!("{place}:queue");
+        let figures = |(place, (_, items)): (usize, &(u64, u64))| json!({ "id": id(place), "label": "", "capacity": 1, "num_items": items, "elapsed_s": 8.0, "starved": starved });
+        let book = |(place, (samples, _)): (usize, &(u64, u64))| json!({ "id": id(place), "put": samples, "taken": samples, "left": 0 });
+        let task = json!({
+            "num_tasks": 4, "num_failures": 0, "failed_samples": 0, "elapsed_s": 8.0, "busy_s": 2.0, "thread_wait_s": 0.0,
+            "blocked_s": 2.0, "order_wait_s": 0.0, "idle_s": 4.0, "instances": 0
+        });
+        let stage = |place| {
+            let id = format!("{place}:stage");
+            json!({ "id": id, "name": "stage", "kind": "sleep", "label": "", "concurrency": 1, "task": task })
+        };
+        let total = json!({
+            "made": 32, "delivered": 32, "dropped": 0, "skipped": 0, "dead_lettered": 0, "discarded": 0, "left": 0
+        });
+        let snapshot = json!({
+            "id": "r", "name": "run", "state": "completed", "started_at": "", "elapsed_s": 8.0, "threads": 1,
+            "modules": {}, "counters": {}, "failures": [], "failures_not_listed": 0,
+            "stages": (1..queues.len() - 1).map(stage).collect::<Vec<_>>(),
+            "queues": queues.iter().enumerate().map(figures).collect::<Vec<_>>(),
+            "ledger": {
+                "stages": [], "queues": queues.iter().enumerate().map(book).collect::<Vec<_>>(), "total": total,
+                "balanced": true
+            },
+        });
+        serde_json::from_value::<RunSnapshot>(snapshot).unwrap().completed()
+    }
+
+    #[test]
+    fn the_consumer_waited_as_long_as_its_queue_was_starved() {
+        assert_eq!(completed(&[(4, 4), (4, 4)], Some(0.375)).consumer_waited, Some(0.375));
+        assert_eq!(completed(&[(4, 4), (4, 4)], Some(0.0)).consumer_waited, Some(0.0));
+        assert_eq!(
+            completed(&[(4, 4), (0, 0)], Some(0.25)).consumer_waited,
+            Some(0.25),
+            "it waits for the first item"
+        );
+        assert_eq!(completed(&[(4, 4), (0, 0)], Some(0.0)).consumer_waited, None, "it has not asked yet");
+        assert_eq!(completed(&[(4, 4), (4, 4)], None).consumer_waited, None);
+    }
+
+    #[test]
+    fn items_count_as_so_many_of_the_sink_by_the_samples_in_them() {
+        // Single samples, batches of 8, parts of 2, and at the sink batches of 4 again.
+        let found = completed(&[(32, 32), (32, 4), (32, 16), (32, 8)], None).sink_items;
+        let expected = [
+            ("0:queue", 0.25),
+            ("1:queue", 2.0),
+            ("1:stage", 0.25),
+            ("2:queue", 0.5),
+            ("2:stage", 2.0),
+            ("3:queue", 1.0),
+        ];
+        assert_eq!(found, expected.map(|(id, items)| (id.to_owned(), items)).into());
+        assert_eq!(
+            completed(&[(32, 32), (30, 30), (24, 24)], None).sink_items,
+            BTreeMap::new(),
+            "all are alike"
+        );
+        assert_eq!(
+            completed(&[(32, 32), (32, 4), (0, 0)], None).sink_items,
+            BTreeMap::new(),
+            "none has come"
+        );
+    }
+
+    #[test]
+    fn rates_and_shares_follow_from_what_was_counted() {
+        let run = completed(&[(4, 4), (4, 4), (4, 4)], None);
+        assert_eq!((run.samples_per_s, run.stages[0].task.tasks_per_s), (Some(4.0), Some(0.5)));
+        let shares = run.stages[0].task.shares.unwrap();
+        assert_eq!((shares.busy, shares.blocked, shares.idle, shares.thread_wait), (0.25, 0.25, 0.5, 0.0));
     }
 }

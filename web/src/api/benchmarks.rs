@@ -30,16 +30,7 @@ struct BenchmarkPath {
     id: String,
 }
 
-/// A benchmark whose report is kept, in a list.
-#[derive(Serialize, JsonSchema)]
-struct BenchmarkSummary {
-    /// Names it.
-    id: String,
-    /// When it came here, RFC 3339 in UTC.
-    kept_at: String,
-    #[serde(flatten)]
-    told: ReportSummary,
-}
+type BenchmarkSummary = KeptBenchmark<ReportSummary>;
 
 /// What lists show of a report. It is made once, when the report comes.
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -130,7 +121,7 @@ async fn keep_benchmark(
     let PushedBenchmark { benchmark, is_new } = app.runs.keep_benchmark(summary, report).await?;
     let KeptBenchmark { id, kept_at, .. } = benchmark;
     let address = format!("benchmarks/{id}");
-    Ok(created(is_new, &address, BenchmarkSummary { id, kept_at, told }))
+    Ok(created(is_new, &address, KeptBenchmark { id, kept_at, summary: told }))
 }
 
 async fn show_benchmark(State(app): State<App>, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Response> {
@@ -159,7 +150,7 @@ async fn delete_benchmark(
 fn summary(kept: KeptBenchmark) -> Option<BenchmarkSummary> {
     let KeptBenchmark { id, kept_at, summary } = kept;
     match serde_json::from_value(summary) {
-        Ok(told) => Some(BenchmarkSummary { id, kept_at, told }),
+        Ok(summary) => Some(KeptBenchmark { id, kept_at, summary }),
         Err(error) => {
             tracing::error!(id, %error, "the summary of a benchmark cannot be read, and it is left out");
             None

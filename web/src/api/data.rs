@@ -10,7 +10,7 @@ use penstock_server::{
     DeadLetters, ErrorQuery, LogEntry, LogQuery, Page, PredictRequest, Predicted, SeriesQuery, WindowQuery,
 };
 use penstock_types::ledger::Ledger;
-use penstock_types::run::{RunError, Window};
+use penstock_types::run::{RunError, RunId, Window};
 use penstock_types::series::{Series, TaskTimes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ use crate::problem::{ApiError, ApiResult};
 #[derive(Deserialize, JsonSchema)]
 struct StagePath {
     /// The run's id.
-    id: String,
+    id: RunId,
     /// The stage's id, e.g. `2:download`.
     stage: String,
 }

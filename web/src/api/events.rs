@@ -8,6 +8,7 @@ use axum::response::sse::{Event as SentEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, Stream, StreamExt};
 use penstock_server::{Event, Events, RunGap, parse_event_id};
+use penstock_types::run::RunId;
 use penstock_types::series::Level;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -104,9 +105,9 @@ async fn events(
     Ok(Sse::new(first.chain(rest)).keep_alive(keep_alive).into_response())
 }
 
-fn watched(ids: &str) -> Vec<String> {
+fn watched(ids: &str) -> Vec<RunId> {
     let ids: BTreeSet<&str> = ids.split(',').filter(|id| !id.is_empty()).collect();
-    ids.into_iter().map(str::to_owned).collect()
+    ids.into_iter().map(RunId::from).collect()
 }
 
 fn live(
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_run_that_is_named_twice_is_watched_once() {
-        assert_eq!(watched("b,a,,b,"), ["a", "b"]);
+        assert_eq!(watched("b,a,,b,"), ["a", "b"].map(RunId::from));
         assert!(watched("").is_empty());
     }
 }

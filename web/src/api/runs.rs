@@ -4,7 +4,7 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, NoContent, Response};
 use penstock_server::{Page, RunQuery, RunSpec, Submission, Validation};
 use penstock_stream::StreamAddress;
-use penstock_types::run::{RunDetail, RunSummary};
+use penstock_types::run::{RunDetail, RunId, RunSummary};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -28,7 +28,7 @@ struct SubmitQuery {
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct RunPath {
     /// The run's id.
-    pub(super) id: String,
+    pub(super) id: RunId,
 }
 
 pub(super) fn routes(api: &mut ApiRouter) {

@@ -32,7 +32,7 @@ pub(crate) fn runs(args: &RunsArgs) -> Result<u8> {
         ];
         let rows = runs.iter().map(|run| {
             vec![
-                run.id.clone(),
+                run.id.to_string(),
                 run.name.clone(),
                 run.state.name().to_owned(),
                 run.submitted_at.clone(),

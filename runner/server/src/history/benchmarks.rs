@@ -3,7 +3,8 @@
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::chunk::{compress, decompress};
-use super::error::{HistoryError, undamaged};
+use super::error::HistoryError;
+use super::query::{PageQuery, first};
 use crate::wire::KeptBenchmark;
 
 /// Reports that are kept; the oldest go.
@@ -61,24 +62,17 @@ pub(crate) fn list(
     before: i64,
     limit: u32,
 ) -> Result<(Vec<(i64, KeptBenchmark)>, bool), HistoryError> {
-    let mut statement = connection.prepare_cached(
-        "SELECT number, id, kept_at, summary FROM benchmarks WHERE number < ?1 ORDER BY number DESC LIMIT ?2",
-    )?;
-    let (mut found, mut count) = (Vec::new(), 0);
-    for row in statement.query_map(params![before, i64::from(limit) + 1], read)? {
-        count += 1;
-        if count <= limit {
-            found.extend(undamaged("benchmark", row)?);
-        }
-    }
-    Ok((found, count > limit))
+    let columns = "number, id, kept_at, summary FROM benchmarks";
+    PageQuery::default().with("number < ?", Some(before)).read(
+        connection,
+        ("benchmark", columns, "number DESC"),
+        limit,
+        read,
+    )
 }
 
-/// The report of a benchmark, as it was sent.
 pub(crate) fn report(connection: &Connection, id: &str) -> Result<Option<Vec<u8>>, HistoryError> {
-    let packed: Option<Vec<u8>> = connection
-        .query_row("SELECT report FROM benchmarks WHERE id = ?1", [id], |row| row.get(0))
-        .optional()?;
+    let packed: Option<Vec<u8>> = first(connection, "SELECT report FROM benchmarks WHERE id = ?1", [id])?;
     let damaged = |why| HistoryError::Damaged(format!("the report of a benchmark cannot be read: {why}"));
     packed.map(|packed| decompress(&packed, MAX_BENCHMARK_BYTES).map_err(damaged)).transpose()
 }
@@ -90,8 +84,7 @@ pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<bool, Hi
 
 /// The columns `number, id, kept_at, summary`; the inner error is of what they hold.
 fn read(row: &Row<'_>) -> rusqlite::Result<Result<(i64, KeptBenchmark), HistoryError>> {
-    let (number, id, kept_at, summary): (i64, String, String, String) =
-        (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+    let (number, id, kept_at, summary): (i64, String, String, String) = row.try_into()?;
     let summary = serde_json::from_str(&summary).map_err(HistoryError::from);
     Ok(summary.map(|summary| (number, KeptBenchmark { id, kept_at, summary })))
 }

@@ -19,19 +19,19 @@ pub enum HistoryError {
 }
 
 impl HistoryError {
-    pub(crate) fn read(source: rusqlite::Error) -> Self {
-        Self::Database { what: "read", source: Arc::new(source) }
-    }
-
-    pub(crate) fn written(source: rusqlite::Error) -> Self {
-        Self::Database { what: "written", source: Arc::new(source) }
+    /// The same error of a transaction, which writes.
+    pub(crate) fn in_writing(self) -> Self {
+        match self {
+            Self::Database { source, .. } => Self::Database { what: "written", source },
+            other => other,
+        }
     }
 }
 
-/// Closures on a connection are taken to write; [`super::History::read`] corrects it.
+/// Closures on a connection are taken to read; [`super::transact`] corrects it.
 impl From<rusqlite::Error> for HistoryError {
     fn from(source: rusqlite::Error) -> Self {
-        Self::written(source)
+        Self::Database { what: "read", source: Arc::new(source) }
     }
 }
 

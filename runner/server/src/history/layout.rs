@@ -1,14 +1,19 @@
-use penstock_types::plan::Plan;
-use penstock_types::policy::StageKindName;
+use std::iter;
+
+use penstock_types::plan::{Plan, StageId};
+use penstock_types::policy::{Capacity, StageKindName};
 use penstock_types::run::{QueueRecord, StageRecord, Window};
 use penstock_types::series::Row;
+use penstock_types::stats::{QueueRow, TaskRow};
 use serde::{Deserialize, Serialize};
+
+use crate::wire::ValidQueue;
 
 /// The stages and queues of a run, in order: what the numbers of rows belong to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Layout {
     pub(crate) stages: Vec<LayoutStage>,
-    pub(crate) queues: Vec<LayoutQueue>,
+    pub(crate) queues: Vec<ValidQueue>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,13 +25,6 @@ pub(crate) struct LayoutStage {
     pub(crate) concurrency: u32,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LayoutQueue {
-    pub(crate) id: String,
-    pub(crate) label: String,
-    pub(crate) capacity: usize,
-}
-
 impl Layout {
     pub(crate) fn of(plan: &Plan) -> Self {
         let stages = plan.stages.iter().map(|stage| LayoutStage {
@@ -36,23 +34,21 @@ impl Layout {
             label: format!("[{}]", stage.label()),
             concurrency: stage.concurrency.get(),
         });
-        let queue = |id: &penstock_types::plan::StageId, label: &str, capacity: usize| LayoutQueue {
+        let queue = |(id, label, capacity): (&StageId, String, Capacity)| ValidQueue {
             id: id.queue_id(),
             label: format!("[{label}_queue]"),
-            capacity,
+            capacity: capacity.get(),
         };
         let (source, sink) = (&plan.source, &plan.sink);
-        let queues = std::iter::once(queue(&source.id, &source.id.to_string(), source.queue.get() as usize))
-            .chain(
-                plan.stages.iter().map(|stage| queue(&stage.id, &stage.label(), stage.queue.get() as usize)),
-            )
-            .chain([queue(&sink.id, &sink.id.to_string(), sink.queue.get() as usize)]);
-        Self { stages: stages.collect(), queues: queues.collect() }
+        let queues = iter::once((&source.id, source.id.to_string(), source.queue))
+            .chain(plan.stages.iter().map(|stage| (&stage.id, stage.label(), stage.queue)))
+            .chain([(&sink.id, sink.id.to_string(), sink.queue)]);
+        Self { stages: stages.collect(), queues: queues.map(queue).collect() }
     }
 
     /// Makes a window of a row, without percentiles: those need histograms.
     pub(crate) fn window(&self, row: &Row) -> Window {
-        let stage = |(stage, row): (&LayoutStage, &penstock_types::stats::TaskRow)| StageRecord {
+        let stage = |(stage, row): (&LayoutStage, &TaskRow)| StageRecord {
             id: stage.id.clone(),
             name: stage.name.clone(),
             kind: stage.kind,
@@ -60,7 +56,7 @@ impl Layout {
             concurrency: stage.concurrency,
             task: row.figures(),
         };
-        let queue = |(queue, row): (&LayoutQueue, &penstock_types::stats::QueueRow)| QueueRecord {
+        let queue = |(queue, row): (&ValidQueue, &QueueRow)| QueueRecord {
             id: queue.id.clone(),
             label: queue.label.clone(),
             figures: row.figures(queue.capacity),

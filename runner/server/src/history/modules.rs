@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use penstock_types::run::RunId;
 use penstock_wasm::ModuleReport;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::error::{HistoryError, undamaged};
-use super::runs::{like, now};
+use super::query::{self, PageQuery, all, first, like};
+use super::runs::now;
 use crate::wire::ModuleVersion;
 
 /// Runs that are not over, listed with a version they use.
@@ -21,7 +23,7 @@ pub(crate) enum Removed {
     /// An alias stands for it.
     Aliased(String),
     /// A run that is not over uses it.
-    InUse(String),
+    InUse(RunId),
 }
 
 /// Gives the module's name its next version. Bytes that are known keep theirs. Says the digest of the version before.
@@ -31,9 +33,7 @@ pub(crate) fn insert(
     alias: Option<&str>,
 ) -> Result<(u32, bool, Option<String>), HistoryError> {
     let name = &report.manifest.name;
-    let known: Option<u32> = transaction
-        .query_row("SELECT version FROM modules WHERE digest = ?1", [&report.digest], |row| row.get(0))
-        .optional()?;
+    let known = first(transaction, "SELECT version FROM modules WHERE digest = ?1", [&report.digest])?;
     let version = match known {
         Some(version) => version,
         None => {
@@ -53,13 +53,11 @@ pub(crate) fn insert(
     if let Some(alias) = alias {
         set_alias(transaction, name, alias, version)?;
     }
-    let previous = transaction
-        .query_row(
-            "SELECT digest FROM modules WHERE name = ?1 AND version < ?2 ORDER BY version DESC LIMIT 1",
-            params![name, version],
-            |row| row.get(0),
-        )
-        .optional()?;
+    let previous = first(
+        transaction,
+        "SELECT digest FROM modules WHERE name = ?1 AND version < ?2 ORDER BY version DESC LIMIT 1",
+        params![name, version],
+    )?;
     Ok((version, known.is_none(), previous))
 }
 
@@ -97,21 +95,11 @@ pub(crate) fn remove(
     name: &str,
     version: u32,
 ) -> Result<Removed, HistoryError> {
-    let digest: Option<String> = transaction
-        .query_row(
-            "SELECT digest FROM modules WHERE name = ?1 AND version = ?2",
-            params![name, version],
-            |row| row.get(0),
-        )
-        .optional()?;
+    let place = params![name, version];
+    let digest: Option<String> =
+        first(transaction, "SELECT digest FROM modules WHERE name = ?1 AND version = ?2", place)?;
     let Some(digest) = digest else { return Ok(Removed::NotThere) };
-    let alias: Option<String> = transaction
-        .query_row(
-            "SELECT alias FROM aliases WHERE name = ?1 AND version = ?2",
-            params![name, version],
-            |row| row.get(0),
-        )
-        .optional()?;
+    let alias = first(transaction, "SELECT alias FROM aliases WHERE name = ?1 AND version = ?2", place)?;
     if let Some(alias) = alias {
         return Ok(Removed::Aliased(alias));
     }
@@ -129,25 +117,15 @@ pub(crate) fn version_of(
     written: &str,
 ) -> Result<Option<u32>, HistoryError> {
     let found = if written == "latest" {
-        connection.query_row(
-            "SELECT version FROM modules WHERE name = ?1 ORDER BY version DESC LIMIT 1",
-            [name],
-            |row| row.get(0),
-        )
+        let query = "SELECT version FROM modules WHERE name = ?1 ORDER BY version DESC LIMIT 1";
+        first(connection, query, [name])
     } else if let Some(number) = number(written) {
-        connection.query_row(
-            "SELECT version FROM modules WHERE name = ?1 AND version = ?2",
-            params![name, number],
-            |row| row.get(0),
-        )
+        let query = "SELECT version FROM modules WHERE name = ?1 AND version = ?2";
+        first(connection, query, params![name, number])
     } else {
-        connection.query_row(
-            "SELECT version FROM aliases WHERE name = ?1 AND alias = ?2",
-            params![name, written],
-            |row| row.get(0),
-        )
+        first(connection, "SELECT version FROM aliases WHERE name = ?1 AND alias = ?2", [name, written])
     };
-    Ok(found.optional()?)
+    Ok(found?)
 }
 
 /// A version's number as it is given: without a sign, and without zeros before it.
@@ -159,9 +137,7 @@ fn number(written: &str) -> Option<u32> {
 pub(crate) fn resolve(connection: &Connection, written: &str) -> Result<Option<ModuleVersion>, HistoryError> {
     if written.starts_with("sha256:") {
         let found: Option<(String, u32)> = connection
-            .query_row("SELECT name, version FROM modules WHERE digest = ?1", [written], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })
+            .query_row("SELECT name, version FROM modules WHERE digest = ?1", [written], |row| row.try_into())
             .optional()?;
         return found.map_or(Ok(None), |(name, version)| find(connection, &name, version));
     }
@@ -181,45 +157,41 @@ pub(crate) fn find(
         .query_row(
             "SELECT report, uploaded_at FROM modules WHERE name = ?1 AND version = ?2",
             params![name, version],
-            |row| Ok((row.get(0)?, row.get(1)?)),
+            |row| row.try_into(),
         )
         .optional()?;
     let Some((report, uploaded_at)) = found else { return Ok(None) };
     let report: ModuleReport = serde_json::from_str(&report)?;
-    let mut statement = connection
-        .prepare_cached("SELECT alias FROM aliases WHERE name = ?1 AND version = ?2 ORDER BY alias")?;
-    let aliases =
-        statement.query_map(params![name, version], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-    let runs: i64 = connection.query_row(
-        "SELECT count(*) FROM run_modules WHERE digest = ?1",
-        [&report.digest],
-        |row| row.get(0),
-    )?;
-    let in_use = in_use(connection, &report.digest)?;
     Ok(Some(ModuleVersion {
         name: name.to_owned(),
         version,
-        aliases,
+        aliases: all(
+            connection,
+            "SELECT alias FROM aliases WHERE name = ?1 AND version = ?2 ORDER BY alias",
+            params![name, version],
+        )?,
         uploaded_at,
-        runs: runs as u64,
-        in_use,
+        runs: query::count(
+            connection,
+            "SELECT count(*) FROM run_modules WHERE digest = ?1",
+            [&report.digest],
+        )?,
+        in_use: in_use(connection, &report.digest)?,
         report,
     }))
 }
 
 /// All versions of a module, newest first; none when there is no such module.
 pub(crate) fn versions(connection: &Connection, name: &str) -> Result<Vec<ModuleVersion>, HistoryError> {
-    let mut statement =
-        connection.prepare_cached("SELECT version FROM modules WHERE name = ?1 ORDER BY version DESC")?;
-    let numbers: Vec<u32> =
-        statement.query_map([name], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let query = "SELECT version FROM modules WHERE name = ?1 ORDER BY version DESC";
+    let numbers: Vec<u32> = all(connection, query, [name])?;
     let found = numbers.into_iter().map(|number| undamaged("module", Ok(find(connection, name, number))));
     found.filter_map(|found| found.map(Option::flatten).transpose()).collect()
 }
 
 pub(crate) fn aliases(connection: &Connection, name: &str) -> Result<BTreeMap<String, u32>, HistoryError> {
     let mut statement = connection.prepare_cached("SELECT alias, version FROM aliases WHERE name = ?1")?;
-    Ok(statement.query_map([name], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?)
+    Ok(statement.query_map([name], |row| row.try_into())?.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Names with at least one version, in order, behind `after`; and whether there are more.
@@ -229,34 +201,26 @@ pub(crate) fn names(
     after: &str,
     limit: u32,
 ) -> Result<(Vec<String>, bool), HistoryError> {
-    let mut statement = connection.prepare_cached(
-        "SELECT DISTINCT name FROM modules WHERE name > ?1 AND name LIKE ?2 ESCAPE '\\' ORDER BY name LIMIT ?3",
-    )?;
-    let rows =
-        statement.query_map(params![after, like(text.unwrap_or_default()), limit + 1], |row| row.get(0))?;
-    let mut names: Vec<String> = rows.collect::<rusqlite::Result<_>>()?;
-    let more = names.len() > limit as usize;
-    names.truncate(limit as usize);
-    Ok((names, more))
+    PageQuery::default()
+        .with("name > ?", Some(after.to_owned()))
+        .with("name LIKE ? ESCAPE '\\'", text.map(like))
+        .read(connection, ("name", "DISTINCT name FROM modules", "name"), limit, |row| Ok(Ok(row.get(0)?)))
 }
 
 pub(crate) fn runs_of(connection: &Connection, name: &str) -> Result<u64, HistoryError> {
-    let runs: i64 = connection.query_row(
+    query::count(
+        connection,
         "SELECT count(DISTINCT run) FROM run_modules WHERE digest IN (SELECT digest FROM modules WHERE name = ?1)",
         [name],
-        |row| row.get(0),
-    )?;
-    Ok(runs as u64)
+    )
 }
 
 pub(crate) fn count_of(connection: &Connection, name: &str) -> Result<u64, HistoryError> {
-    let count: i64 =
-        connection.query_row("SELECT count(*) FROM modules WHERE name = ?1", [name], |row| row.get(0))?;
-    Ok(count as u64)
+    query::count(connection, "SELECT count(*) FROM modules WHERE name = ?1", [name])
 }
 
 pub(crate) fn count(connection: &Connection) -> Result<u64, HistoryError> {
-    Ok(connection.query_row("SELECT count(*) FROM modules", [], |row| row.get::<_, i64>(0))? as u64)
+    query::count(connection, "SELECT count(*) FROM modules", [])
 }
 
 pub(crate) fn has(connection: &Connection, digest: &str) -> Result<bool, HistoryError> {
@@ -264,12 +228,9 @@ pub(crate) fn has(connection: &Connection, digest: &str) -> Result<bool, History
 }
 
 /// Runs that are not over and run these bytes.
-fn in_use(connection: &Connection, digest: &str) -> Result<Vec<String>, HistoryError> {
-    let mut statement = connection.prepare_cached(
-        "SELECT id FROM runs WHERE state IN ('queued', 'running', 'draining') \
-         AND id IN (SELECT run FROM run_modules WHERE digest = ?1) ORDER BY id LIMIT ?2",
-    )?;
-    Ok(statement
-        .query_map(params![digest, MAX_IN_USE as i64], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?)
+fn in_use(connection: &Connection, digest: &str) -> Result<Vec<RunId>, HistoryError> {
+    let query = "SELECT id FROM runs WHERE state IN ('queued', 'running', 'draining') \
+         AND id IN (SELECT run FROM run_modules WHERE digest = ?1) ORDER BY id LIMIT ?2";
+    let runs: Vec<String> = all(connection, query, params![digest, MAX_IN_USE as i64])?;
+    Ok(runs.into_iter().map(RunId::from).collect())
 }

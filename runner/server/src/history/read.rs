@@ -1,97 +1,158 @@
 //! Queries of rows, errors and logs of one run.
 
-use penstock_types::run::{FailureClass, RunError, Window};
+use std::cell::OnceCell;
+
+use penstock_types::run::{RunError, Window};
 use penstock_types::series::{Buckets, Level, Metric, Row, SeriesColumn, Thinned};
 use penstock_types::stats::Histogram;
 use penstock_wasm::LogLevel;
-use rusqlite::types::Value as Sql;
-use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
+use rusqlite::{Connection, params};
 
 use super::buffer::{Held, RowBuffer};
 use super::chunk::{MAX_ROWS, unpack, unpack_times};
-use super::error::{HistoryError, undamaged};
+use super::error::HistoryError;
 use super::layout::Layout;
-use super::runs::like;
-use crate::wire::LogEntry;
+use super::query::{PageQuery, first, like};
+use crate::wire::{ErrorQuery, LogEntry, LogQuery, limit};
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ErrorFilter {
-    pub(crate) stage: Option<String>,
-    pub(crate) class: Option<FailureClass>,
-    pub(crate) text: Option<String>,
-    pub(crate) after: u64,
-    pub(crate) limit: u32,
+/// Rows of one run: those in the file, and those that a live run holds.
+pub(crate) struct RunRows<'a> {
+    connection: &'a Connection,
+    run: &'a str,
+    buffer: Option<&'a RowBuffer>,
+    /// By level, taken once, and before the file is read: what is written meanwhile is not read twice, and what was written
+    /// before is there.
+    held: OnceCell<[Held; 3]>,
 }
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LogFilter {
-    pub(crate) stage: Option<String>,
-    /// This one and what matters more.
-    pub(crate) level: Option<LogLevel>,
-    pub(crate) text: Option<String>,
-    pub(crate) after: u64,
-    pub(crate) limit: u32,
-}
-
-/// Rows that a live run holds, by level, taken before the file is read: what is written meanwhile is not read twice, and
-/// what was written before is there.
-pub(crate) struct HeldRows([Held; 3]);
-
-impl HeldRows {
-    pub(crate) fn of(buffer: Option<&RowBuffer>) -> Self {
-        Self(Level::ALL.map(|level| buffer.map_or_else(Held::default, |buffer| buffer.held(level))))
+impl<'a> RunRows<'a> {
+    pub(crate) fn of(connection: &'a Connection, run: &'a str, buffer: Option<&'a RowBuffer>) -> Self {
+        Self { connection, run, buffer, held: OnceCell::new() }
     }
 
-    /// End of the last row, in nanoseconds.
-    pub(crate) fn end(&self) -> Option<u64> {
-        self.0[0].rows.last().map(|row| (row.number + 1) * Level::Finest.width())
+    fn held(&self, level: Level) -> &Held {
+        let held = |level| self.buffer.map_or_else(Held::default, |buffer| buffer.held(level));
+        &self.held.get_or_init(|| Level::ALL.map(held))[usize::from(level.number())]
     }
-}
 
-/// These buckets as a run can fill them: none behind its end, and wider ones where only coarser rows are left. Nanoseconds since
-/// its start.
-pub(crate) fn buckets(
-    connection: &Connection,
-    run: &str,
-    held: &HeldRows,
-    wanted: Buckets,
-    end: u64,
-) -> Result<Buckets, HistoryError> {
-    let mut buckets = until(wanted, end);
-    for level in [Level::Middle, Level::Coarsest] {
-        if level <= buckets.level {
-            continue;
+    /// End of the last row, in nanoseconds since the run's start; 0 without any.
+    pub(crate) fn end(&self) -> Result<u64, HistoryError> {
+        if let Some(last) = self.held(Level::Finest).rows.last() {
+            return Ok((last.number + 1) * Level::Finest.width());
         }
-        if !is_gone(connection, run, held, &buckets)? {
-            break;
+        for level in Level::ALL {
+            let last: Option<Vec<u8>> = first(
+                self.connection,
+                "SELECT data FROM chunks WHERE run = ?1 AND level = ?2 ORDER BY number DESC LIMIT 1",
+                params![self.run, level.number()],
+            )?;
+            let Some(last) = last else { continue };
+            let rows = unpack(&last)?;
+            // Readings come a little after their moments; where only coarse rows are left, that cannot be told apart.
+            let end = |row: &Row| {
+                if level == Level::Finest {
+                    row.number.saturating_add(1).saturating_mul(level.width())
+                } else {
+                    row.t1
+                }
+            };
+            return Ok(rows.last().map_or(0, end));
         }
-        buckets = buckets.at(level);
+        Ok(0)
     }
-    Ok(buckets)
-}
 
-/// A run's rows in buckets.
-pub(crate) fn thinned(
-    connection: &Connection,
-    run: &str,
-    held: &HeldRows,
-    buckets: Buckets,
-) -> Result<Thinned, HistoryError> {
-    let mut thinned = Thinned::new(buckets);
-    gather(connection, run, held, &buckets, &mut thinned)?;
-    Ok(thinned)
-}
+    /// These buckets as a run can fill them: none behind its end, and wider ones where only coarser rows are left. Nanoseconds since
+    /// its start.
+    pub(crate) fn buckets(&self, wanted: Buckets, end: u64) -> Result<Buckets, HistoryError> {
+        let mut buckets = until(wanted, end);
+        for level in [Level::Middle, Level::Coarsest] {
+            if level <= buckets.level {
+                continue;
+            }
+            if !self.is_gone(&buckets)? {
+                break;
+            }
+            buckets = buckets.at(level);
+        }
+        Ok(buckets)
+    }
 
-/// A run's rows in buckets, as people read them.
-pub(crate) fn windows(
-    connection: &Connection,
-    run: &str,
-    held: &HeldRows,
-    layout: &Layout,
-    buckets: Buckets,
-) -> Result<Vec<Window>, HistoryError> {
-    let thinned = thinned(connection, run, held, buckets)?;
-    Ok(thinned.rows().iter().flatten().map(|row| layout.window(row)).collect())
+    /// The rows in buckets: those of the buckets' level, and behind the last of them finer ones, because those of a process that
+    /// died end early.
+    pub(crate) fn thinned(&self, buckets: Buckets) -> Result<Thinned, HistoryError> {
+        let mut thinned = Thinned::new(buckets);
+        let mut covered = 0;
+        for level in Level::ALL.into_iter().rev().filter(|level| *level <= buckets.level) {
+            let mut add = |row: &Row| {
+                let begin = row.number.saturating_mul(level.width());
+                if begin >= covered {
+                    thinned.add(level, row);
+                }
+                begin.saturating_add(level.width())
+            };
+            let held = self.held(level);
+            let (first, last) = chunks(level, &buckets);
+            let first = first.max((covered / (level.width() * MAX_ROWS)) as i64);
+            let mut statement = self.connection.prepare_cached(
+                "SELECT number, data FROM chunks WHERE run = ?1 AND level = ?2 AND number BETWEEN ?3 AND ?4 ORDER BY number",
+            )?;
+            let mut stored = statement.query(params![self.run, level.number(), first, last])?;
+            let mut end = covered;
+            while let Some(chunk) = stored.next()? {
+                let number: i64 = chunk.get(0)?;
+                if held.chunks.contains(&(number as u64)) {
+                    continue;
+                }
+                let rows = unpack(chunk.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
+                rows.iter().for_each(|row| end = end.max(add(row)));
+            }
+            held.rows.iter().for_each(|row| end = end.max(add(row)));
+            covered = end;
+        }
+        Ok(thinned)
+    }
+
+    /// The rows in buckets, as people read them.
+    pub(crate) fn windows(&self, layout: &Layout, buckets: Buckets) -> Result<Vec<Window>, HistoryError> {
+        let thinned = self.thinned(buckets)?;
+        Ok(thinned.rows().iter().flatten().map(|row| layout.window(row)).collect())
+    }
+
+    /// Task times of a stage over the whole run.
+    pub(crate) fn times(&self, stage: usize) -> Result<Histogram, HistoryError> {
+        // Before the file is read, as rows.
+        let held = self.buffer.map_or_else(Vec::new, RowBuffer::held_times);
+        let mut all = Histogram::default();
+        let mut statement =
+            self.connection.prepare_cached("SELECT number, data FROM times WHERE run = ?1")?;
+        for stored in statement.query_map([self.run], |row| row.try_into())? {
+            let (number, data): (i64, Vec<u8>) = stored?;
+            if held.iter().any(|(held, _)| *held == number as u64) {
+                continue;
+            }
+            let times = unpack_times(&data)?;
+            times.get(stage).into_iter().for_each(|times| all.merge(times));
+        }
+        held.iter().filter_map(|(_, times)| times.get(stage)).for_each(|times| all.merge(times));
+        Ok(all)
+    }
+
+    /// Returns true if rows of the buckets' level were removed and coarser ones were not.
+    fn is_gone(&self, buckets: &Buckets) -> Result<bool, HistoryError> {
+        if !self.held(buckets.level).rows.is_empty() {
+            return Ok(false);
+        }
+        let level = usize::from(buckets.level.number());
+        let has = |level: usize| -> Result<bool, HistoryError> {
+            let Some(level) = Level::ALL.get(level) else { return Ok(false) };
+            let (first, last) = chunks(*level, buckets);
+            let query =
+                "SELECT 1 FROM chunks WHERE run = ?1 AND level = ?2 AND number BETWEEN ?3 AND ?4 LIMIT 1";
+            let params = params![self.run, level.number(), first, last];
+            Ok(self.connection.prepare_cached(query)?.exists(params)?)
+        };
+        Ok(!has(level)? && has(level + 1)?)
+    }
 }
 
 /// The buckets that begin before `end`, the first one in any case. They keep their width, by which whoever asked counts.
@@ -114,220 +175,53 @@ pub(crate) fn columns(layout: &Layout, thinned: &Thinned, metrics: &[Metric]) ->
     stages.chain(queues).collect()
 }
 
-/// Task times of a stage over the whole run.
-pub(crate) fn times(
-    connection: &Connection,
-    run: &str,
-    stage: usize,
-    held: Vec<(u64, Vec<Histogram>)>,
-) -> Result<Histogram, HistoryError> {
-    let mut all = Histogram::default();
-    let mut statement = connection.prepare_cached("SELECT number, data FROM times WHERE run = ?1")?;
-    let stored =
-        statement.query_map([run], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, Vec<u8>>(1)?)))?;
-    for stored in stored {
-        let (number, data) = stored?;
-        if held.iter().any(|(held, _)| *held == number) {
-            continue;
-        }
-        let times = unpack_times(&data)?;
-        times.get(stage).into_iter().for_each(|times| all.merge(times));
-    }
-    held.iter().filter_map(|(_, times)| times.get(stage)).for_each(|times| all.merge(times));
-    Ok(all)
-}
-
-/// End of the last stored row of a run, in nanoseconds since its start; 0 without any.
-pub(crate) fn end(connection: &Connection, run: &str) -> Result<u64, HistoryError> {
-    for level in Level::ALL {
-        let last: Option<Vec<u8>> = connection
-            .prepare_cached(
-                "SELECT data FROM chunks WHERE run = ?1 AND level = ?2 ORDER BY number DESC LIMIT 1",
-            )?
-            .query_row(params![run, level.number()], |row| row.get(0))
-            .optional()?;
-        let Some(last) = last else { continue };
-        let rows = unpack(&last)?;
-        // Readings come a little after their moments; where only coarse rows are left, that cannot be told apart.
-        let end = |row: &Row| {
-            if level == Level::Finest {
-                row.number.saturating_add(1).saturating_mul(level.width())
-            } else {
-                row.t1
-            }
-        };
-        return Ok(rows.last().map_or(0, end));
-    }
-    Ok(0)
-}
-
-/// Returns true if rows of the buckets' level were removed and coarser ones were not.
-fn is_gone(
-    connection: &Connection,
-    run: &str,
-    held: &HeldRows,
-    buckets: &Buckets,
-) -> Result<bool, HistoryError> {
-    let level = usize::from(buckets.level.number());
-    if !held.0[level].rows.is_empty() {
-        return Ok(false);
-    }
-    let has = |level: usize| -> Result<bool, HistoryError> {
-        let Some(level) = Level::ALL.get(level) else { return Ok(false) };
-        let (first, last) = chunks(*level, buckets);
-        let found = connection
-            .prepare_cached(
-                "SELECT 1 FROM chunks WHERE run = ?1 AND level = ?2 AND number BETWEEN ?3 AND ?4 LIMIT 1",
-            )?
-            .exists(params![run, level.number(), first, last])?;
-        Ok(found)
-    };
-    Ok(!has(level)? && has(level + 1)?)
-}
-
 /// Numbers of the first and the last chunk of a level that buckets touch.
 fn chunks(level: Level, buckets: &Buckets) -> (i64, i64) {
     let chunk = level.width() * MAX_ROWS;
     ((buckets.from / chunk) as i64, (buckets.to() / chunk) as i64)
 }
 
-/// Adds the rows of the buckets' level, and behind the last of them finer ones: those of a process that died end early.
-fn gather(
-    connection: &Connection,
-    run: &str,
-    held: &HeldRows,
-    buckets: &Buckets,
-    thinned: &mut Thinned,
-) -> Result<(), HistoryError> {
-    let mut covered = 0;
-    for level in Level::ALL.into_iter().rev().filter(|level| *level <= buckets.level) {
-        let mut add = |row: &Row| {
-            let begin = row.number.saturating_mul(level.width());
-            if begin >= covered {
-                thinned.add(level, row);
-            }
-            begin.saturating_add(level.width())
-        };
-        let held = &held.0[usize::from(level.number())];
-        let (first, last) = chunks(level, buckets);
-        let first = first.max((covered / (level.width() * MAX_ROWS)) as i64);
-        let mut statement = connection.prepare_cached(
-            "SELECT number, data FROM chunks WHERE run = ?1 AND level = ?2 AND number BETWEEN ?3 AND ?4 ORDER BY number",
-        )?;
-        let mut stored = statement.query(params![run, level.number(), first, last])?;
-        let mut end = covered;
-        while let Some(chunk) = stored.next()? {
-            let number: i64 = chunk.get(0)?;
-            if held.chunks.contains(&(number as u64)) {
-                continue;
-            }
-            let rows = unpack(chunk.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
-            rows.iter().for_each(|row| end = end.max(add(row)));
-        }
-        held.rows.iter().for_each(|row| end = end.max(add(row)));
-        covered = end;
-    }
-    Ok(())
-}
-
-/// Returns failed samples in order, and true if there are more.
+/// Returns failed samples behind the number `after`, in order, and true if there are more.
 pub(crate) fn errors(
     connection: &Connection,
     run: &str,
-    filter: &ErrorFilter,
+    query: ErrorQuery,
+    after: i64,
 ) -> Result<(Vec<RunError>, bool), HistoryError> {
-    let mut query = Query::of(run, filter.after);
-    query.equal("stage", filter.stage.clone());
-    query.equal("class", filter.class.map(|class| class.name().to_owned()));
-    query.like(&["key", "message"], filter.text.as_deref());
-    let (text, values) = query.select("error", "errors", filter.limit);
-    let mut statement = connection.prepare_cached(&text)?;
-    let rows = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(0))?;
-    let mut found = Vec::new();
-    for row in rows {
-        let row = row.map(|text| serde_json::from_str(&text).map_err(HistoryError::from));
-        found.push(undamaged("failed sample", row)?);
-    }
-    let (found, more) = cut(found, filter.limit);
-    Ok((found.into_iter().flatten().collect(), more))
+    let text = query.text.as_deref().map(like);
+    PageQuery::default()
+        .with("run = ?", Some(run.to_owned()))
+        .with("number > ?", Some(after))
+        .with("stage = ?", query.stage)
+        .with("class = ?", query.class.map(|class| class.name().to_owned()))
+        .with("(key LIKE ? ESCAPE '\\' OR message LIKE ? ESCAPE '\\')", text)
+        .read(connection, ("failed sample", "error FROM errors", "number"), limit(query.limit), |row| {
+            Ok(serde_json::from_str(&row.get::<_, String>(0)?).map_err(HistoryError::from))
+        })
 }
 
-/// Returns log lines in order, and true if there are more.
+/// Returns log lines behind the number `after`, in order, and true if there are more.
 pub(crate) fn logs(
     connection: &Connection,
     run: &str,
-    filter: &LogFilter,
+    query: LogQuery,
+    after: i64,
 ) -> Result<(Vec<LogEntry>, bool), HistoryError> {
-    let mut query = Query::of(run, filter.after);
-    query.equal("stage", filter.stage.clone());
-    query.like(&["message"], filter.text.as_deref());
-    if let Some(level) = filter.level {
-        let level = query.value(Sql::Integer(i64::from(level as u8)));
-        query.wanted.push(format!("level >= {level}"));
-    }
-    let (text, values) = query.select("number, stage, level, at_s, message", "logs", filter.limit);
-    let mut statement = connection.prepare_cached(&text)?;
-    let rows = statement.query_map(params_from_iter(values), |row| {
-        let level = match row.get::<_, i64>(2)? {
-            0 => LogLevel::Debug,
-            1 => LogLevel::Info,
-            2 => LogLevel::Warn,
-            _ => LogLevel::Error,
-        };
-        Ok(LogEntry {
-            number: row.get::<_, i64>(0)? as u64,
-            stage: row.get(1)?,
-            level,
-            at_s: row.get(3)?,
-            message: row.get(4)?,
+    let columns = "number, stage, level, at_s, message FROM logs";
+    PageQuery::default()
+        .with("run = ?", Some(run.to_owned()))
+        .with("number > ?", Some(after))
+        .with("stage = ?", query.stage)
+        .with("level >= ?", query.level.map(|level| level as u8))
+        .with("message LIKE ? ESCAPE '\\'", query.text.as_deref().map(like))
+        .read(connection, ("log line", columns, "number"), limit(query.limit), |row| {
+            let level = match row.get::<_, i64>(2)? {
+                0 => LogLevel::Debug,
+                1 => LogLevel::Info,
+                2 => LogLevel::Warn,
+                _ => LogLevel::Error,
+            };
+            let number = row.get::<_, i64>(0)? as u64;
+            Ok(Ok(LogEntry { number, stage: row.get(1)?, level, at_s: row.get(3)?, message: row.get(4)? }))
         })
-    })?;
-    let found = rows.collect::<rusqlite::Result<_>>()?;
-    Ok(cut(found, filter.limit))
-}
-
-fn cut<T>(mut found: Vec<T>, limit: u32) -> (Vec<T>, bool) {
-    let more = found.len() > limit as usize;
-    found.truncate(limit as usize);
-    (found, more)
-}
-
-/// A query of numbered lines of one run.
-struct Query {
-    wanted: Vec<String>,
-    values: Vec<Sql>,
-}
-
-impl Query {
-    fn of(run: &str, after: u64) -> Self {
-        let values = vec![Sql::Text(run.to_owned()), Sql::Integer(i64::try_from(after).unwrap_or(i64::MAX))];
-        Self { wanted: vec!["run = ?1 AND number > ?2".to_owned()], values }
-    }
-
-    fn value(&mut self, value: Sql) -> String {
-        self.values.push(value);
-        format!("?{}", self.values.len())
-    }
-
-    fn equal(&mut self, column: &str, wanted: Option<String>) {
-        if let Some(wanted) = wanted {
-            let value = self.value(Sql::Text(wanted));
-            self.wanted.push(format!("{column} = {value}"));
-        }
-    }
-
-    fn like(&mut self, columns: &[&str], text: Option<&str>) {
-        if let Some(text) = text {
-            let value = self.value(Sql::Text(like(text)));
-            let any: Vec<String> =
-                columns.iter().map(|column| format!("{column} LIKE {value} ESCAPE '\\'")).collect();
-            self.wanted.push(format!("({})", any.join(" OR ")));
-        }
-    }
-
-    fn select(mut self, columns: &str, table: &str, limit: u32) -> (String, Vec<Sql>) {
-        let limit = self.value(Sql::Integer(i64::from(limit) + 1));
-        let wanted = self.wanted.join(" AND ");
-        (format!("SELECT {columns} FROM {table} WHERE {wanted} ORDER BY number LIMIT {limit}"), self.values)
-    }
 }

@@ -3,17 +3,18 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use penstock_types::run::{RunError, RunId, RunSnapshot, RunState, RunSummary};
+use penstock_types::run::{RunDetail, RunError, RunId, RunSnapshot, RunState, RunSummary};
 use penstock_types::stats::per_second;
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, params, params_from_iter};
 use serde_json::{Map, Value};
 
 use super::buffer::Unwritten;
-use super::error::{HistoryError, undamaged};
+use super::error::HistoryError;
 use super::layout::Layout;
+use super::query::{PageQuery, all, count, first, like};
 use super::schema;
-use crate::wire::{LogEntry, RunColumn, RunSort};
+use crate::wire::{LogEntry, RunColumn, RunQuery, RunSort, RunSpec, limit};
 
 /// Errors of one run that are kept: the first ones.
 pub(crate) const MAX_ERRORS: u64 = 10_000;
@@ -27,16 +28,9 @@ const FINEST_SECONDS: i64 = 7 * 24 * 3600;
 /// The unchanging facts of a submitted run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Registered {
-    pub(crate) id: RunId,
-    pub(crate) name: String,
-    pub(crate) submitted_at: String,
-    pub(crate) threads: u32,
-    pub(crate) memory_mib: u64,
-    /// `name@version`, in the order of stages.
-    pub(crate) modules: Vec<String>,
-    /// Digests by stage id.
-    pub(crate) digests: BTreeMap<String, String>,
-    pub(crate) document: Value,
+    /// As it was when it was submitted.
+    pub(crate) summary: RunSummary,
+    pub(crate) spec: RunSpec,
     pub(crate) layout: Layout,
     pub(crate) for_s: Option<f64>,
     pub(crate) cloned_from: Option<RunId>,
@@ -47,36 +41,6 @@ pub(crate) struct Registered {
 pub(crate) struct Repeat {
     pub(crate) key: String,
     pub(crate) request: [u8; 32],
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct StoredRun {
-    pub(crate) summary: RunSummary,
-    pub(crate) snapshot: Option<RunSnapshot>,
-    pub(crate) cloned_from: Option<String>,
-    pub(crate) history: Option<String>,
-    pub(crate) errors_left_out: u64,
-    pub(crate) logs_left_out: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct StoredDocument {
-    pub(crate) document: Value,
-    /// Digests by stage id.
-    pub(crate) digests: BTreeMap<String, String>,
-    pub(crate) for_s: Option<f64>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct RunFilter {
-    pub(crate) states: Vec<RunState>,
-    pub(crate) name: Option<String>,
-    pub(crate) module: Option<String>,
-    pub(crate) text: Option<String>,
-    pub(crate) sort: RunSort,
-    /// Value of the sorted column and id of the last run of the page before.
-    pub(crate) after: Option<(Value, String)>,
-    pub(crate) limit: u32,
 }
 
 /// Meaning of a key.
@@ -102,16 +66,16 @@ pub(crate) struct Entry {
 /// Members of a [`RunSummary`] that are columns of `runs` and stay as they were submitted.
 const SUBMITTED: [&str; 6] = ["id", "name", "submitted_at", "threads", "memory_mib", "modules"];
 /// Members of a [`RunSummary`] that change as the run goes on, with the types of their columns. A file without one of these
-/// columns gets it.
+/// columns gets it; a member that is not optional has a column with a default.
 pub(crate) const CHANGING: [(&str, &str); 11] = [
-    ("state", "TEXT"),
+    ("state", "TEXT NOT NULL DEFAULT 'interrupted'"),
     ("error", "TEXT"),
     ("started_at", "TEXT"),
     ("ended_at", "TEXT"),
     ("elapsed_s", "REAL"),
     ("samples", "INTEGER"),
     ("expected", "INTEGER"),
-    ("failed_samples", "INTEGER"),
+    ("failed_samples", "INTEGER NOT NULL DEFAULT 0"),
     ("readiness", "REAL"),
     ("wait_s", "REAL"),
     ("qps", "REAL"),
@@ -136,6 +100,7 @@ pub(crate) fn insert(
     run: &Registered,
     repeat: Option<&Repeat>,
 ) -> Result<Known, HistoryError> {
+    let (summary, spec) = (&run.summary, &run.spec);
     if let Some(repeat) = repeat {
         transaction.execute(
             "UPDATE runs SET key = NULL, request = NULL WHERE key = ?1 AND submitted_at < ?2",
@@ -150,14 +115,14 @@ pub(crate) fn insert(
         "INSERT INTO runs (id, name, state, submitted_at, threads, memory_mib, modules, digests, document, layout, for_s, cloned_from, key, request) \
          VALUES (:id, :name, 'queued', :submitted_at, :threads, :memory_mib, :modules, :digests, :document, :layout, :for_s, :cloned_from, :key, :request)",
         named_params! {
-            ":id": &*run.id,
-            ":name": run.name,
-            ":submitted_at": run.submitted_at,
-            ":threads": run.threads,
-            ":memory_mib": run.memory_mib as i64,
-            ":modules": serde_json::to_string(&run.modules)?,
-            ":digests": serde_json::to_string(&run.digests)?,
-            ":document": run.document.to_string(),
+            ":id": &*summary.id,
+            ":name": summary.name,
+            ":submitted_at": summary.submitted_at,
+            ":threads": summary.threads,
+            ":memory_mib": summary.memory_mib as i64,
+            ":modules": serde_json::to_string(&summary.modules)?,
+            ":digests": serde_json::to_string(&spec.modules)?,
+            ":document": spec.document.to_string(),
             ":layout": serde_json::to_string(&run.layout)?,
             ":for_s": run.for_s,
             ":cloned_from": run.cloned_from.as_deref(),
@@ -165,11 +130,9 @@ pub(crate) fn insert(
             ":request": repeat.map(|repeat| repeat.request.as_slice()),
         },
     )?;
-    for digest in run.digests.values() {
-        transaction.execute(
-            "INSERT OR IGNORE INTO run_modules (run, digest) VALUES (?1, ?2)",
-            params![&*run.id, digest],
-        )?;
+    for digest in spec.modules.values() {
+        let insert = "INSERT OR IGNORE INTO run_modules (run, digest) VALUES (?1, ?2)";
+        transaction.execute(insert, [&*summary.id, digest])?;
     }
     Ok(Known::No)
 }
@@ -179,7 +142,7 @@ pub(crate) fn find_key(connection: &Connection, repeat: &Repeat) -> Result<Known
         .query_row(
             "SELECT id, request FROM runs WHERE key = ?1 AND submitted_at >= ?2",
             params![repeat.key, seconds_ago(KEY_SECONDS)],
-            |row| Ok((row.get(0)?, row.get(1)?)),
+            |row| row.try_into(),
         )
         .optional()?;
     Ok(match found {
@@ -246,7 +209,7 @@ pub(crate) fn write_summary(
 ) -> Result<(), HistoryError> {
     let members = serde_json::to_value(summary)?;
     let snapshot = snapshot.map(serde_json::to_string).transpose()?;
-    let mut values = vec![Sql::Text(summary.id.clone()), snapshot.map_or(Sql::Null, Sql::Text)];
+    let mut values = vec![Sql::Text(summary.id.to_string()), snapshot.map_or(Sql::Null, Sql::Text)];
     let mut set = "snapshot = coalesce(?2, snapshot)".to_owned();
     for (column, _) in CHANGING {
         values.push(match &members[column] {
@@ -271,125 +234,92 @@ pub(crate) fn write_end(
     history: Option<&str>,
 ) -> Result<(), HistoryError> {
     write_summary(transaction, summary, snapshot)?;
-    transaction.execute("UPDATE runs SET history = ?2 WHERE id = ?1", params![summary.id, history])?;
+    transaction.execute("UPDATE runs SET history = ?2 WHERE id = ?1", params![&*summary.id, history])?;
     Ok(())
 }
 
-pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<StoredRun>, HistoryError> {
-    let found = connection
-        .query_row(
-            &format!("SELECT {}, snapshot, cloned_from, history, errors_left_out, logs_left_out FROM runs WHERE id = ?1", columns()),
-            [id],
-            |row| {
-                let snapshot: Option<String> = row.get("snapshot")?;
-                let left_out: (i64, i64) = (row.get("errors_left_out")?, row.get("logs_left_out")?);
-                let history: Option<String> = row.get("history")?;
-                Ok((summary(row)?, snapshot, row.get("cloned_from")?, history, left_out))
-            },
-        )
-        .optional()?;
-    let Some((summary, snapshot, cloned_from, history, (errors, logs))) = found else { return Ok(None) };
-    let snapshot = snapshot.map(|text| serde_json::from_str(&text).map(RunSnapshot::completed)).transpose();
-    let damage = snapshot.as_ref().err().map(|_| "its last snapshot is damaged".to_owned());
-    let history: Vec<String> = history.into_iter().chain(damage).collect();
-    Ok(Some(StoredRun {
-        summary: summary?,
-        snapshot: snapshot.unwrap_or(None),
-        cloned_from,
-        history: (!history.is_empty()).then(|| history.join("; ")),
-        errors_left_out: errors as u64,
-        logs_left_out: logs as u64,
-    }))
+pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<RunDetail>, HistoryError> {
+    let query = format!(
+        "SELECT {}, snapshot, cloned_from, history, errors_left_out, logs_left_out FROM runs WHERE id = ?1",
+        columns()
+    );
+    let found = connection.query_row(&query, [id], |row| {
+        let snapshot: Option<String> = row.get("snapshot")?;
+        let snapshot =
+            snapshot.map(|text| serde_json::from_str(&text).map(RunSnapshot::completed)).transpose();
+        let damage = snapshot.as_ref().err().map(|_| "its last snapshot is damaged".to_owned());
+        let history: Vec<String> = row.get::<_, Option<_>>("history")?.into_iter().chain(damage).collect();
+        let left_out = |column: &str| row.get::<_, i64>(column).map(|count| count as u64);
+        let (errors_left_out, logs_left_out) = (left_out("errors_left_out")?, left_out("logs_left_out")?);
+        let cloned_from = row.get::<_, Option<String>>("cloned_from")?.map(RunId::from);
+        Ok(summary(row)?.map(|summary| RunDetail {
+            summary,
+            waiting: None,
+            snapshot: snapshot.unwrap_or(None),
+            cloned_from,
+            history: (!history.is_empty()).then(|| history.join("; ")),
+            errors_left_out,
+            logs_left_out,
+        }))
+    });
+    found.optional()?.transpose()
 }
 
-pub(crate) fn document(connection: &Connection, id: &str) -> Result<Option<StoredDocument>, HistoryError> {
+/// Returns the document of a run, and the time that was asked for.
+pub(crate) fn document(
+    connection: &Connection,
+    id: &str,
+) -> Result<Option<(RunSpec, Option<f64>)>, HistoryError> {
     let found: Option<(String, String, Option<f64>)> = connection
-        .query_row("SELECT document, digests, for_s FROM runs WHERE id = ?1", [id], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })
+        .query_row("SELECT document, digests, for_s FROM runs WHERE id = ?1", [id], |row| row.try_into())
         .optional()?;
     let Some((document, digests, for_s)) = found else { return Ok(None) };
-    let (document, digests) = (serde_json::from_str(&document)?, serde_json::from_str(&digests)?);
-    Ok(Some(StoredDocument { document, digests, for_s }))
+    let (document, modules) = (serde_json::from_str(&document)?, serde_json::from_str(&digests)?);
+    Ok(Some((RunSpec { document, modules }, for_s)))
 }
 
 pub(crate) fn layout(connection: &Connection, id: &str) -> Result<Option<Layout>, HistoryError> {
-    let found: Option<String> =
-        connection.query_row("SELECT layout FROM runs WHERE id = ?1", [id], |row| row.get(0)).optional()?;
+    let found: Option<String> = first(connection, "SELECT layout FROM runs WHERE id = ?1", [id])?;
     Ok(found.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
-/// Returns the runs of a page, and true if there are more.
+/// Returns the runs of a page, and true if there are more. `after` is the [`sort_value`] and the id of the last run before it.
 pub(crate) fn list(
     connection: &Connection,
-    filter: &RunFilter,
+    query: RunQuery,
+    after: Option<(Value, RunId)>,
 ) -> Result<(Vec<RunSummary>, bool), HistoryError> {
-    let mut wanted = vec!["1".to_owned()];
-    let mut values: Vec<Sql> = Vec::new();
-    let mut value = |value: Sql| {
-        values.push(value);
-        format!("?{}", values.len())
-    };
-    if !filter.states.is_empty() {
-        let states: Vec<String> =
-            filter.states.iter().map(|state| value(Sql::Text(state.name().to_owned()))).collect();
-        wanted.push(format!("state IN ({})", states.join(", ")));
-    }
-    if let Some(name) = &filter.name {
-        wanted.push(format!("name = {}", value(Sql::Text(name.clone()))));
-    }
-    if let Some(module) = &filter.module {
-        let module = value(Sql::Text(module.clone()));
-        wanted.push(format!("id IN (SELECT run FROM run_modules WHERE digest = {module})"));
-    }
-    if let Some(text) = &filter.text {
-        let like = value(Sql::Text(like(text)));
-        wanted.push(format!(
-            "(name LIKE {like} ESCAPE '\\' OR id LIKE {like} ESCAPE '\\' OR modules LIKE {like} ESCAPE '\\')"
-        ));
-    }
-    let column = column(filter.sort.by);
-    let (order, beyond) = if filter.sort.is_descending { ("DESC", "<") } else { ("ASC", ">") };
-    if let Some((last, id)) = &filter.after {
-        let last = value(match last {
-            Value::Number(number) => Sql::Real(number.as_f64().unwrap_or(-1.0)),
+    let (column, limit) = (column(query.sort.by), limit(query.limit));
+    let (order, than) = if query.sort.is_descending { ("DESC", "<") } else { ("ASC", ">") };
+    let states = (!query.states.is_empty()).then(|| serde_json::to_string(&query.states)).transpose()?;
+    let mut page = PageQuery::default()
+        .with("state IN (SELECT value FROM json_each(?))", states)
+        .with("name = ?", query.name)
+        .with("id IN (SELECT run FROM run_modules WHERE digest = ?)", query.module)
+        .with(
+            "(name LIKE ? ESCAPE '\\' OR id LIKE ? ESCAPE '\\' OR modules LIKE ? ESCAPE '\\')",
+            query.text.as_deref().map(like),
+        );
+    if let Some((last, id)) = after {
+        let last = match last {
+            Value::Number(number) => Sql::Real(number.as_f64().unwrap_or(NO_FIGURE)),
             other => Sql::Text(other.as_str().unwrap_or_default().to_owned()),
-        });
-        let id = value(Sql::Text(id.clone()));
-        wanted.push(format!("({column}, id) {beyond} ({last}, {id})"));
+        };
+        page = page.beyond(&column, than, (last, id.to_string()));
     }
-    let limit = value(Sql::Integer(i64::from(filter.limit) + 1));
-    let query = format!(
-        "SELECT {} FROM runs WHERE {} ORDER BY {column} {order}, id {order} LIMIT {limit}",
-        columns(),
-        wanted.join(" AND ")
-    );
-    let mut statement = connection.prepare_cached(&query)?;
-    let rows = statement.query_map(params_from_iter(values), summary)?;
-    let mut found = Vec::new();
-    let mut count = 0;
-    for row in rows {
-        count += 1;
-        if count <= filter.limit {
-            found.extend(undamaged("run", row)?);
-        }
-    }
-    Ok((found, count > filter.limit))
+    let columns = format!("{} FROM runs", columns());
+    page.read(connection, ("run", &columns, &format!("{column} {order}, id {order}")), limit, summary)
 }
+
+/// Place of runs without a figure among those that have it.
+const NO_FIGURE: f64 = -1.0;
 
 /// Value of the sorted column, as a cursor holds it.
 pub(crate) fn sort_value(summary: &RunSummary, by: RunColumn) -> Value {
-    let number = |number: Option<f64>| Value::from(number.unwrap_or(-1.0));
-    match by {
-        RunColumn::SubmittedAt => summary.submitted_at.clone().into(),
-        RunColumn::Name => summary.name.clone().into(),
-        RunColumn::State => summary.state.name().into(),
-        RunColumn::ElapsedS => number(summary.elapsed_s),
-        RunColumn::Samples => number(summary.samples.map(|count| count as f64)),
-        RunColumn::FailedSamples => number(Some(summary.failed_samples as f64)),
-        RunColumn::Readiness => number(summary.readiness),
-        RunColumn::WaitS => number(summary.wait_s),
-        RunColumn::Qps => number(summary.qps),
+    let members = serde_json::to_value(summary).expect("texts and numbers are JSON");
+    match &members[by.name()] {
+        Value::String(text) => text.clone().into(),
+        figure => figure.as_f64().unwrap_or(NO_FIGURE).into(),
     }
 }
 
@@ -404,23 +334,12 @@ pub(crate) fn compare(one: &RunSummary, other: &RunSummary, sort: RunSort) -> Or
     if sort.is_descending { order.reverse() } else { order }
 }
 
-fn column(by: RunColumn) -> &'static str {
+fn column(by: RunColumn) -> String {
     match by {
-        RunColumn::SubmittedAt => "submitted_at",
-        RunColumn::Name => "name",
-        RunColumn::State => "state",
-        RunColumn::ElapsedS => "coalesce(elapsed_s, -1)",
-        RunColumn::Samples => "coalesce(samples, -1)",
-        RunColumn::FailedSamples => "failed_samples",
-        RunColumn::Readiness => "coalesce(readiness, -1)",
-        RunColumn::WaitS => "coalesce(wait_s, -1)",
-        RunColumn::Qps => "coalesce(qps, -1)",
+        // As they are in the index.
+        RunColumn::SubmittedAt | RunColumn::Name | RunColumn::State => by.name().to_owned(),
+        figure => format!("coalesce({}, {NO_FIGURE})", figure.name()),
     }
-}
-
-/// The text anywhere, taken literally.
-pub(crate) fn like(text: &str) -> String {
-    format!("%{}%", text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_"))
 }
 
 /// Removes a run in any state.
@@ -431,16 +350,14 @@ pub(crate) fn unregister(transaction: &Transaction<'_>, id: &str) -> Result<(), 
 
 /// The oldest runs that are over, where there are more than are `kept`; so many of them at most.
 pub(crate) fn oldest(connection: &Connection, kept: u64, most: u32) -> Result<Vec<RunId>, HistoryError> {
-    let count: i64 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0))?;
-    let beyond = (count as u64).saturating_sub(kept).min(u64::from(most));
-    if beyond == 0 {
-        return Ok(Vec::new());
-    }
-    let mut statement = connection.prepare_cached(
+    let beyond =
+        count(connection, "SELECT count(*) FROM runs", [])?.saturating_sub(kept).min(u64::from(most));
+    let ids: Vec<String> = all(
+        connection,
         "SELECT id FROM runs WHERE state NOT IN ('queued', 'running', 'draining') ORDER BY submitted_at, id LIMIT ?1",
+        [beyond as i64],
     )?;
-    let ids = statement.query_map([beyond as i64], |row| Ok(row.get::<_, String>(0)?.into()))?;
-    Ok(ids.collect::<rusqlite::Result<_>>()?)
+    Ok(ids.into_iter().map(RunId::from).collect())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -463,10 +380,9 @@ pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<Removed,
 
 pub(crate) fn count_by_state(connection: &Connection) -> Result<BTreeMap<RunState, u64>, HistoryError> {
     let mut statement = connection.prepare_cached("SELECT state, count(*) FROM runs GROUP BY state")?;
-    let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
     let mut counts: BTreeMap<RunState, u64> = RunState::ALL.iter().map(|state| (*state, 0)).collect();
-    for row in rows {
-        let (state, count) = row?;
+    for row in statement.query_map([], |row| row.try_into())? {
+        let (state, count): (String, i64) = row?;
         counts.extend(state.parse::<RunState>().ok().map(|state| (state, count as u64)));
     }
     Ok(counts)

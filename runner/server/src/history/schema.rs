@@ -160,6 +160,7 @@ pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<Found> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::runs::find;
     use super::*;
 
     #[test]
@@ -184,12 +185,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_column_of_summaries_gets_it() {
-        let mut file = Connection::open_in_memory().unwrap();
-        migrate(&mut file).unwrap();
-        file.execute_batch("ALTER TABLE runs DROP COLUMN qps").unwrap();
-        assert_eq!(migrate(&mut file).unwrap(), Found::Ready);
-        assert!(file.column_exists(None, "runs", "qps").unwrap());
+    fn a_file_without_a_column_of_summaries_gets_it_and_its_runs_can_be_read() {
+        for (column, _) in CHANGING {
+            let mut file = Connection::open_in_memory().unwrap();
+            migrate(&mut file).unwrap();
+            let insert = "INSERT INTO runs (id, name, state, submitted_at, threads, memory_mib, modules, digests, document, layout) \
+                 VALUES ('r', 'old', 'completed', '', 1, 1, '[]', '{}', '{}', '{}')";
+            file.execute(insert, []).unwrap();
+            file.execute_batch(&format!("ALTER TABLE runs DROP COLUMN {column}")).unwrap();
+            assert_eq!(migrate(&mut file).unwrap(), Found::Ready);
+            let found = find(&file, "r").unwrap_or_else(|error| panic!("{column}: {error}")).unwrap();
+            assert_eq!((found.summary.name.as_str(), found.summary.failed_samples), ("old", 0), "{column}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::ports::Sums;
 use penstock_types::policy::StageKindName;
-use penstock_types::run::RunState;
+use penstock_types::run::{RunState, RunSummary};
 use penstock_types::series::Level;
 use penstock_types::stats::{Histogram, QueueRow, QueueSums, TaskRow, TaskSums, Tick};
 use rusqlite::Connection;
@@ -13,10 +13,11 @@ use serde_json::json;
 
 use super::buffer::Unwritten;
 use super::chunk::unpack;
-use super::layout::{LayoutQueue, LayoutStage};
-use super::read::{buckets, columns, thinned, times, windows};
+use super::layout::LayoutStage;
+use super::read::columns;
 use super::runs::{Entry, Registered, insert, sweep, write};
-use super::{HeldRows, History, HistoryError, Layout, READERS, RowBuffer, schema, transact};
+use super::{History, HistoryError, Layout, READERS, RowBuffer, RunRows, schema, transact};
+use crate::wire::{RunSpec, ValidQueue};
 
 const STAGES: usize = 9;
 const QUARTER: u64 = 250_000_000;
@@ -31,7 +32,7 @@ fn layout() -> Layout {
         concurrency: 4,
     });
     let queue =
-        |number| LayoutQueue { id: format!("{number}_queue"), label: format!("[{number}]"), capacity: 2 };
+        |number| ValidQueue { id: format!("{number}_queue"), label: format!("[{number}]"), capacity: 2 };
     Layout { stages: stages.collect(), queues: (0..=STAGES).map(queue).collect() }
 }
 
@@ -94,14 +95,15 @@ fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
     super::configure(&connection).unwrap();
     schema::migrate(&mut connection).unwrap();
     let run = Registered {
-        id: "run".into(),
-        name: "long".to_owned(),
-        submitted_at: super::now(),
-        threads: 4,
-        memory_mib: 1,
-        modules: Vec::new(),
-        digests: BTreeMap::new(),
-        document: json!({}),
+        summary: RunSummary {
+            id: "run".into(),
+            name: "long".to_owned(),
+            submitted_at: super::now(),
+            threads: 4,
+            memory_mib: 1,
+            ..RunSummary::default()
+        },
+        spec: RunSpec { document: json!({}), modules: BTreeMap::new() },
         layout: layout(),
         for_s: None,
         cloned_from: None,
@@ -130,12 +132,11 @@ fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
 #[test]
 fn four_hours_of_ten_queues_open_within_a_second() {
     let (_folder, connection) = recorded(4);
-    let held = HeldRows::of(None);
+    let rows = RunRows::of(&connection, "run", None);
     let opened = || {
         let start = Instant::now();
         let wanted = penstock_types::series::Buckets::over(0, 4 * HOUR, 600);
-        let wanted = buckets(&connection, "run", &held, wanted, 4 * HOUR).unwrap();
-        let thinned = thinned(&connection, "run", &held, wanted).unwrap();
+        let thinned = rows.thinned(rows.buckets(wanted, 4 * HOUR).unwrap()).unwrap();
         let shown = serde_json::to_vec(&columns(&layout(), &thinned, &[])).unwrap();
         assert!((500..=600).contains(&thinned.ends_s().len()), "{}", thinned.ends_s().len());
         assert!(shown.len() > 1_000_000, "{}", shown.len());
@@ -150,16 +151,17 @@ fn four_hours_of_ten_queues_open_within_a_second() {
 fn the_finest_rows_go_after_a_week_and_coarser_ones_tell_the_same() {
     let (_folder, mut connection) = recorded(1);
     let sums = |connection: &Connection, width: u64| {
-        let held = HeldRows::of(None);
+        let rows = RunRows::of(connection, "run", None);
         // However far into the future it is asked for.
         let wanted = penstock_types::series::Buckets::every(0, 1000 * HOUR, width);
-        let buckets = buckets(connection, "run", &held, wanted, HOUR).unwrap();
+        let buckets = rows.buckets(wanted, HOUR).unwrap();
         assert!(buckets.count as u64 <= HOUR.div_ceil(buckets.width));
-        let windows = windows(connection, "run", &held, &layout(), buckets).unwrap();
+        let windows = rows.windows(&layout(), buckets).unwrap();
         let tasks: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
         (windows.len(), tasks)
     };
-    let tasks = times(&connection, "run", 0, Vec::new()).unwrap().count();
+    let times = |connection| RunRows::of(connection, "run", None).times(0).unwrap().count();
+    let tasks = times(&connection);
     let before = sums(&connection, QUARTER);
     assert_eq!(before.0, 4 * 3600);
     assert_eq!(transact(&mut connection, sweep).unwrap(), 0);
@@ -167,7 +169,7 @@ fn the_finest_rows_go_after_a_week_and_coarser_ones_tell_the_same() {
     assert!(transact(&mut connection, sweep).unwrap() > 0);
     let after = sums(&connection, QUARTER);
     assert_eq!(after, (900, before.1));
-    assert_eq!(times(&connection, "run", 0, Vec::new()).unwrap().count(), tasks);
+    assert_eq!(times(&connection), tasks);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,7 +184,7 @@ async fn a_read_that_nobody_waits_for_keeps_its_place_until_it_is_over() {
             while !*opened.borrow() {
                 std::thread::yield_now();
             }
-            Ok(())
+            Ok::<_, HistoryError>(())
         });
         tokio::select! {
             biased;
@@ -192,7 +194,7 @@ async fn a_read_that_nobody_waits_for_keeps_its_place_until_it_is_over() {
     }
     assert_eq!(history.0.places.available_permits(), 0);
     gate.send_replace(true);
-    history.read(|_| Ok(())).await.unwrap();
+    history.read(|_| Ok::<_, HistoryError>(())).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -281,11 +283,11 @@ fn rows_that_are_held_and_rows_that_are_stored_are_told_once() {
             buffer.on_written(&unwritten);
         }
     }
-    let held = HeldRows::of(Some(&buffer));
-    assert!(held.end() == Some(700 * QUARTER));
+    let rows = RunRows::of(&connection, "run", Some(&buffer));
+    assert_eq!(rows.end().unwrap(), 700 * QUARTER);
     for width in [QUARTER, 4 * QUARTER, 16 * QUARTER, 256 * QUARTER] {
         let buckets = penstock_types::series::Buckets::every(0, 700 * QUARTER, width);
-        let windows = windows(&connection, "run", &held, &layout(), buckets).unwrap();
+        let windows = rows.windows(&layout(), buckets).unwrap();
         let told: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
         assert_eq!((windows.len() as u64, told), ((700 * QUARTER).div_ceil(width), tasks));
     }

@@ -30,7 +30,7 @@ async fn dead_letters_of_a_run_are_kept_up_to_a_limit_and_the_rest_is_counted() 
     let kept = letters.stages[0].letters;
     assert!(letters.left_out > 0 && kept > 1_000, "{letters:?}");
     assert_eq!(kept + letters.left_out, 10_000);
-    assert!(fs::metadata(data.join("runs").join(&id).join("dead_letters.ndjson")).unwrap().len() <= 1 << 20);
+    assert!(fs::metadata(data.join("runs").join(&*id).join("dead_letters.ndjson")).unwrap().len() <= 1 << 20);
     let told = run.history.unwrap();
     let wanted = format!(
         "its dead letters are not whole: {} were left out, as 1 MiB of them are kept (`limits.runs.dead_letters_mib`)",
@@ -46,7 +46,7 @@ async fn letters_that_cannot_be_read_tell_no_path() {
     let runs = open(&data, stores(folder.path()));
     let id = submit(&runs, &failing(3)).await.summary.id;
     end_of(&runs, &id).await;
-    fs::write(data.join("runs").join(&id).join("spec.json"), "{").unwrap();
+    fs::write(data.join("runs").join(&*id).join("spec.json"), "{").unwrap();
     let told = runs.dead_letters(&id).await.unwrap_err().to_string();
     assert!(told.starts_with("the document beside the run's dead letters is damaged: "), "{told}");
     assert!(!told.contains(data.to_str().unwrap()), "{told}");
@@ -75,7 +75,7 @@ async fn the_oldest_runs_go_with_their_letters_when_there_are_too_many() {
     let kept = runs.list(RunQuery::default()).await.unwrap().items;
     assert_eq!(kept.into_iter().map(|run| run.id).collect::<Vec<_>>(), ids[..3]);
     for (place, id) in ids.iter().enumerate() {
-        assert_eq!(data.join("runs").join(id).exists(), place < 3, "{place}");
+        assert_eq!(data.join("runs").join(&**id).exists(), place < 3, "{place}");
     }
 }
 

@@ -26,7 +26,7 @@ async fn dead_letters_are_kept_and_mended_by_a_better_module() {
     let skips = submit(&runs, &document("skip")).await.summary.id;
     let run = end_of(&runs, &skips).await;
     assert_eq!(run.summary.failed_samples, 2);
-    assert!(!data.join("runs").join(&skips).exists(), "nothing is made that is not needed");
+    assert!(!data.join("runs").join(&*skips).exists(), "nothing is made that is not needed");
     let errors = runs.errors(&skips, Default::default()).await.unwrap().items;
     let payload = errors[0].payload.as_ref().unwrap();
     assert_eq!((payload[0].kind.as_str(), payload[0].head.as_str(), payload[0].size_bytes), ("int", "1", 8));
@@ -47,7 +47,7 @@ async fn dead_letters_are_kept_and_mended_by_a_better_module() {
     assert_eq!(runs.replay(&keeps, by("carrying@7")).await.unwrap_err().kind(), "not-found");
     assert_eq!(runs.use_now().threads_used, 0, "what a replay used is given back");
     runs.delete(&keeps).await.unwrap();
-    assert!(!data.join("runs").join(&keeps).exists());
+    assert!(!data.join("runs").join(&*keeps).exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -87,7 +87,7 @@ async fn a_run_is_followed_from_its_start_to_its_end() {
         let events = tokio::time::timeout(PATIENCE, again.next()).await.unwrap().unwrap();
         seen += events.iter().filter(|(_, event)| event.name() == "sample").count();
     }
-    assert_eq!(runs.events(&["nothing".to_owned()], None).await.unwrap_err().kind(), "not-found");
+    assert_eq!(runs.events(&["nothing".into()], None).await.unwrap_err().kind(), "not-found");
     runs.shutdown().await;
     while let Some(events) = again.next().await {
         assert!(!events.is_empty());

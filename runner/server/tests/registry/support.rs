@@ -8,7 +8,7 @@ use penstock_pipeline::Stores;
 use penstock_server::{Budget, Runs, RunsError, RunsSettings, Submission, Submitted};
 use penstock_types::config::RunBounds;
 use penstock_types::fault::SpecFault;
-use penstock_types::run::RunDetail;
+use penstock_types::run::{RunDetail, RunId};
 use serde_json::Value;
 
 /// How long anything may take on a machine that does other things too.
@@ -96,11 +96,11 @@ pub(crate) async fn refusal(runs: &Runs, document: &Value) -> Vec<SpecFault> {
 }
 
 /// Waits until the run is over and stored.
-pub(crate) async fn end_of(runs: &Runs, id: &str) -> RunDetail {
+pub(crate) async fn end_of(runs: &Runs, id: &RunId) -> RunDetail {
     until(runs, id, |run| run.summary.state.is_over()).await
 }
 
-pub(crate) async fn until(runs: &Runs, id: &str, is_it: impl Fn(&RunDetail) -> bool) -> RunDetail {
+pub(crate) async fn until(runs: &Runs, id: &RunId, is_it: impl Fn(&RunDetail) -> bool) -> RunDetail {
     let wait = async {
         loop {
             let detail = runs.detail(id).await.unwrap();

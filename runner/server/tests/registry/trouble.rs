@@ -148,8 +148,8 @@ async fn one_damaged_row_costs_itself_alone() {
     upload(&runs, &guest("guest-carrying")).await;
     drop(runs);
     let damage = Connection::open(data.join("penstock.sqlite")).unwrap();
-    damage.execute("UPDATE runs SET state = 'rtnning' WHERE id = ?1", [&ids[0]]).unwrap();
-    damage.execute("UPDATE runs SET state = 'running', snapshot = '{' WHERE id = ?1", [&ids[1]]).unwrap();
+    damage.execute("UPDATE runs SET state = 'rtnning' WHERE id = ?1", [&*ids[0]]).unwrap();
+    damage.execute("UPDATE runs SET state = 'running', snapshot = '{' WHERE id = ?1", [&*ids[1]]).unwrap();
     damage.execute("UPDATE modules SET report = '{' WHERE name = 'misbehaving'", []).unwrap();
     drop(damage);
     let runs = open(&data, stores(folder.path()));

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::metric::Metric;
-use crate::run::RunState;
+use crate::run::{RunId, RunState};
 use crate::stats::Histogram;
 use crate::verdict::VerdictSpan;
 
@@ -12,7 +12,7 @@ use crate::verdict::VerdictSpan;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LiveSample {
     /// Id of the run.
-    pub run: String,
+    pub run: RunId,
     /// Its begin, in seconds since the run's start.
     pub t0_s: f64,
     /// Its end, in seconds since the run's start.

@@ -1,0 +1,88 @@
+//! Forms of queries that the tables share.
+
+use rusqlite::types::{FromSql, Value as Sql};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params_from_iter};
+
+use super::error::{HistoryError, undamaged};
+
+/// Returns the first column of the first row, if there is one.
+pub(crate) fn first<T: FromSql>(
+    connection: &Connection,
+    query: &str,
+    params: impl Params,
+) -> rusqlite::Result<Option<T>> {
+    connection.prepare_cached(query)?.query_row(params, |row| row.get(0)).optional()
+}
+
+/// Returns the first column of all rows.
+pub(crate) fn all<T: FromSql>(
+    connection: &Connection,
+    query: &str,
+    params: impl Params,
+) -> rusqlite::Result<Vec<T>> {
+    connection.prepare_cached(query)?.query_map(params, |row| row.get(0))?.collect()
+}
+
+/// Returns what a query counts.
+pub(crate) fn count(connection: &Connection, query: &str, params: impl Params) -> Result<u64, HistoryError> {
+    let count: i64 = connection.prepare_cached(query)?.query_row(params, |row| row.get(0))?;
+    Ok(count as u64)
+}
+
+/// The text anywhere, taken literally.
+pub(crate) fn like(text: &str) -> String {
+    format!("%{}%", text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_"))
+}
+
+/// A query of the rows of a page that satisfy all conditions.
+#[derive(Default)]
+pub(crate) struct PageQuery {
+    conditions: Vec<String>,
+    values: Vec<Sql>,
+}
+
+impl PageQuery {
+    /// Adds a condition if there is a value for its `?`.
+    pub(crate) fn with(mut self, condition: &str, value: Option<impl Into<Sql>>) -> Self {
+        if let Some(value) = value {
+            let place = self.value(value);
+            self.conditions.push(condition.replace('?', &place));
+        }
+        self
+    }
+
+    /// Adds a condition of rows behind one whose value of `column` and id these are.
+    pub(crate) fn beyond(mut self, column: &str, than: &str, (last, id): (Sql, String)) -> Self {
+        let places = [self.value(last), self.value(id)].join(", ");
+        self.conditions.push(format!("({column}, id) {than} ({places})"));
+        self
+    }
+
+    /// Reads the undamaged rows of the page, e.g. of `name FROM modules` in the order `name`; and true if there are more.
+    pub(crate) fn read<T>(
+        mut self,
+        connection: &Connection,
+        (what, columns, order): (&'static str, &str, &str),
+        limit: u32,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<Result<T, HistoryError>>,
+    ) -> Result<(Vec<T>, bool), HistoryError> {
+        let most = self.value(i64::from(limit) + 1);
+        self.conditions.push("1".to_owned());
+        let conditions = self.conditions.join(" AND ");
+        let query = format!("SELECT {columns} WHERE {conditions} ORDER BY {order} LIMIT {most}");
+        let mut statement = connection.prepare_cached(&query)?;
+        let (mut found, mut count) = (Vec::new(), 0);
+        for row in statement.query_map(params_from_iter(self.values), read)? {
+            count += 1;
+            if count <= limit {
+                found.extend(undamaged(what, row)?);
+            }
+        }
+        Ok((found, count > limit))
+    }
+
+    fn value(&mut self, value: impl Into<Sql>) -> String {
+        self.values.push(value.into());
+        format!("?{}", self.values.len())
+    }
+}
