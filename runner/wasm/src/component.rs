@@ -8,7 +8,7 @@ use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wasmparser::{Encoding, Parser, Payload};
-use wasmtime::{Engine, Precompiled};
+use wasmtime::Engine;
 
 use crate::error::ModuleError;
 
@@ -67,12 +67,11 @@ pub(crate) fn hex(digest: &[u8]) -> String {
 
 /// The component of a core module that carries its WIT types.
 pub(crate) fn encode(core: &[u8]) -> Result<Vec<u8>, ModuleError> {
-    let invalid = |reason: String| ModuleError::Invalid { reason: printable(&reason, 1000) };
     wit_component::ComponentEncoder::default()
         .validate(true)
         .module(core)
         .and_then(|encoder| encoder.encode())
-        .map_err(|error| invalid(format!("{error:#}")))
+        .map_err(|error| ModuleError::Invalid { reason: printable(&format!("{error:#}"), 1000) })
 }
 
 struct Found<'a> {
@@ -91,9 +90,10 @@ fn walk(bytes: &[u8]) -> Result<Found<'_>, ModuleError> {
         exports: BTreeSet::new(),
         manifests: Vec::new(),
     };
+    let cut = |error: wasmparser::BinaryReaderError| unreadable(&error, bytes.len());
     let mut depth = 0_u32; // modules inside a component are its own business, except for their manifest
     for payload in Parser::new(0).parse_all(bytes) {
-        match payload.map_err(|error| unreadable(&error, bytes.len()))? {
+        match payload.map_err(cut)? {
             Payload::Version { encoding, .. } if depth == 0 => {
                 found.kind = match encoding {
                     Encoding::Module => ModuleKind::Core,
@@ -104,14 +104,12 @@ fn walk(bytes: &[u8]) -> Result<Found<'_>, ModuleError> {
             Payload::End(_) => depth = depth.saturating_sub(1),
             Payload::ImportSection(section) if depth == 0 => {
                 for import in section.into_imports() {
-                    found
-                        .imports
-                        .insert(import.map_err(|error| unreadable(&error, bytes.len()))?.module.into());
+                    found.imports.insert(import.map_err(cut)?.module.into());
                 }
             }
             Payload::ExportSection(section) if depth == 0 => {
                 for export in section {
-                    let name = export.map_err(|error| unreadable(&error, bytes.len()))?.name;
+                    let name = export.map_err(cut)?.name;
                     // `package:name/interface@version#function` is how a core module exports an interface.
                     if let Some((interface, _)) = name.trim_start_matches("cabi_post_").split_once('#') {
                         found.exports.insert(interface.into());
@@ -120,14 +118,12 @@ fn walk(bytes: &[u8]) -> Result<Found<'_>, ModuleError> {
             }
             Payload::ComponentImportSection(section) if depth == 0 => {
                 for import in section {
-                    let name = import.map_err(|error| unreadable(&error, bytes.len()))?.name;
-                    found.imports.insert(name.name.into());
+                    found.imports.insert(import.map_err(cut)?.name.name.into());
                 }
             }
             Payload::ComponentExportSection(section) if depth == 0 => {
                 for export in section {
-                    let name = export.map_err(|error| unreadable(&error, bytes.len()))?.name;
-                    found.exports.insert(name.name.into());
+                    found.exports.insert(export.map_err(cut)?.name.name.into());
                 }
             }
             Payload::CustomSection(section) if section.name() == MANIFEST_SECTION => {
@@ -154,9 +150,7 @@ fn unreadable(error: &wasmparser::BinaryReaderError, bytes: usize) -> ModuleErro
 fn check_magic(bytes: &[u8]) -> Result<(), ModuleError> {
     let found = match bytes {
         [] => "the file is empty".into(),
-        _ if Engine::detect_precompiled(bytes) == Some(Precompiled::Component)
-            || Engine::detect_precompiled(bytes) == Some(Precompiled::Module) =>
-        {
+        _ if Engine::detect_precompiled(bytes).is_some() => {
             "it is compiled code (.cwasm), which is never accepted; upload the .wasm it was made of".into()
         }
         [0x7f, b'E', b'L', b'F', ..] => {
@@ -169,8 +163,7 @@ fn check_magic(bytes: &[u8]) -> Result<(), ModuleError> {
         [0, b'a', b's', b'm', ..] => return Err(ModuleError::Truncated { bytes: bytes.len() }),
         _ => match std::str::from_utf8(&bytes[..bytes.len().min(256)]) {
             Ok(text)
-                if text.trim_start().starts_with("(module")
-                    || text.trim_start().starts_with("(component") =>
+                if ["(module", "(component"].iter().any(|start| text.trim_start().starts_with(start)) =>
             {
                 "it is WebAssembly text; translate it with `wasm-tools parse` and upload the .wasm".into()
             }
@@ -255,19 +248,15 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
         }
         several => return fault(format!("the module has {} manifests, one is needed", several.len())),
     };
-    if section.len() > MAX_MANIFEST_BYTES {
-        return fault(format!(
-            "the module's manifest has {} bytes, the limit is {MAX_MANIFEST_BYTES}",
-            section.len()
-        ));
+    let bytes = section.len();
+    if bytes > MAX_MANIFEST_BYTES {
+        return fault(format!("the module's manifest has {bytes} bytes, the limit is {MAX_MANIFEST_BYTES}"));
     }
     let manifest: Manifest = match serde_json::from_slice(section) {
         Ok(manifest) => manifest,
         Err(error) => {
-            return fault(format!(
-                "the module's manifest cannot be read: {}",
-                printable(&error.to_string(), 300)
-            ));
+            let reason = printable(&error.to_string(), 300);
+            return fault(format!("the module's manifest cannot be read: {reason}"));
         }
     };
     if let Some(Err(reason)) = manifest.params.as_ref().map(check_param_schema) {
@@ -284,14 +273,13 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
             ));
         }
     }
-    if manifest.counters.len() > MAX_COUNTERS {
+    let (declared, unique) = (manifest.counters.len(), BTreeSet::from_iter(&manifest.counters).len());
+    if declared > MAX_COUNTERS {
         return fault(format!(
-            "the module's manifest declares {} counters, at most {MAX_COUNTERS} are allowed",
-            manifest.counters.len()
+            "the module's manifest declares {declared} counters, at most {MAX_COUNTERS} are allowed"
         ));
     }
-    let unique: BTreeSet<&String> = manifest.counters.iter().collect();
-    if unique.len() < manifest.counters.len() {
+    if unique < declared {
         return fault("the module's manifest declares a counter twice".into());
     }
     Ok(manifest)

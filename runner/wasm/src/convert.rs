@@ -68,14 +68,14 @@ impl Converter {
 
     /// Checks the guest's answer for a sample against the contract, where nothing may be held. Returns how many bytes of
     /// the sample will be copied to its children.
-    pub(crate) fn check(&self, outcome: &Outcome, input: &Sample) -> Result<u64, String> {
+    pub(crate) fn check(&self, outcome: &Outcome, input: &Sample) -> Result<u64, Fault> {
         match outcome {
             Outcome::Keep(item) => check_items(std::slice::from_ref(item), Some(&input.key)).map(|()| 0),
             Outcome::Many(items) => {
                 check_children(items, &input.key)?;
                 self.check_copies(input, items.len())
             }
-            Outcome::Held => Err("answered `held`, but its manifest does not say `mode: stateful`".into()),
+            Outcome::Held => Err(broken("answered `held`, but its manifest does not say `mode: stateful`")),
             Outcome::Drop | Outcome::Failed(_) => Ok(0),
         }
     }
@@ -92,18 +92,18 @@ impl Converter {
 
     /// Checks that a sample may have so many children, each with a copy of the fields carried past the guest: texts are
     /// copied, all other bytes are shared. Returns the bytes of the copies.
-    pub(crate) fn check_copies(&self, parent: &Sample, children: usize) -> Result<u64, String> {
+    pub(crate) fn check_copies(&self, parent: &Sample, children: usize) -> Result<u64, Fault> {
         let carried = parent.fields.iter().filter(|field| !self.is_wanted(&field.name));
         let each: u64 = carried.map(|field| copied_bytes(&field.value)).sum();
         // The sample itself is one of them.
         let bytes = each.saturating_mul(children.saturating_sub(1) as u64);
         if bytes > MAX_OUTPUT_BYTES {
-            return Err(format!(
+            return Err(broken(format!(
                 "made {children} samples of one, for which copies of the fields carried past it would take {} MiB, limit \
                  is {} MiB; a field named under `wants` is not carried",
                 mib(bytes),
                 mib(MAX_OUTPUT_BYTES)
-            ));
+            )));
         }
         Ok(bytes)
     }
@@ -193,17 +193,27 @@ pub(crate) fn failed(sample: Sample, reason: &str) -> Failed {
     Failed { sample, fault: Fault::new(FailureClass::Data, reason) }
 }
 
+/// A fault of a guest that broke the contract.
+pub(crate) fn broken(reason: impl Into<Arc<str>>) -> Fault {
+    Fault::new(FailureClass::Contract, reason)
+}
+
+/// The same fault with words before its message.
+pub(crate) fn at(place: &str, fault: &Fault) -> Fault {
+    Fault::new(fault.class, format!("{place}{}", fault.message))
+}
+
 /// Checks the children of `many` against the contract.
-pub(crate) fn check_children(items: &[ItemResult], key: &str) -> Result<(), String> {
+pub(crate) fn check_children(items: &[ItemResult], key: &str) -> Result<(), Fault> {
     if items.len() > MAX_CHILDREN {
-        return Err(format!("made {} samples of one, limit is {MAX_CHILDREN}", items.len()));
+        return Err(broken(format!("made {} samples of one, limit is {MAX_CHILDREN}", items.len())));
     }
     check_items(items, Some(key))
 }
 
 /// Checks the items made of one sample against the contract. `key` is that of the sample, which may be returned
 /// unchanged.
-pub(crate) fn check_items(items: &[ItemResult], key: Option<&str>) -> Result<(), String> {
+pub(crate) fn check_items(items: &[ItemResult], key: Option<&str>) -> Result<(), Fault> {
     let mut bytes = 0_u64;
     for item in items {
         if key != Some(item.key.as_str()) {
@@ -213,32 +223,33 @@ pub(crate) fn check_items(items: &[ItemResult], key: Option<&str>) -> Result<(),
         bytes += item.fields.iter().map(|field| size(&field.value)).sum::<u64>();
     }
     if bytes > MAX_OUTPUT_BYTES {
-        return Err(format!("made {} MiB of one sample, limit is {} MiB", mib(bytes), mib(MAX_OUTPUT_BYTES)));
+        let (made, limit) = (mib(bytes), mib(MAX_OUTPUT_BYTES));
+        return Err(broken(format!("made {made} MiB of one sample, limit is {limit} MiB")));
     }
     Ok(())
 }
 
-fn check_fields(fields: &[wit::FieldResult]) -> Result<(), String> {
+fn check_fields(fields: &[wit::FieldResult]) -> Result<(), Fault> {
     if fields.len() > MAX_FIELDS {
-        return Err(format!("gave a sample {} fields, limit is {MAX_FIELDS}", fields.len()));
+        return Err(broken(format!("gave a sample {} fields, limit is {MAX_FIELDS}", fields.len())));
     }
     for field in fields {
         check_length("field name", &field.name, MAX_NAME_BYTES)?;
         if let wit::ValueResult::Tensor(tensor) = &field.value {
-            check_tensor(tensor)
-                .map_err(|reason| format!("field `{}`: {reason}", printable(&field.name, SHOWN_NAME)))?;
+            let place = || format!("field `{}`: ", printable(&field.name, SHOWN_NAME));
+            check_tensor(tensor).map_err(|fault| at(&place(), &fault))?;
         }
     }
     match twice(fields) {
-        Some(name) => Err(format!("gave field `{}` twice", printable(name, SHOWN_NAME))),
+        Some(name) => Err(broken(format!("gave field `{}` twice", printable(name, SHOWN_NAME)))),
         None => Ok(()),
     }
 }
 
-fn check_length(what: &str, text: &str, limit: usize) -> Result<(), String> {
+fn check_length(what: &str, text: &str, limit: usize) -> Result<(), Fault> {
     match text.len() {
-        0 => Err(format!("gave an empty {what}")),
-        found if found > limit => Err(format!("gave a {what} of {found} bytes, limit is {limit}")),
+        0 => Err(broken(format!("gave an empty {what}"))),
+        found if found > limit => Err(broken(format!("gave a {what} of {found} bytes, limit is {limit}"))),
         _ => Ok(()),
     }
 }
@@ -255,9 +266,9 @@ fn twice(fields: &[wit::FieldResult]) -> Option<&str> {
     fields.iter().map(|field| field.name.as_str()).find(|name| !seen.insert(*name))
 }
 
-fn check_tensor(tensor: &wit::TensorResult) -> Result<(), String> {
+fn check_tensor(tensor: &wit::TensorResult) -> Result<(), Fault> {
     if tensor.shape.len() > MAX_RANK {
-        return Err(format!("a tensor with {} dimensions, limit is {MAX_RANK}", tensor.shape.len()));
+        return Err(broken(format!("a tensor with {} dimensions, limit is {MAX_RANK}", tensor.shape.len())));
     }
     let dtype = dtype(tensor.dtype);
     let elements =
@@ -266,12 +277,12 @@ fn check_tensor(tensor: &wit::TensorResult) -> Result<(), String> {
     let found = tensor.data.len() as u64;
     match needed {
         Some(needed) if needed == found => Ok(()),
-        Some(needed) => Err(format!(
+        Some(needed) => Err(broken(format!(
             "a {} tensor of shape {:?} has {needed} bytes, but {found} were given",
             dtype.name(),
             tensor.shape
-        )),
-        None => Err(format!("a tensor of shape {:?} is larger than any memory", tensor.shape)),
+        ))),
+        None => Err(broken(format!("a tensor of shape {:?} is larger than any memory", tensor.shape))),
     }
 }
 
@@ -323,37 +334,20 @@ fn param(value: &Value) -> wit::ValueParam<'_> {
     }
 }
 
-fn dtype(dtype: wit::Dtype) -> Dtype {
-    match dtype {
-        wit::Dtype::Boolean => Dtype::Boolean,
-        wit::Dtype::Uint8 => Dtype::Uint8,
-        wit::Dtype::Int8 => Dtype::Int8,
-        wit::Dtype::Int16 => Dtype::Int16,
-        wit::Dtype::Uint16 => Dtype::Uint16,
-        wit::Dtype::Int32 => Dtype::Int32,
-        wit::Dtype::Int64 => Dtype::Int64,
-        wit::Dtype::Float16 => Dtype::Float16,
-        wit::Dtype::Bfloat16 => Dtype::Bfloat16,
-        wit::Dtype::Float32 => Dtype::Float32,
-        wit::Dtype::Float64 => Dtype::Float64,
-    }
+/// Conversions between the element types of the contract and the engine's, whose names are the same.
+macro_rules! dtypes {
+    ($($name:ident)*) => {
+        fn dtype(dtype: wit::Dtype) -> Dtype {
+            match dtype { $(wit::Dtype::$name => Dtype::$name),* }
+        }
+
+        fn wit_dtype(dtype: Dtype) -> wit::Dtype {
+            match dtype { $(Dtype::$name => wit::Dtype::$name),* }
+        }
+    };
 }
 
-fn wit_dtype(dtype: Dtype) -> wit::Dtype {
-    match dtype {
-        Dtype::Boolean => wit::Dtype::Boolean,
-        Dtype::Uint8 => wit::Dtype::Uint8,
-        Dtype::Int8 => wit::Dtype::Int8,
-        Dtype::Int16 => wit::Dtype::Int16,
-        Dtype::Uint16 => wit::Dtype::Uint16,
-        Dtype::Int32 => wit::Dtype::Int32,
-        Dtype::Int64 => wit::Dtype::Int64,
-        Dtype::Float16 => wit::Dtype::Float16,
-        Dtype::Bfloat16 => wit::Dtype::Bfloat16,
-        Dtype::Float32 => wit::Dtype::Float32,
-        Dtype::Float64 => wit::Dtype::Float64,
-    }
-}
+dtypes!(Boolean Uint8 Int8 Int16 Uint16 Int32 Int64 Float16 Bfloat16 Float32 Float64);
 
 #[cfg(test)]
 #[path = "convert_tests.rs"]

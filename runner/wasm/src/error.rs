@@ -1,6 +1,5 @@
 //! Why a sandbox cannot be made, and why bytes are not a stage module.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,16 +16,10 @@ pub enum SandboxError {
         /// Address space of one instance's memory and its guard, in GiB.
         slot_gib: u64,
         total_gib: u64,
-        #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     #[error("cannot use `{}` as compile cache: {reason}", path.display())]
-    Cache {
-        path: PathBuf,
-        reason: String,
-        #[source]
-        source: Option<std::io::Error>,
-    },
+    Cache { path: PathBuf, reason: String, source: Option<std::io::Error> },
     #[error("cannot start the sandbox's timer thread")]
     Thread(#[source] std::io::Error),
     /// The host's own functions do not fit the contract, or the engine refuses its settings.
@@ -81,34 +74,27 @@ pub enum ModuleError {
 }
 
 /// A limit that a compilation exceeded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileLimit {
+    #[error("needs more than {} MiB of memory", mib(*.0))]
     Memory(u64),
+    #[error("needs more than {} s of CPU time", .0.as_secs_f64())]
     Cpu(Duration),
+    #[error("takes longer than {} s", .0.as_secs_f64())]
     Wall(Duration),
+    #[error("gives more than {} MiB of machine code", mib(*.0))]
     Code(u64),
 }
 
 impl CompileLimit {
     /// The operator's setting, below `limits.compile`.
-    pub(crate) fn setting(self) -> &'static str {
+    fn setting(self) -> &'static str {
         match self {
             Self::Memory(_) => "memory_mib",
             Self::Cpu(_) => "cpu_s",
             Self::Wall(_) => "wall_s",
             Self::Code(_) => "code_mib",
-        }
-    }
-}
-
-impl fmt::Display for CompileLimit {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory(bytes) => write!(formatter, "needs more than {} MiB of memory", mib(*bytes)),
-            Self::Cpu(time) => write!(formatter, "needs more than {} s of CPU time", time.as_secs_f64()),
-            Self::Wall(time) => write!(formatter, "takes longer than {} s", time.as_secs_f64()),
-            Self::Code(bytes) => write!(formatter, "gives more than {} MiB of machine code", mib(*bytes)),
         }
     }
 }

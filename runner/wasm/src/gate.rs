@@ -63,8 +63,7 @@ impl Gate<'_> {
         let (counts, bounds) = (&mut self.counts, self.bounds);
         match payload {
             Payload::Version { encoding: wasmparser::Encoding::Module, .. } => {
-                counts.core_modules += 1;
-                at_most("core modules", counts.core_modules, bound!(bounds.core_modules))
+                add("core modules", &mut counts.core_modules, 1, bound!(bounds.core_modules))
             }
             Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => {
                 self.depth += 1;
@@ -75,26 +74,21 @@ impl Gate<'_> {
                 Ok(())
             }
             Payload::TypeSection(section) => {
-                counts.types += u64::from(section.count());
-                at_most("types", counts.types, bound!(bounds.types))
+                add("types", &mut counts.types, section.count(), bound!(bounds.types))
             }
             Payload::FunctionSection(section) => {
-                counts.functions += u64::from(section.count());
-                at_most("functions", counts.functions, bound!(bounds.functions))
+                add("functions", &mut counts.functions, section.count(), bound!(bounds.functions))
             }
             Payload::GlobalSection(section) => {
-                counts.globals += u64::from(section.count());
-                at_most("globals", counts.globals, bound!(bounds.globals))
+                add("globals", &mut counts.globals, section.count(), bound!(bounds.globals))
             }
             Payload::DataSection(section) => {
-                counts.data_segments += u64::from(section.count());
-                at_most("data segments", counts.data_segments, bound!(bounds.data_segments))
+                add("data segments", &mut counts.data_segments, section.count(), bound!(bounds.data_segments))
             }
             Payload::ElementSection(section) => self.check_elements(section),
             Payload::ImportSection(section) => self.check_imports(section),
             Payload::ExportSection(section) => {
-                counts.exports += u64::from(section.count());
-                at_most("exports", counts.exports, bound!(bounds.exports))?;
+                add("exports", &mut counts.exports, section.count(), bound!(bounds.exports))?;
                 section.into_iter().try_for_each(|export| self.check_name(read(export)?.name))
             }
             Payload::TableSection(section) => {
@@ -121,13 +115,8 @@ impl Gate<'_> {
             Payload::ComponentExportSection(section) => section.count(),
             _ => 0,
         };
-        let bounds = self.bounds;
-        self.counts.component_items += u64::from(count);
-        at_most(
-            "definitions in its components",
-            self.counts.component_items,
-            bound!(bounds.component_items),
-        )?;
+        let (items, bounds) = (&mut self.counts.component_items, self.bounds);
+        add("definitions in its components", items, count, bound!(bounds.component_items))?;
         match payload {
             Payload::ComponentImportSection(section) => {
                 section.into_iter().try_for_each(|import| self.check_name(read(import)?.name.name))
@@ -143,8 +132,7 @@ impl Gate<'_> {
         let bounds = self.bounds;
         for import in section.into_imports() {
             let import = read(import)?;
-            self.counts.imports += 1;
-            at_most("imports", self.counts.imports, bound!(bounds.imports))?;
+            add("imports", &mut self.counts.imports, 1, bound!(bounds.imports))?;
             self.check_name(import.name)?;
             match import.ty {
                 TypeRef::Table(table) => self.check_entries(table.initial)?,
@@ -157,8 +145,8 @@ impl Gate<'_> {
 
     fn check_elements(&mut self, section: ElementSectionReader<'_>) -> Result<(), ModuleError> {
         let bounds = self.bounds;
-        self.counts.element_segments += u64::from(section.count());
-        at_most("element segments", self.counts.element_segments, bound!(bounds.element_segments))?;
+        let segments = &mut self.counts.element_segments;
+        add("element segments", segments, section.count(), bound!(bounds.element_segments))?;
         section.into_iter().try_for_each(|segment| {
             self.check_entries(u64::from(match read(segment)?.items {
                 ElementItems::Functions(entries) => entries.count(),
@@ -195,11 +183,8 @@ impl Gate<'_> {
             });
         }
         let (page, bounds) = (1_u64 << memory.page_size_log2.unwrap_or(16), self.bounds);
-        at_most(
-            "bytes of memory at the start",
-            memory.initial.saturating_mul(page),
-            bound!(bounds.memory_bytes),
-        )
+        let bytes = memory.initial.saturating_mul(page);
+        at_most("bytes of memory at the start", bytes, bound!(bounds.memory_bytes))
     }
 
     fn check_body(&mut self, body: &FunctionBody<'_>) -> Result<(), ModuleError> {
@@ -241,6 +226,12 @@ impl Gate<'_> {
         }
         Ok(())
     }
+}
+
+/// Adds to a count and checks it.
+fn add(what: &'static str, count: &mut u64, more: u32, bound: Bound) -> Result<(), ModuleError> {
+    *count += u64::from(more);
+    at_most(what, *count, bound)
 }
 
 fn at_most(what: &'static str, found: u64, bound: Bound) -> Result<(), ModuleError> {

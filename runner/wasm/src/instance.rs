@@ -13,6 +13,7 @@ use wasmtime::Store;
 
 use crate::bindings::Stage;
 use crate::bindings::exports::penstock::stage::transform::{ItemParam, ItemResult, Outcome};
+use crate::convert::at;
 use crate::counters::Counters;
 use crate::limits::{
     Allowed, CallClock, INIT_FACTOR, MAX_CALL_OUTPUT_BYTES, MAX_FINISH_FACTOR, MAX_OUTPUT_BYTES,
@@ -56,6 +57,7 @@ impl Instance {
     /// Creates an instance and runs its `init`.
     pub(crate) fn start(parts: &StageParts, stop: Arc<AtomicBool>) -> Result<Self, CallEnd> {
         let module = parts.module.parts();
+        let sandbox = &*module.sandbox.0;
         let init = parts.deadline.saturating_mul(INIT_FACTOR).max(MIN_INIT);
         let allowed = Allowed { per_sample: init, samples: 0 };
         let guest = Guest {
@@ -63,14 +65,14 @@ impl Instance {
             clock: CallClock::new(stop, allowed),
             host: HostSide::new(parts.log.clone(), parts.counters.clone(), parts.assets.clone()),
         };
-        let ticking = module.ticker.tick();
-        let mut store = Store::new(&module.engine, guest);
+        let ticking = sandbox.ticker.tick();
+        let mut store = Store::new(&sandbox.engine, guest);
         store.limiter(|guest| &mut guest.memory);
         store.epoch_deadline_callback(|mut context| Ok(context.data_mut().clock.on_tick()?));
         store.set_epoch_deadline(1);
         let output_limit = output_limit(1);
         store.set_hostcall_fuel(fuel(output_limit));
-        let instances = module.instances;
+        let instances = sandbox.instances;
         let stage = module.pre.instantiate(&mut store).map_err(|error| {
             let facts = CallFacts { panic: store.data().host.panic(), instances, output_limit };
             within("could not start", CallEnd::of(&error, &facts))
@@ -134,8 +136,6 @@ fn fuel(output_limit: u64) -> usize {
 fn within(when: &str, end: CallEnd) -> CallEnd {
     match end {
         CallEnd::Stopped => CallEnd::Stopped,
-        CallEnd::Fault(fault) => {
-            CallEnd::Fault(Fault::new(fault.class, format!("{when}: {}", fault.message)))
-        }
+        CallEnd::Fault(fault) => CallEnd::Fault(at(&format!("{when}: "), &fault)),
     }
 }

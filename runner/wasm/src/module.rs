@@ -1,17 +1,15 @@
 //! A module that is ready to run.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use penstock_types::manifest::Manifest;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use wasmtime::Engine;
 
 use crate::bindings::StagePre;
 use crate::component::{ModuleKind, Outline};
 use crate::linker::Guest;
-use crate::ticker::Ticker;
+use crate::sandbox::Sandbox;
 
 /// A stage module, checked and compiled. Cheap to clone; keeps the sandbox alive.
 #[derive(Clone)]
@@ -51,16 +49,12 @@ pub enum Compilation {
 }
 
 pub(crate) struct ModuleParts {
-    pub(crate) engine: Engine,
-    pub(crate) ticker: Arc<Ticker>,
-    /// Most instances that the sandbox has at a time.
-    pub(crate) instances: u32,
+    pub(crate) sandbox: Sandbox,
     pub(crate) pre: StagePre<Guest>,
     pub(crate) digest: String,
     pub(crate) size: u64,
     pub(crate) outline: Outline,
     pub(crate) compilation: Compilation,
-    pub(crate) load_time: Duration,
 }
 
 impl Module {
@@ -81,16 +75,6 @@ impl Module {
         &self.0.outline.manifest
     }
 
-    /// Sorted.
-    pub fn imports(&self) -> &[String] {
-        &self.0.outline.imports
-    }
-
-    /// Sorted.
-    pub fn exports(&self) -> &[String] {
-        &self.0.outline.exports
-    }
-
     /// In bytes of the upload.
     pub fn size(&self) -> u64 {
         self.0.size
@@ -98,11 +82,6 @@ impl Module {
 
     pub fn compilation(&self) -> Compilation {
         self.0.compilation
-    }
-
-    /// Time of checking, and compiling or reading the cache.
-    pub fn load_time(&self) -> Duration {
-        self.0.load_time
     }
 }
 

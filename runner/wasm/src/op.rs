@@ -6,11 +6,10 @@ use std::time::Duration;
 use penstock_engine::item::{Item, Origin, Sample};
 use penstock_engine::ports::{Failed, Fault, Items, Output, StopFlag, ThreadOp};
 use penstock_types::manifest::Mode;
-use penstock_types::run::FailureClass;
 use penstock_types::text::printable;
 
 use crate::bindings::exports::penstock::stage::transform::{ItemResult, Outcome};
-use crate::convert::{Converter, Turned, check_children, check_items, child_of, failed};
+use crate::convert::{Converter, Turned, at, broken, check_children, check_items, child_of, failed};
 use crate::error::mib;
 use crate::held::Held;
 use crate::instance::{Instance, StageParts};
@@ -56,12 +55,12 @@ impl GuestOp {
     }
 
     fn apply_sample(&mut self, sample: Sample) -> Output {
-        let outcome = match self.call(std::slice::from_ref(&sample)) {
-            Ok(mut outcomes) => outcomes.pop().expect("one outcome per sample, as `call` checks"),
+        let outcome = match self.call_one(&sample) {
+            Ok(outcome) => outcome,
             Err(end) => return self.failed_call(end, vec![sample]),
         };
-        if let Err(reason) = self.converter.check(&outcome, &sample) {
-            return self.charge_all(broken_fault(reason), vec![sample]);
+        if let Err(fault) = self.converter.check(&outcome, &sample) {
+            return self.charge_all(fault, vec![sample]);
         }
         let mut output = Output::default();
         match self.converter.turn(outcome, sample) {
@@ -82,8 +81,8 @@ impl GuestOp {
             Err(end) => return self.failed_call(end, batch),
         };
         // Before any sample is given away: a guest that was wrong about one may have been about its neighbours.
-        if let Err(reason) = self.check_batch(&outcomes, &batch) {
-            return self.charge_all(broken_fault(reason), batch);
+        if let Err(fault) = self.check_batch(&outcomes, &batch) {
+            return self.charge_all(fault, batch);
         }
         let mut output = Output::default();
         let mut survivors = Vec::with_capacity(batch.len());
@@ -102,29 +101,28 @@ impl GuestOp {
     }
 
     /// Checks all outcomes of a batch against the contract, and names the first that breaks it.
-    fn check_batch(&self, outcomes: &[Outcome], batch: &[Sample]) -> Result<(), String> {
+    fn check_batch(&self, outcomes: &[Outcome], batch: &[Sample]) -> Result<(), Fault> {
         let mut copied = 0_u64;
         for (outcome, sample) in outcomes.iter().zip(batch) {
-            let bytes = self.converter.check(outcome, sample).map_err(|reason| {
-                format!("sample `{}` of the batch: {reason}", printable(&sample.key, SHOWN_KEY))
-            })?;
+            let place = || format!("sample `{}` of the batch: ", printable(&sample.key, SHOWN_KEY));
+            let bytes = self.converter.check(outcome, sample).map_err(|fault| at(&place(), &fault))?;
             copied = copied.saturating_add(bytes);
         }
         if copied > MAX_CALL_OUTPUT_BYTES {
             let limit = mib(MAX_CALL_OUTPUT_BYTES);
-            return Err(format!(
+            return Err(broken(format!(
                 "made so many samples that copies of the fields carried past it would take {} MiB in one call, limit is \
                  {limit} MiB; a field named under `wants` is not carried",
                 mib(copied)
-            ));
+            )));
         }
         Ok(())
     }
 
     fn apply_stateful(&mut self, sample: Sample) -> Output {
         self.last = sample.origin;
-        let outcome = match self.call(std::slice::from_ref(&sample)) {
-            Ok(mut outcomes) => outcomes.pop().expect("one outcome per sample, as `call` checks"),
+        let outcome = match self.call_one(&sample) {
+            Ok(outcome) => outcome,
             Err(end) => return self.failed_call(end, vec![sample]),
         };
         let mut output = Output::default();
@@ -133,12 +131,12 @@ impl GuestOp {
             Outcome::Drop => output.dropped += 1,
             Outcome::Keep(item) => match check_items(std::slice::from_ref(&item), Some(&sample.key)) {
                 Ok(()) => return self.release(vec![item], sample, |origin, _| origin),
-                Err(reason) => return self.charge_all(broken_fault(reason), vec![sample]),
+                Err(fault) => return self.charge_all(fault, vec![sample]),
             },
             Outcome::Many(items) => match check_children(&items, &sample.key) {
                 Ok(()) if items.is_empty() => output.dropped += 1,
                 Ok(()) => return self.release(items, sample, child_of),
-                Err(reason) => return self.charge_all(broken_fault(reason), vec![sample]),
+                Err(fault) => return self.charge_all(fault, vec![sample]),
             },
             Outcome::Failed(reason) => output.failed.push(failed(sample, &reason)),
         }
@@ -159,11 +157,11 @@ impl GuestOp {
             .map(|item| if *item.key == *current.key { None } else { self.held.take(&item.key) })
             .collect();
         let made_of_current = earlier.iter().filter(|earlier| earlier.is_none()).count();
-        if let Err(reason) = self.converter.check_copies(&current, made_of_current) {
+        if let Err(fault) = self.converter.check_copies(&current, made_of_current) {
             for sample in earlier.into_iter().flatten() {
                 self.held.push(sample); // to be charged with the others
             }
-            return self.charge_all(broken_fault(reason), vec![current]);
+            return self.charge_all(fault, vec![current]);
         }
         let mut output = Output::default();
         let from = current.origin;
@@ -224,7 +222,12 @@ impl GuestOp {
         }
         let (given, wanted) = (outcomes.len(), samples.len());
         let reason = format!("answered with {given} outcomes instead of {wanted}, one per sample");
-        Err(CallEnd::Fault(broken_fault(reason)))
+        Err(CallEnd::Fault(broken(reason)))
+    }
+
+    fn call_one(&mut self, sample: &Sample) -> Result<Outcome, CallEnd> {
+        let outcomes = self.call(std::slice::from_ref(sample))?;
+        Ok(outcomes.into_iter().next().expect("one outcome per sample, as `call` checks"))
     }
 
     /// A failed call charges its samples, and all that were held with them.
@@ -298,12 +301,10 @@ impl ThreadOp for GuestOp {
         let limit = MAX_CHILDREN.max(held);
         if items.len() > limit {
             let reason = format!("`finish` gave {} samples, limit is {limit}", items.len());
-            return self.charge_all(broken_fault(reason), Vec::new());
+            return self.charge_all(broken(reason), Vec::new());
         }
-        for item in &items {
-            if let Err(reason) = check_items(std::slice::from_ref(item), None) {
-                return self.charge_all(broken_fault(format!("`finish` {reason}")), Vec::new());
-            }
+        if let Err(fault) = items.iter().try_for_each(|item| check_items(std::slice::from_ref(item), None)) {
+            return self.charge_all(at("`finish` ", &fault), Vec::new());
         }
         let mut samples = Vec::with_capacity(items.len());
         for (item, number) in items.into_iter().zip(0_u64..) {
@@ -326,10 +327,6 @@ fn several(mut samples: Vec<Sample>) -> Items {
     }
 }
 
-fn broken_fault(reason: String) -> Fault {
-    Fault::new(FailureClass::Contract, reason)
-}
-
 /// Fails every sample of an item that the module's mode cannot take. Plans are checked before they run, so this reports a
 /// missed check.
 fn misfits(mode: Mode, item: Item) -> Vec<Failed> {
@@ -342,9 +339,6 @@ fn misfits(mode: Mode, item: Item) -> Vec<Failed> {
         Mode::Batch => "put an aggregate stage before it",
         Mode::Sample | Mode::Stateful => "put a disaggregate stage before it",
     };
-    let reason = format!("was given {found}, which its mode does not take; {remedy}");
-    item.into_samples()
-        .into_iter()
-        .map(|sample| Failed { sample, fault: broken_fault(reason.clone()) })
-        .collect()
+    let fault = broken(format!("was given {found}, which its mode does not take; {remedy}"));
+    item.into_samples().into_iter().map(|sample| Failed { sample, fault: fault.clone() }).collect()
 }

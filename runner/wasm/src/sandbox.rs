@@ -18,7 +18,7 @@ use crate::compile::{CompilePermits, Compiler, Sharing};
 use crate::component::{ModuleKind, hex, outline};
 use crate::error::{ModuleError, SandboxError};
 use crate::gate;
-use crate::limits::{self, monotonic};
+use crate::limits;
 use crate::linker::{Guest, linker};
 use crate::module::{Compilation, Module, ModuleParts, ModuleReport};
 use crate::signature;
@@ -50,11 +50,11 @@ impl Default for SandboxSettings {
 
 /// Turns bytes into modules. One per process; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Sandbox(Arc<SandboxCore>);
+pub struct Sandbox(pub(crate) Arc<SandboxCore>);
 
 pub(crate) struct SandboxCore {
     pub(crate) engine: Engine,
-    pub(crate) ticker: Arc<Ticker>,
+    pub(crate) ticker: Ticker,
     pub(crate) instances: u32,
     linker: Linker<Guest>,
     cache: Option<Cache>,
@@ -81,7 +81,7 @@ impl Sandbox {
             source: error.into(),
         })?;
         let linker = linker(&engine).map_err(|error| SandboxError::Engine(error.into()))?;
-        let ticker = Arc::new(Ticker::start(&engine).map_err(SandboxError::Thread)?);
+        let ticker = Ticker::start(&engine).map_err(SandboxError::Thread)?;
         Ok(Self(Arc::new(SandboxCore {
             purpose: digest_of_purpose(&digest_of_engine(&engine), &settings.gate),
             engine_digest: digest_of_engine(&engine),
@@ -101,43 +101,29 @@ impl Sandbox {
     /// Takes up to seconds for a module that is not in the cache, and longer while others are compiled. A module that
     /// several ask for at once is compiled once.
     pub fn load(&self, bytes: &[u8]) -> Result<Module, ModuleError> {
-        let start = monotonic();
         // Before hashing: what is too large costs nothing.
         gate::check_size(bytes, &self.0.gate)?;
         let outline = outline(bytes)?;
         let digest: [u8; 32] = Sha256::digest(bytes).into();
-        let (component, compilation) = self.component(bytes, &digest, outline.kind)?;
+        let (loaded, is_ours) = self.0.loading.work(&digest, || self.0.load(bytes, &digest, outline.kind));
+        let (component, compilation) = loaded?;
         let misfit =
             |error: wasmtime::Error| ModuleError::Export { found: printable(&format!("{error:#}"), 500) };
         signature::check(&self.0.engine, &component)?;
         let pre = self.0.linker.instantiate_pre(&component).and_then(StagePre::new).map_err(misfit)?;
         Ok(Module::new(ModuleParts {
-            engine: self.0.engine.clone(),
-            ticker: self.0.ticker.clone(),
-            instances: self.0.instances,
+            sandbox: self.clone(),
             pre,
             digest: digest_name(&digest),
             size: bytes.len() as u64,
             outline,
-            compilation,
-            load_time: monotonic().saturating_sub(start),
+            compilation: if is_ours { compilation } else { Compilation::Shared },
         }))
     }
 
     /// [`inspect`] with this sandbox's bounds and compiler.
     pub fn inspect(&self, bytes: &[u8]) -> Result<ModuleReport, ModuleError> {
         inspect(bytes, &self.0.gate, &self.0.compiler)
-    }
-
-    fn component(
-        &self,
-        bytes: &[u8],
-        digest: &[u8; 32],
-        kind: ModuleKind,
-    ) -> Result<(Component, Compilation), ModuleError> {
-        let (loaded, is_ours) = self.0.loading.work(digest, || self.0.load(bytes, digest, kind));
-        let (component, compilation) = loaded?;
-        Ok((component, if is_ours { compilation } else { Compilation::Shared }))
     }
 }
 

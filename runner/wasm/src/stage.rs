@@ -42,15 +42,10 @@ pub struct StageFactory(Arc<StageParts>);
 impl Module {
     /// A stage that runs this module. No guest code runs before its first op is built.
     pub fn stage(&self, settings: StageSettings) -> StageFactory {
-        StageFactory::new(self.clone(), settings)
-    }
-}
-
-impl StageFactory {
-    pub(crate) fn new(module: Module, settings: StageSettings) -> Self {
         let none = Map::new();
-        let wants = module.manifest().fields(settings.params.as_object().unwrap_or(&none)).wants;
-        Self(Arc::new(StageParts {
+        let manifest = self.manifest();
+        let wants = manifest.fields(settings.params.as_object().unwrap_or(&none)).wants;
+        StageFactory(Arc::new(StageParts {
             wants: wants.map(|wants| wants.into_iter().map(|want| want.field).collect()),
             params: settings.params.to_string(),
             deadline: settings.deadline,
@@ -59,11 +54,13 @@ impl StageFactory {
             assets: Arc::new(settings.assets),
             seed: StageSeed::new(settings.document_seed, &settings.name),
             log: Arc::new(LogSink::new(&settings.name)),
-            counters: Arc::new(Counters::new(&module.manifest().counters)),
-            module,
+            counters: Arc::new(Counters::new(&manifest.counters)),
+            module: self.clone(),
         }))
     }
+}
 
+impl StageFactory {
     pub fn module(&self) -> &Module {
         &self.0.module
     }
