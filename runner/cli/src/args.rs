@@ -59,7 +59,7 @@ pub(crate) enum Command {
         after_help = "Example:\n  penstock check photos.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
         Exit codes: 0 it can run, 2 it cannot."
     )]
-    Check(CheckArgs),
+    Check(PipelineArgs),
     /// Predict what a pipeline would do: its rate, and what every queue would wait.
     ///
     /// The prediction runs the same rules as a run, in simulated time. How long stages take is taken from the document
@@ -203,12 +203,6 @@ pub(crate) struct ReplayArgs {
     /// Print what it came to as JSON, alone, on standard output.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct CheckArgs {
-    #[command(flatten)]
-    pub(crate) pipeline: PipelineArgs,
 }
 
 #[derive(Debug, clap::Args)]

@@ -12,7 +12,7 @@ use ureq::Agent;
 use ureq::http::{Method, Request, Uri};
 
 use crate::args::ServerArgs;
-use crate::input::bad;
+use crate::input::{bad, unreadable};
 
 /// Until a server answers, once it has all of a request, and until something more of a body goes to it or comes from it. A stop
 /// takes up to three seconds.
@@ -118,10 +118,7 @@ impl Client {
 /// What stands in the file that the user names, or else in the environment.
 fn token(file: Option<&Path>) -> Result<Option<String>> {
     let token = match file.filter(|file| !file.as_os_str().is_empty()) {
-        Some(file) => Some(
-            fs::read_to_string(file)
-                .map_err(|error| bad(format!("cannot read `{}`: {error}", file.display())))?,
-        ),
+        Some(file) => Some(fs::read_to_string(file).map_err(|error| unreadable(file, &error))?),
         None => env::var("PENSTOCK_TOKEN").ok(),
     };
     let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());

@@ -11,7 +11,6 @@ pub(crate) mod predict;
 pub(crate) mod push;
 pub(crate) mod replay;
 pub(crate) mod run;
-pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod submit;
 pub(crate) mod test_stage;

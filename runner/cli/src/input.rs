@@ -14,9 +14,9 @@ use penstock_types::fault::{FaultKind, SpecFault};
 use penstock_types::spec::{self, Spec};
 use penstock_wasm::{Sandbox, SandboxSettings};
 use serde_json::Value;
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Runtime};
 
-use crate::args::{DocumentArgs, ModuleArgs, StoreArgs};
+use crate::args::{DocumentArgs, ModuleArgs, PipelineArgs, StoreArgs};
 use crate::commands::compile_module;
 use crate::stores;
 
@@ -40,7 +40,6 @@ impl fmt::Display for BadInput {
 
 impl std::error::Error for BadInput {}
 
-/// What the user gave cannot be used.
 pub(crate) fn bad(message: impl Into<String>) -> anyhow::Error {
     BadInput(message.into()).into()
 }
@@ -84,17 +83,40 @@ fn hint(kind: &FaultKind) -> Option<String> {
     })
 }
 
-/// The runtime on which storage is read.
-pub(crate) fn runtime() -> Result<Runtime> {
-    Builder::new_multi_thread().thread_name("io").enable_all().build().context("cannot start the I/O threads")
+/// Does the work with a runtime on which storage is read. Never waits for a read that hangs in the system.
+pub(crate) fn with_runtime<T>(work: impl FnOnce(&Runtime) -> Result<T>) -> Result<T> {
+    let runtime = Builder::new_multi_thread().thread_name("io").enable_all().build();
+    let runtime = runtime.context("cannot start the I/O threads")?;
+    let done = work(&runtime);
+    runtime.shutdown_background();
+    done
+}
+
+/// Changes a document as `--set` says.
+pub(crate) fn change(document: &mut Value, settings: &[String]) -> Result<()> {
+    let mut set = |setting: &String| {
+        let (pointer, value) = spec::parse_setting(setting)?;
+        spec::set(document, &pointer, value)
+    };
+    let broken: Vec<SpecFault> = settings.iter().filter_map(|setting| set(setting).err()).collect();
+    if broken.is_empty() { Ok(()) } else { Err(faults("the document with what `--set` changes", &broken)) }
 }
 
 impl Document {
-    /// Reads the document and applies what the command line changes in it.
-    pub(crate) fn read(args: &DocumentArgs) -> Result<Self> {
-        let (origin, document) = Self::document(args)?;
+    /// Reads a document, applies what the command line changes in it, and prepares it with the stores and modules that it
+    /// names, for a run with these outlets.
+    pub(crate) fn prepared(
+        args: &PipelineArgs,
+        runtime: &Runtime,
+        outlets: Outlets,
+    ) -> Result<(Self, Prepared)> {
+        let (origin, document) = Self::document(&args.document)?;
         let spec = Spec::from_value(document).map_err(|found| faults(&origin, &found))?;
-        Ok(Self { origin, spec })
+        let document = Self { origin, spec };
+        let prepared =
+            document.runner(&args.stores, &args.modules, runtime)?.prepare(&document.spec, outlets);
+        let prepared = prepared.map_err(|found| faults(&document.origin, &found))?;
+        Ok((document, prepared))
     }
 
     /// The same as JSON that nobody has checked; and where it came from, for messages.
@@ -105,15 +127,7 @@ impl Document {
             format!("`{}`", args.file.display())
         };
         let mut document = spec::parse(&bytes(&args.file)?).map_err(|found| faults(&origin, &found))?;
-        let mut broken = Vec::new();
-        for setting in &args.settings {
-            let set = spec::parse_setting(setting)
-                .and_then(|(pointer, value)| spec::set(&mut document, &pointer, value));
-            broken.extend(set.err());
-        }
-        if !broken.is_empty() {
-            return Err(faults("the document with what `--set` changes", &broken));
-        }
+        change(&mut document, &args.settings)?;
         if let Some(threads) = args.threads {
             spec::set(&mut document, "/threads", threads.into())
                 .map_err(|fault| faults(&origin, &[fault]))?;
@@ -121,23 +135,12 @@ impl Document {
         Ok((origin, document))
     }
 
-    /// Prepares the document with the stores and modules that the command line names, for a run with these outlets.
-    pub(crate) fn prepare(
-        &self,
-        (stores, modules): (&StoreArgs, &ModuleArgs),
-        runtime: &Handle,
-        outlets: Outlets,
-    ) -> Result<Prepared> {
-        let runner = self.runner(stores, modules, runtime)?;
-        runner.prepare(&self.spec, outlets).map_err(|found| faults(&self.origin, &found))
-    }
-
     /// Opens the stores and loads the modules that the command line names.
     pub(crate) fn runner(
         &self,
         stores: &StoreArgs,
         modules: &ModuleArgs,
-        runtime: &Handle,
+        runtime: &Runtime,
     ) -> Result<Runner> {
         let config = stores::config(stores)?;
         let stores = stores::open(stores, &config)?;
@@ -158,7 +161,7 @@ impl Document {
                 .add(name, &code)
                 .map_err(|error| bad(format!("the module `{name}` (`{path}`): {error}")))?;
         }
-        Ok(Runner::new(runtime.clone(), stores, loaded))
+        Ok(Runner::new(runtime.handle().clone(), stores, loaded))
     }
 }
 
@@ -175,8 +178,12 @@ pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>> {
     } else {
         fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
-    read.map_err(|error| bad(format!("cannot read `{}`: {error}", path.display())))?;
+    read.map_err(|error| unreadable(path, &error))?;
     Ok(bytes)
+}
+
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> anyhow::Error {
+    bad(format!("cannot read `{}`: {error}", path.display()))
 }
 
 pub(crate) fn pair<'a>(given: &'a str, flag: &str, form: &str) -> Result<(&'a str, &'a str)> {
@@ -212,7 +219,7 @@ fn cache(args: &ModuleArgs) -> Option<PathBuf> {
 pub(crate) fn cache_folder(named: Option<&Path>) -> Option<PathBuf> {
     let named = named.filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
     named.or_else(|| {
-        let usual = default_cache()?;
+        let usual = own_folder("XDG_CACHE_HOME", ".cache")?;
         match fs::create_dir_all(&usual) {
             Ok(()) => Some(usual),
             Err(error) => {
@@ -223,7 +230,8 @@ pub(crate) fn cache_folder(named: Option<&Path>) -> Option<PathBuf> {
     })
 }
 
-fn default_cache() -> Option<PathBuf> {
-    let base = env::var_os("XDG_CACHE_HOME").filter(|base| !base.is_empty()).map(PathBuf::from);
-    Some(base.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?.join("penstock"))
+/// Our folder where a variable says, or else at `usual` in the home folder.
+pub(crate) fn own_folder(variable: &str, usual: &str) -> Option<PathBuf> {
+    let base = env::var_os(variable).filter(|base| !base.is_empty()).map(PathBuf::from);
+    Some(base.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(usual)))?.join("penstock"))
 }

@@ -4,13 +4,13 @@ use std::io;
 use std::process;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use penstock_engine::running::{RunHandle, StopReason};
 use penstock_pipeline::{OutputFolder, Run};
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
@@ -22,34 +22,20 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// How long after the first one another is taken for its twin.
 const TWIN: Duration = Duration::from_millis(300);
 
-/// What asks a process to end: a person, a supervisor, and a terminal that goes away, unless whoever started the process has it
-/// outlive that.
-struct Signals(Vec<Signal>);
+/// Waits for one of these signals, from now on.
+pub(crate) fn signalled(kinds: &[SignalKind]) -> io::Result<impl Future<Output = ()> + use<>> {
+    let mut signals = kinds.iter().map(|kind| signal(*kind)).collect::<io::Result<Vec<_>>>()?;
+    Ok(poll_fn(move |context| match signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready()) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    }))
+}
 
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate()];
-        if !ignores_hangup() {
-            kinds.push(SignalKind::hangup());
-        }
-        Ok(Self(kinds.into_iter().map(signal).collect::<Result<_, _>>()?))
-    }
-
-    async fn next(&mut self) {
-        poll_fn(|context| match self.0.iter_mut().any(|signal| signal.poll_recv(context).is_ready()) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        })
-        .await;
-    }
-
-    /// Forgets those that have come.
-    fn forget(&mut self) {
-        let mut context = Context::from_waker(Waker::noop());
-        for signal in &mut self.0 {
-            while signal.poll_recv(&mut context).is_ready() {}
-        }
-    }
+/// Signals that ask a process to end: of a person, of a supervisor, and of a terminal that goes away, unless whoever started
+/// the process has it outlive that.
+fn asking() -> Vec<SignalKind> {
+    let hangup = (!ignores_hangup()).then(SignalKind::hangup);
+    [SignalKind::interrupt(), SignalKind::terminate()].into_iter().chain(hangup).collect()
 }
 
 /// Whether this process was started to ignore that its terminal goes away, as `nohup` does: who listens ignores it no longer.
@@ -62,16 +48,25 @@ fn ignores_hangup() -> bool {
 }
 
 /// Lets the first Ctrl-C, and what else asks the process to end, do `stop`; the second one ends the process, whatever it
-/// waits for.
-pub(crate) fn stopping(runtime: &Runtime, stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
+/// waits for, after `flush`, for which it waits a second. Both may block.
+pub(crate) fn stopping(
+    runtime: &Runtime,
+    stop: impl FnOnce() + Send + 'static,
+    flush: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
     let _context = runtime.enter();
-    let mut signals = Signals::listen()?;
+    let kinds = asking();
+    let first = signalled(&kinds)?;
     runtime.spawn(async move {
-        signals.next().await;
-        stop();
+        first.await;
+        let stopped = spawn_blocking(stop);
+        // Some who send one send it twice: to the process, and to its group.
         sleep(TWIN).await;
-        signals.forget();
-        signals.next().await;
+        let Ok(second) = signalled(&kinds) else { return };
+        second.await;
+        drop(stopped);
+        // In time or not, the process ends.
+        timeout(FLUSH, spawn_blocking(flush)).await.ok();
         end();
     });
     Ok(())
@@ -90,24 +85,8 @@ impl Interrupts {
         let (run, runs) = mpsc::channel::<RunHandle>();
         let output: Arc<OnceLock<Arc<OutputFolder>>> = Arc::default();
         let begun = output.clone();
-        let _context = runtime.enter();
-        let mut signals = Signals::listen()?;
-        runtime.spawn(async move {
-            signals.next().await;
-            let stopped = spawn_blocking(move || {
-                runs.into_iter().for_each(|run| run.stop(StopReason::Asked));
-            });
-            // Some who send one send it twice: to the process, and to its group.
-            sleep(TWIN).await;
-            signals.forget();
-            signals.next().await;
-            drop(stopped);
-            if let Some(output) = begun.get().cloned() {
-                // In time or not, the process ends.
-                timeout(FLUSH, spawn_blocking(move || output.flush())).await.ok();
-            }
-            end();
-        });
+        let stop = move || runs.into_iter().for_each(|run| run.stop(StopReason::Asked));
+        stopping(runtime, stop, move || begun.get().into_iter().for_each(|output| output.flush()))?;
         Ok(Self { run, output })
     }
 

@@ -20,11 +20,11 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, BenchCommand, Command, IndexCommand, ModuleCommand};
 use crate::commands::{
-    bench, check, compare, compile_module, headspace, index, list, module, new, predict, push, replay, run,
-    schema, serve, submit, test_stage,
+    bench, check, compare, headspace, index, list, module, new, predict, push, replay, run, serve, submit,
+    test_stage,
 };
-use crate::input::BadInput;
-use crate::text::warn;
+use crate::input::{BadInput, with_runtime};
+use crate::text::{say_json, warn};
 
 /// Ended as wanted; samples that were skipped included, and said.
 const COMPLETED: u8 = 0;
@@ -42,27 +42,29 @@ pub fn main() -> ExitCode {
     let args = Args::read();
     let _logs = start_logs(args.log_json, &args.command);
     let outcome = match &args.command {
-        Command::Run(args) => run::run(args),
-        Command::Bench(BenchCommand::Storage(args)) => bench::storage(args),
-        Command::Bench(BenchCommand::Compare(args)) => bench::compare(args),
-        Command::Bench(BenchCommand::Schema) => bench::schema(),
-        Command::Check(args) => check::check(args),
-        Command::Compare(args) => compare::compare(args),
-        Command::Headspace(args) => headspace::headspace(args),
-        Command::Predict(args) => predict::predict(args),
-        Command::Replay(args) => replay::replay(args),
-        Command::Schema => schema::print(),
-        Command::New(args) => new::new(args),
+        Command::Run(args) => with_runtime(|runtime| run::run(runtime, args)),
+        Command::Bench(BenchCommand::Storage(args)) => with_runtime(|runtime| bench::storage(runtime, args)),
+        Command::Bench(BenchCommand::Compare(args)) => bench::compared::compare(args),
+        Command::Bench(BenchCommand::Schema) => done(say_json(&penstock_bench::schema())),
+        Command::Check(args) => done(with_runtime(|runtime| check::check(runtime, args))),
+        Command::Compare(args) => done(compare::compare(args)),
+        Command::Headspace(args) => with_runtime(|runtime| headspace::headspace(runtime, args)),
+        Command::Predict(args) => done(with_runtime(|runtime| predict::predict(runtime, args))),
+        Command::Replay(args) => with_runtime(|runtime| replay::replay(runtime, args)),
+        Command::Schema => done(say_json(&penstock_types::spec::schema())),
+        Command::New(args) => done(new::new(args)),
         Command::TestStage(args) => test_stage::test_stage(args),
-        Command::Module(ModuleCommand::Inspect(args)) => module::inspect(args),
-        Command::CompileModule => return compile_module::answer(),
-        Command::Index(IndexCommand::Create(args)) => index::create(args),
-        Command::Serve(args) => serve::serve(args),
-        Command::Push(args) => push::push(args),
+        Command::Module(ModuleCommand::Inspect(args)) => done(module::inspect(args)),
+        Command::CompileModule => return penstock_wasm::compile_on_request(),
+        Command::Index(IndexCommand::Create(args)) => {
+            done(with_runtime(|runtime| index::create(runtime, args)))
+        }
+        Command::Serve(args) => done(with_runtime(|runtime| runtime.block_on(serve::serve(args)))),
+        Command::Push(args) => done(push::push(args)),
         Command::Submit(args) => submit::submit(args),
-        Command::Runs(args) => list::runs(args),
-        Command::Stop(args) => submit::stop(args),
-        Command::Modules(args) => list::modules(args),
+        Command::Runs(args) => done(list::runs(args)),
+        Command::Stop(args) => done(submit::stop(args)),
+        Command::Modules(args) => done(list::modules(args)),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -78,6 +80,10 @@ pub fn main() -> ExitCode {
     }
 }
 
+fn done(outcome: anyhow::Result<()>) -> anyhow::Result<u8> {
+    outcome.map(|()| COMPLETED)
+}
+
 /// Somebody reads our output no further, as `head` does: nobody is there to tell it to.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -88,8 +94,9 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 /// in time is lost. `test-stage` shows what its module says in its report.
 fn start_logs(json: bool, command: &Command) -> WorkerGuard {
     let (stderr, guard) = tracing_appender::non_blocking(io::stderr());
+    let modules = if matches!(command, Command::TestStage(_)) { "off" } else { "info" };
     let filter = EnvFilter::try_from_env("PENSTOCK_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("warn,penstock_wasm::log={}", modules_from(command))));
+        .unwrap_or_else(|_| EnvFilter::new(format!("warn,penstock_wasm::log={modules}")));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr)
@@ -102,12 +109,4 @@ fn start_logs(json: bool, command: &Command) -> WorkerGuard {
         logs.init()
     }
     guard
-}
-
-/// The least level at which what modules say is logged.
-fn modules_from(command: &Command) -> &'static str {
-    match command {
-        Command::TestStage(_) => "off",
-        _ => "info",
-    }
 }

@@ -7,12 +7,12 @@ use penstock_types::stats::SlotShares;
 use penstock_types::verdict::{Advice, Goal, Verdict, VerdictKind, VerdictSpan};
 use serde_json::Value;
 
-use crate::text::{bracketed, count, duration, percent, rate, warn};
+use crate::text::{bracketed, count, dash, duration, paragraphs, percent, rate, warn};
 use crate::{COMPLETED, FAILED, STOPPED};
 
 /// Everything that is worth saying about a run that is over.
 pub(crate) fn report(snapshot: &RunSnapshot) -> String {
-    let mut parts = vec![
+    let tables = [
         snapshot.verdict.as_ref().map_or_else(String::new, verdict),
         moves(&snapshot.verdicts),
         headline(snapshot),
@@ -20,9 +20,8 @@ pub(crate) fn report(snapshot: &RunSnapshot) -> String {
         queues(&snapshot.queues),
         ledger(snapshot),
     ];
-    parts.extend([failures(snapshot), files(snapshot), counters(snapshot), lines(snapshot)]);
-    parts.retain(|part| !part.is_empty());
-    parts.join("\n\n")
+    let rest = [failures(snapshot), files(snapshot), counters(snapshot), lines(snapshot)];
+    paragraphs(tables.into_iter().chain(rest))
 }
 
 /// Tells why a run failed, if it did, and gives the command's exit code.
@@ -53,16 +52,8 @@ fn verdict(verdict: &Verdict) -> String {
 }
 
 fn advice_line(advice: &Advice) -> String {
-    let settings: Vec<String> = advice
-        .set
-        .iter()
-        .map(|setting| format!("--set {}={}", setting.pointer, bare(&setting.value)))
-        .collect();
-    if settings.is_empty() {
-        format!("  {}", advice.text)
-    } else {
-        format!("  {} {}", advice.text, settings.join(" "))
-    }
+    let settings = advice.set.iter().map(|set| format!(" --set {}={}", set.pointer, bare(&set.value)));
+    format!("  {}{}", advice.text, settings.collect::<String>())
 }
 
 /// A value as `--set` takes it: text needs no quotes.
@@ -82,13 +73,12 @@ fn moves(spans: &[VerdictSpan]) -> String {
 }
 
 fn headline(snapshot: &RunSnapshot) -> String {
-    let delivered = snapshot.ledger.total.delivered;
     format!(
         "{} {} after {:.2} s: {} samples delivered, {}/s, {} threads",
         snapshot.name,
         snapshot.state.name(),
         snapshot.elapsed_s,
-        count(delivered),
+        count(snapshot.ledger.total.delivered),
         rate(snapshot.samples_per_s),
         snapshot.threads
     )
@@ -198,13 +188,9 @@ pub(crate) fn failure_lines(groups: &[FailureGroup]) -> impl Iterator<Item = Str
 }
 
 fn files(snapshot: &RunSnapshot) -> String {
-    snapshot.files.as_ref().map_or_else(String::new, |files| {
-        format!(
-            "[files] {} batches were written, {} were there already",
-            count(files.written),
-            count(files.already_there)
-        )
-    })
+    let Some(files) = &snapshot.files else { return String::new() };
+    let [written, there] = [files.written, files.already_there].map(count);
+    format!("[files] {written} batches were written, {there} were there already")
 }
 
 fn counters(snapshot: &RunSnapshot) -> String {
@@ -224,9 +210,9 @@ fn lines(snapshot: &RunSnapshot) -> String {
         "[sink] Processed {} items in {}. QPS: {}. Average wait time: Upstream: {}, Downstream: {}.",
         sink.figures.num_items,
         bracketed(sink.figures.elapsed_s),
-        sink.figures.qps.map_or_else(|| "-".to_owned(), |qps| format!("{qps:.2}")),
-        upstream.map_or_else(|| "-".to_owned(), bracketed),
-        downstream.map_or_else(|| "-".to_owned(), bracketed),
+        sink.figures.qps.map_or_else(dash, |qps| format!("{qps:.2}")),
+        upstream.map_or_else(dash, bracketed),
+        downstream.map_or_else(dash, bracketed),
     ));
     if let Some(verdict) = &snapshot.verdict {
         lines.push(format!("Is data loading the bottleneck? {}.", verdict.answer.in_words()));
@@ -242,9 +228,9 @@ fn stage_line(stage: &StageRecord) -> String {
         task.num_tasks,
         task.num_failures,
         bracketed(task.elapsed_s),
-        task.tasks_per_s.map_or_else(|| "-".to_owned(), |qps| format!("{qps:.2}")),
+        task.tasks_per_s.map_or_else(dash, |qps| format!("{qps:.2}")),
         stage.concurrency,
-        task.ave_time_s.map_or_else(|| "-".to_owned(), bracketed),
+        task.ave_time_s.map_or_else(dash, bracketed),
     )
 }
 

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
-use penstock_pipeline::{StoreFault, Stores, WrittenFault};
+use penstock_pipeline::{Stores, WrittenFault};
 use penstock_types::config::{Config, StoreConfig};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::spec::Name;
-use penstock_types::text::printable;
+use penstock_types::text::{printable, with_causes};
 
 use crate::args::StoreArgs;
 use crate::input::{bad, bytes, once, pair, unusable};
@@ -40,7 +40,7 @@ pub(crate) fn open(args: &StoreArgs, config: &Config) -> Result<Stores> {
     let mut faults = Vec::new();
     for (name, store) in config.stores.iter().filter(|(name, _)| !named.contains(name.as_str())) {
         if let Err(fault) = stores.add(name.as_str(), store) {
-            faults.push(SpecFault::new(place(name, store), with_cause(&fault)));
+            faults.push(SpecFault::new(place(name, store), with_causes(&fault)));
         }
     }
     if !faults.is_empty() {
@@ -63,13 +63,6 @@ fn place(name: &Name, store: &StoreConfig) -> Pointer {
     match store {
         StoreConfig::Folder(_) => place.key("folder"),
         StoreConfig::S3(_) => place.key("s3"),
-    }
-}
-
-fn with_cause(fault: &StoreFault) -> String {
-    match std::error::Error::source(fault) {
-        Some(cause) => format!("{fault}: {cause}"),
-        None => fault.to_string(),
     }
 }
 

@@ -21,6 +21,17 @@ pub(crate) fn say_as<T: Serialize + ?Sized>(
     Ok(say(&text)?)
 }
 
+/// Writes a value on standard output, as JSON.
+pub(crate) fn say_json(value: &impl Serialize) -> anyhow::Result<()> {
+    say_as(true, value, |_| String::new())
+}
+
+/// The parts that say something, with blank lines between them.
+pub(crate) fn paragraphs(parts: impl IntoIterator<Item = String>) -> String {
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join("\n\n")
+}
+
 /// Writes a line on standard error; where that is closed, nobody is left to tell.
 pub(crate) fn warn(text: &str) {
     writeln!(io::stderr().lock(), "{text}").unwrap_or_default();
@@ -47,6 +58,6 @@ pub(crate) fn rate(per_second: Option<f64>) -> String {
     per_second.map_or_else(dash, amount::rate)
 }
 
-fn dash() -> String {
+pub(crate) fn dash() -> String {
     "-".to_owned()
 }

@@ -94,6 +94,18 @@ pub fn sort(faults: &mut [SpecFault]) {
     });
 }
 
+/// The same faults in a document whose stages stand elsewhere; those of a stage without another place stay where they are.
+pub fn with_stages_moved(faults: Vec<SpecFault>, place: impl Fn(usize) -> Option<usize>) -> Vec<SpecFault> {
+    let moved = |fault: SpecFault| {
+        let steps: Vec<String> = fault.pointer.steps().collect();
+        let stage = steps.get(1).filter(|_| steps[0] == "stages").and_then(|stage| stage.parse().ok());
+        let Some(stage) = stage.and_then(&place) else { return fault };
+        let begin = Pointer::ROOT.key("stages").index(stage);
+        SpecFault { pointer: steps[2..].iter().fold(begin, |place, step| place.key(step)), ..fault }
+    };
+    faults.into_iter().map(moved).collect()
+}
+
 impl Pointer {
     /// The whole document.
     pub const ROOT: Self = Self(String::new());
@@ -151,7 +163,7 @@ pub(crate) fn suggestion<'a>(found: &str, known: impl IntoIterator<Item = &'a st
 }
 
 /// Names in backticks, separated by commas; `nothing` when there are none.
-pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
 }

@@ -1,4 +1,4 @@
-mod compared;
+pub(crate) mod compared;
 mod document;
 mod kept;
 mod words;
@@ -17,34 +17,26 @@ use penstock_pipeline::{Computing, Prepared};
 use penstock_types::plan::Unit;
 use tokio::runtime::Runtime;
 
-use crate::args::{BenchCompareArgs, BenchStorageArgs};
-use crate::input::{bad, runtime};
+use crate::args::BenchStorageArgs;
+use crate::input::bad;
 use crate::interrupt::stopping;
-use crate::text::{say, warn};
+use crate::text::{say, say_as, warn};
 use crate::{COMPLETED, FAILED, STOPPED};
 use document::Document;
 use kept::Kept;
 
-pub(crate) fn storage(args: &BenchStorageArgs) -> Result<u8> {
-    let runtime = runtime()?;
+pub(crate) fn storage(runtime: &Runtime, args: &BenchStorageArgs) -> Result<u8> {
     let document = Document::read(args)?;
     let client = args.push.then(|| crate::client::Client::new(&args.server)).transpose()?;
     let mut kept = Kept::new(args)?;
     let cancel = Cancel::default();
-    stopping(&runtime, {
-        let cancel = cancel.clone();
-        move || cancel.cancel()
-    })?;
-    let Some(benchmark) = prepare(&document, args, &runtime, cancel)? else { return Ok(STOPPED) };
-    let program = concat!("penstock ", env!("CARGO_PKG_VERSION"));
-    let report = benchmark.run(program, &mut kept);
+    let stop = cancel.clone();
+    stopping(runtime, move || stop.cancel(), || {})?;
+    let Some(benchmark) = prepare(&document, args, runtime, cancel)? else { return Ok(STOPPED) };
+    let report = benchmark.run(concat!("penstock ", env!("CARGO_PKG_VERSION")), &mut kept);
     drop(benchmark);
-    runtime.shutdown_background();
     // What one of them cannot do takes nothing away from the others.
-    let said = match args.json {
-        true => say(&serde_json::to_string_pretty(&report)?),
-        false => say(&words::report(&report)),
-    };
+    let said = say_as(args.json, &report, words::report);
     let written = kept.finish(&report);
     let pushed = client.map(|client| kept::push(&client, &report)).transpose();
     let shown = match &pushed {
@@ -52,7 +44,7 @@ pub(crate) fn storage(args: &BenchStorageArgs) -> Result<u8> {
             warn(page);
             Ok(())
         }
-        Ok(Some(page)) => say(page),
+        Ok(Some(page)) => say(page).map_err(Into::into),
         _ => Ok(()),
     };
     // A closed standard output is nobody's fault, and told last.
@@ -60,15 +52,6 @@ pub(crate) fn storage(args: &BenchStorageArgs) -> Result<u8> {
     pushed?;
     said.and(shown)?;
     Ok(exit_code(&report))
-}
-
-pub(crate) fn compare(args: &BenchCompareArgs) -> Result<u8> {
-    compared::compare(args)
-}
-
-pub(crate) fn schema() -> Result<u8> {
-    say(&serde_json::to_string_pretty(&penstock_bench::schema())?)?;
-    Ok(COMPLETED)
 }
 
 fn exit_code(report: &BenchReport) -> u8 {

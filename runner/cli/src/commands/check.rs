@@ -1,22 +1,17 @@
 use anyhow::Result;
 use penstock_pipeline::Outlets;
+use tokio::runtime::Runtime;
 
-use crate::COMPLETED;
-use crate::args::CheckArgs;
-use crate::input::{Document, runtime};
+use crate::args::PipelineArgs;
+use crate::input::Document;
 use crate::text::say;
 
 /// Checks a document with its stores and modules, without running it.
-pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
-    let runtime = runtime()?;
-    let document = Document::read(&args.pipeline.document)?;
-    let named = (&args.pipeline.stores, &args.pipeline.modules);
-    let plan = document.prepare(named, runtime.handle(), Outlets::ALL)?.plan;
-    let stages: Vec<String> = plan.stages.iter().map(|stage| format!("[{}]", stage.label())).collect();
-    let chain = std::iter::once(format!("[{}]", plan.source.id))
-        .chain(stages)
-        .chain([format!("[{}]", plan.sink.id)])
-        .collect::<Vec<_>>();
-    say(&format!("{} can run: {}", document.origin, chain.join(" -> ")))?;
-    Ok(COMPLETED)
+pub(crate) fn check(runtime: &Runtime, args: &PipelineArgs) -> Result<()> {
+    let (document, prepared) = Document::prepared(args, runtime, Outlets::ALL)?;
+    let plan = prepared.plan;
+    let mut chain = vec![format!("[{}]", plan.source.id)];
+    chain.extend(plan.stages.iter().map(|stage| format!("[{}]", stage.label())));
+    chain.push(format!("[{}]", plan.sink.id));
+    Ok(say(&format!("{} can run: {}", document.origin, chain.join(" -> ")))?)
 }

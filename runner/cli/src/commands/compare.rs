@@ -4,18 +4,16 @@ use anyhow::Result;
 use penstock_pipeline::compare::{Comparison, Delta, RankComparison, compare as compare_two, compare_ranks};
 use penstock_pipeline::predict::{Recording, RecordingError};
 
-use crate::COMPLETED;
 use crate::args::CompareArgs;
 use crate::input::bad;
 use crate::report::table;
 use crate::text::{duration, percent, rate, say_as};
 
 /// Compares what runs have written down.
-pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
+pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let runs: Vec<Recording> = args.runs.iter().map(|folder| recording(folder)).collect::<Result<_>>()?;
     if let Some(ranks) = compare_ranks(&runs) {
-        say_as(args.json, &ranks, ranks_in_words)?;
-        return Ok(COMPLETED);
+        return say_as(args.json, &ranks, ranks_in_words);
     }
     let [one, other] = runs.as_slice() else {
         return Err(bad(format!(
@@ -23,9 +21,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<u8> {
             runs.len()
         )));
     };
-    let comparison = compare_two(one, other);
-    say_as(args.json, &comparison, in_words)?;
-    Ok(COMPLETED)
+    say_as(args.json, &compare_two(one, other), in_words)
 }
 
 /// Reads the folder of a recorded run.
@@ -37,16 +33,14 @@ pub(crate) fn recording(folder: &Path) -> Result<Recording> {
 }
 
 fn in_words(comparison: &Comparison) -> String {
-    let mut parts = vec![comparison.sentence.clone()];
-    if comparison.changes.is_empty() {
-        parts.push("The documents are the same.".to_owned());
-    } else {
-        let rows = comparison.changes.iter().map(|change| {
-            let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
-            vec![change.pointer.clone(), shown(&change.from), shown(&change.to)]
-        });
-        parts.push(table(&["changed", "first", "second"], rows));
-    }
+    let changes = comparison.changes.iter().map(|change| {
+        let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
+        vec![change.pointer.to_string(), shown(&change.from), shown(&change.to)]
+    });
+    let changes = match comparison.changes.len() {
+        0 => "The documents are the same.".to_owned(),
+        _ => table(&["changed", "first", "second"], changes),
+    };
     let row = |what: &str, delta: Delta, words: &dyn Fn(Option<f64>) -> String| {
         vec![what.to_owned(), words(delta.from), words(delta.to), change(delta)]
     };
@@ -61,8 +55,8 @@ fn in_words(comparison: &Comparison) -> String {
             rows.push(row(&format!("[{}] had a core", stage.id), stage.core_share, &percent));
         }
     }
-    parts.push(table(&["", "first", "second", "change"], rows.into_iter()));
-    parts.join("\n\n")
+    let figures = table(&["", "first", "second", "change"], rows.into_iter());
+    format!("{}\n\n{changes}\n\n{figures}", comparison.sentence)
 }
 
 fn change(delta: Delta) -> String {

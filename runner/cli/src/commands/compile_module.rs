@@ -1,7 +1,5 @@
-use std::process::ExitCode;
-
 use penstock_types::config::CompileBounds;
-use penstock_wasm::{CompileLimits, Compiler, CompilerProcess, compile_on_request};
+use penstock_wasm::{CompileLimits, Compiler, CompilerProcess};
 
 /// The name of the hidden subcommand.
 const NAME: &str = "compile-module";
@@ -13,9 +11,4 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 pub(crate) fn compiler(bounds: &CompileBounds) -> Compiler {
     let limits = CompileLimits::from(bounds);
     Compiler::Child(CompilerProcess { limits, ..CompilerProcess::new(THIS_PROGRAM, [NAME]) })
-}
-
-/// What the child does: answers the one question on standard input.
-pub(crate) fn answer() -> ExitCode {
-    compile_on_request()
 }

@@ -1,21 +1,19 @@
 use anyhow::Result;
 use penstock_pipeline::headspace::{Headspace, HeadspaceError, Leg, headspace as measure};
 use penstock_pipeline::{Outlets, Run};
+use tokio::runtime::Runtime;
 
 use crate::args::HeadspaceArgs;
-use crate::input::{Document, bad, runtime};
+use crate::input::{Document, bad};
 use crate::interrupt::Interrupts;
 use crate::report::table;
 use crate::text::{duration, percent, rate, say_as, warn};
 use crate::{COMPLETED, STOPPED};
 
 /// Measures what there is to gain by loading faster.
-pub(crate) fn headspace(args: &HeadspaceArgs) -> Result<u8> {
-    let runtime = runtime()?;
-    let document = Document::read(&args.pipeline.document)?;
-    let named = (&args.pipeline.stores, &args.pipeline.modules);
-    let prepared = document.prepare(named, runtime.handle(), Outlets::ALL)?;
-    let interrupts = Interrupts::listen(&runtime)?;
+pub(crate) fn headspace(runtime: &Runtime, args: &HeadspaceArgs) -> Result<u8> {
+    let (_, prepared) = Document::prepared(&args.pipeline, runtime, Outlets::ALL)?;
+    let interrupts = Interrupts::listen(runtime)?;
     let mut on_start = |leg: Leg, run: &Run| {
         if !args.quiet {
             let seconds = args.time.as_secs_f64();
@@ -28,9 +26,7 @@ pub(crate) fn headspace(args: &HeadspaceArgs) -> Result<u8> {
         }
         interrupts.stop(run);
     };
-    let measured = measure(&prepared, runtime.handle(), args.time, &mut on_start);
-    runtime.shutdown_background();
-    let headspace = match measured {
+    let headspace = match measure(&prepared, runtime.handle(), args.time, &mut on_start) {
         Err(HeadspaceError::Stopped) => return Ok(STOPPED),
         Err(error @ (HeadspaceError::Files | HeadspaceError::Stream)) => return Err(bad(error.to_string())),
         measured => measured?,
@@ -48,21 +44,16 @@ fn in_words(headspace: &Headspace) -> String {
     let rates =
         table(&["", "items/s"], rows.into_iter().map(|(what, found)| vec![what.to_owned(), rate(found)]));
     let sink = &headspace.sink;
-    let row =
-        |what: &str, put: String, get: String, readiness: String| vec![what.to_owned(), put, get, readiness];
+    let [put, get] = [sink.ave_put_time_s, sink.ave_get_time_s].map(duration);
+    let readiness = percent(sink.readiness);
+    let rows = [
+        ["here", &*put, &*get, &*readiness],
+        ["when loading is fast enough", "long", "short", "high"],
+        ["when it is not", "short", "long", "low"],
+    ];
     let scenario = table(
         &["queue before the consumer", "put", "get", "readiness"],
-        [
-            row(
-                "here",
-                duration(sink.ave_put_time_s),
-                duration(sink.ave_get_time_s),
-                percent(sink.readiness),
-            ),
-            row("when loading is fast enough", "long".into(), "short".into(), "high".into()),
-            row("when it is not", "short".into(), "long".into(), "low".into()),
-        ]
-        .into_iter(),
+        rows.into_iter().map(|row| row.map(str::to_owned).to_vec()),
     );
     format!("{}\n\n{rates}\n\n{scenario}", headspace.sentence)
 }

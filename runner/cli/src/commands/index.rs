@@ -9,11 +9,11 @@ use penstock_pipeline::Stores;
 use penstock_storage::{
     BoundedStore, FolderStore, Keys, MAX_INDEX_BYTES, Store, Wanted, check_key, check_prefix, write_index,
 };
+use penstock_types::fault::listed;
 use tokio::runtime::Runtime;
 
-use crate::COMPLETED;
 use crate::args::IndexCreateArgs;
-use crate::input::{bad, runtime};
+use crate::input::bad;
 use crate::progress::spinner;
 use crate::stores;
 use crate::text::{count, warn};
@@ -22,12 +22,11 @@ use crate::text::{count, warn};
 const STANDARD_OUTPUT: &str = "/proc/self/fd/1";
 
 /// Writes the keys of a store down as an index. Nothing is written before all of them are known.
-pub(crate) fn create(args: &IndexCreateArgs) -> Result<u8> {
+pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
     check_prefix(&args.prefix).map_err(|reason| bad(format!("`--prefix` will not do: {reason}")))?;
     if let Some(key) = &args.upload {
         check_key(key).map_err(|reason| bad(format!("`--upload` takes a key, this is none: {reason}")))?;
     }
-    let runtime = runtime()?;
     let stores = stores::open(&args.stores, &stores::config(&args.stores)?)?;
     let (name, store) = chosen(&stores, args)?;
     let wanted = Wanted {
@@ -36,15 +35,15 @@ pub(crate) fn create(args: &IndexCreateArgs) -> Result<u8> {
         except: own_key(&stores, &name, args),
     };
     let keys = runtime.block_on(list(store, &wanted))?;
-    let place = write(&runtime, store, &keys, args)?;
+    let place = write(runtime, store, &keys, args)?;
     warn(&format!("{} keys of store `{name}` were written to {place}", count(keys.len() as u64)));
-    Ok(COMPLETED)
+    Ok(())
 }
 
 /// The store to list: the one that is named, or the only one there is to choose.
 fn chosen<'a>(stores: &'a Stores, args: &IndexCreateArgs) -> Result<(String, &'a BoundedStore)> {
     let names = stores.names();
-    let listed = || names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let listed = || listed(names.iter().map(String::as_str));
     let name = match (&args.store, names.first(), names.len()) {
         (Some(name), ..) => name,
         (None, Some(only), 1) => only,

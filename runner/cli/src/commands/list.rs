@@ -6,14 +6,12 @@ use penstock_types::run::RunSummary;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::COMPLETED;
 use crate::args::{ModulesArgs, RunsArgs};
 use crate::client::{Client, query};
 use crate::report::table;
 use crate::text::{count, duration, percent, rate, say_as};
 
-/// Lists runs.
-pub(crate) fn runs(args: &RunsArgs) -> Result<u8> {
+pub(crate) fn runs(args: &RunsArgs) -> Result<()> {
     let wanted = [("state", args.state.as_deref()), ("q", args.text.as_deref())];
     let found = all(&Client::new(&args.server)?, "/runs", &wanted, args.limit as usize)?;
     let none = if wanted == [("state", None), ("q", None)] { "none yet" } else { "none matches" };
@@ -48,8 +46,7 @@ pub(crate) fn runs(args: &RunsArgs) -> Result<u8> {
     })
 }
 
-/// Lists modules.
-pub(crate) fn modules(args: &ModulesArgs) -> Result<u8> {
+pub(crate) fn modules(args: &ModulesArgs) -> Result<()> {
     let found = all(&Client::new(&args.server)?, "/modules", &[], usize::MAX)?;
     show(&found, args.json, "none yet", |modules: &[ModuleSummary]| {
         let header = ["module", "versions", "latest", "aliases", "size", "runs", "digest"];
@@ -95,7 +92,6 @@ fn show<T: Serialize>(
     as_json: bool,
     none: &str,
     in_words: impl Fn(&[T]) -> String,
-) -> Result<u8> {
-    say_as(as_json, found, |found| if found.is_empty() { none.to_owned() } else { in_words(found) })?;
-    Ok(COMPLETED)
+) -> Result<()> {
+    say_as(as_json, found, |found| if found.is_empty() { none.to_owned() } else { in_words(found) })
 }

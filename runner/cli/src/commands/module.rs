@@ -4,25 +4,21 @@ use penstock_types::manifest::Mode;
 use penstock_types::text::printable;
 use penstock_wasm::{ModuleReport, inspect as look};
 
-use crate::COMPLETED;
 use crate::args::InspectArgs;
 use crate::commands::compile_module;
-use crate::input::{bad, module_bytes};
+use crate::input::{bad, module_bytes, unreadable};
 use crate::text::say_as;
 
 /// Most bytes of a line of a module's own description that are shown.
 const MAX_DOC_LINE: usize = 2000;
 
 /// Tells what a module is.
-pub(crate) fn inspect(args: &InspectArgs) -> Result<u8> {
-    let path = args.file.display();
+pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
     let bounds = GateBounds::default();
-    let bytes =
-        module_bytes(&args.file, &bounds).map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
+    let bytes = module_bytes(&args.file, &bounds).map_err(|error| unreadable(&args.file, &error))?;
     let compiler = compile_module::compiler(&CompileBounds::default());
-    let report = look(&bytes, &bounds, &compiler).map_err(|error| bad(format!("`{path}`: {error}")))?;
-    say_as(args.json, &report, in_words)?;
-    Ok(COMPLETED)
+    let refused = |error| bad(format!("`{}`: {error}", args.file.display()));
+    say_as(args.json, &look(&bytes, &bounds, &compiler).map_err(refused)?, in_words)
 }
 
 fn in_words(report: &ModuleReport) -> String {

@@ -11,14 +11,13 @@ use std::path::Path;
 use anyhow::Result;
 use penstock_types::manifest::Mode;
 
-use crate::COMPLETED;
 use crate::args::NewArgs;
 use crate::input::bad;
 use crate::text::say;
 
-pub(crate) fn new(args: &NewArgs) -> Result<u8> {
+pub(crate) fn new(args: &NewArgs) -> Result<()> {
     let name = args.name.as_str();
-    name::check(name).map_err(|reason| bad(format!("`{name}` cannot name a stage: {reason}")))?;
+    name::check(name)?;
     let folder = Path::new(name);
     fs::create_dir(folder).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => bad(format!(
@@ -33,8 +32,7 @@ pub(crate) fn new(args: &NewArgs) -> Result<u8> {
         fs::remove_dir_all(folder).unwrap_or_default();
         return Err(bad(format!("cannot write the files of `{name}`: {error}")));
     }
-    say(&next_steps(args))?;
-    Ok(COMPLETED)
+    Ok(say(&next_steps(args))?)
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {

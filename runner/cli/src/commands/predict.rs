@@ -1,16 +1,14 @@
-use std::thread::available_parallelism;
-
 use anyhow::Result;
 use penstock_pipeline::predict::{Machine, PredictReport, Proposal, SweepBudget, predict_plan, sweep};
-use penstock_pipeline::{Outlets, Runner};
+use penstock_pipeline::{Outlets, Prepared, Runner, cores};
 use serde::Serialize;
+use tokio::runtime::Runtime;
 
-use crate::COMPLETED;
 use crate::args::PredictArgs;
 use crate::commands::compare::recording;
-use crate::input::{Document, bad, runtime};
+use crate::input::{Document, bad};
 use crate::report::{queues, stages, table};
-use crate::text::{rate, say_as};
+use crate::text::{paragraphs, rate, say_as};
 
 /// What is printed as JSON.
 #[derive(Serialize)]
@@ -23,29 +21,21 @@ struct Printed<'a> {
 }
 
 /// Predicts what a pipeline would do, without running it.
-pub(crate) fn predict(args: &PredictArgs) -> Result<u8> {
-    let runtime = runtime()?;
-    let document = Document::read(&args.pipeline.document)?;
-    let named = (&args.pipeline.stores, &args.pipeline.modules);
-    let plan = document.prepare(named, runtime.handle(), Outlets::ALL)?.plan;
+pub(crate) fn predict(runtime: &Runtime, args: &PredictArgs) -> Result<()> {
+    let (document, Prepared { plan, .. }) = Document::prepared(&args.pipeline, runtime, Outlets::ALL)?;
     let recording = args.from.as_deref().map(recording).transpose()?;
-    let cores = available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let cores = cores();
     let machine =
         Machine { threads: Runner::threads(&document.spec), cores: args.cores.unwrap_or(f64::from(cores)) };
     let unknown = |error| bad(format!("{error}"));
     let report = predict_plan(&plan, recording.as_ref(), machine, args.time).map_err(unknown)?;
-    let proposals = if args.sweep {
-        let budget = SweepBudget {
-            threads: args.max_threads.unwrap_or(cores.max(machine.threads)),
-            memory_mib: args.max_memory_mib,
-        };
-        Some(sweep(&plan, recording.as_ref(), machine, budget).map_err(unknown)?)
-    } else {
-        None
+    let budget = SweepBudget {
+        threads: args.max_threads.unwrap_or(cores.max(machine.threads)),
+        memory_mib: args.max_memory_mib,
     };
-    let printed = Printed { report: &report, proposals: proposals.as_deref() };
-    say_as(args.json, &printed, in_words)?;
-    Ok(COMPLETED)
+    let proposals = args.sweep.then(|| sweep(&plan, recording.as_ref(), machine, budget));
+    let proposals = proposals.transpose().map_err(unknown)?;
+    say_as(args.json, &Printed { report: &report, proposals: proposals.as_deref() }, in_words)
 }
 
 fn in_words(&Printed { report, proposals }: &Printed<'_>) -> String {
@@ -67,8 +57,7 @@ fn in_words(&Printed { report, proposals }: &Printed<'_>) -> String {
     parts.extend(proposals.map(proposed));
     let assumed: Vec<String> = report.assumptions.iter().map(|assumed| format!("  {assumed}")).collect();
     parts.push(format!("Taken for granted:\n{}", assumed.join("\n")));
-    parts.retain(|part| !part.is_empty());
-    parts.join("\n\n")
+    paragraphs(parts)
 }
 
 fn proposed(proposals: &[Proposal]) -> String {

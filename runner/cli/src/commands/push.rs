@@ -4,32 +4,27 @@ use anyhow::Result;
 use penstock_server::ModuleUpload;
 use ureq::http::Method;
 
-use crate::COMPLETED;
 use crate::args::PushArgs;
 use crate::client::{Client, query};
-use crate::input::bad;
-use crate::text::say;
+use crate::input::unreadable;
+use crate::text::say_as;
 
-/// Uploads a module.
-pub(crate) fn push(args: &PushArgs) -> Result<u8> {
-    let path = args.module.display();
+pub(crate) fn push(args: &PushArgs) -> Result<()> {
     // All of it: how large a module may be is the server's to say.
-    let bytes = fs::read(&args.module).map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
+    let bytes = fs::read(&args.module).map_err(|error| unreadable(&args.module, &error))?;
     let client = Client::new(&args.server)?;
     let address = query("/modules", &[("alias", args.alias.as_deref())]);
     let uploaded: ModuleUpload =
         client.ask(Method::POST, &address, Some(("application/wasm", &bytes)), &[])?;
-    if args.json {
-        say(&serde_json::to_string_pretty(&uploaded)?)?;
-        return Ok(COMPLETED);
-    }
+    say_as(args.json, &uploaded, |uploaded| in_words(&client, uploaded))
+}
+
+fn in_words(client: &Client, uploaded: &ModuleUpload) -> String {
     let version = &uploaded.version;
     let known = if uploaded.created { "" } else { " (the same bytes were there already)" };
     let mut told = format!("{}@{} {}{known}", version.name, version.version, version.report.digest);
     for alias in &version.aliases {
         told.push_str(&format!("\n{}@{alias} means it", version.name));
     }
-    told.push_str(&format!("\n{}", client.page(&format!("/modules/{}/{}", version.name, version.version))));
-    say(&told)?;
-    Ok(COMPLETED)
+    told + "\n" + &client.page(&format!("/modules/{}/{}", version.name, version.version))
 }

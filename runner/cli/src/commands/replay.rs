@@ -8,23 +8,15 @@ use penstock_types::run::RunState;
 use tokio::runtime::Runtime;
 
 use crate::args::ReplayArgs;
-use crate::input::{Document, bad, faults, runtime};
+use crate::input::{Document, bad, faults};
 use crate::interrupt::Interrupts;
 use crate::progress::watch;
 use crate::report::failure_lines;
-use crate::text::{count, say, warn};
+use crate::text::{count, say, say_as, say_json, warn};
 use crate::{COMPLETED, FAILED, STOPPED};
 
 /// Runs the dead letters of a run again, stage by stage.
-pub(crate) fn replay(args: &ReplayArgs) -> Result<u8> {
-    let runtime = runtime()?;
-    let code = replay_on(&runtime, args);
-    // A read that hangs in the system must not keep the process.
-    runtime.shutdown_background();
-    code
-}
-
-fn replay_on(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
+pub(crate) fn replay(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
     let letters = Letters::open(&args.run).map_err(|fault| unusable(&fault))?;
     tell_unreadable(letters.unreadable());
     let mut report = ReplayReport { stages: Vec::new(), unreadable: letters.unreadable().clone() };
@@ -37,16 +29,11 @@ fn replay_on(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
         .map(Arc::new);
     let plans = plans(runtime, args, &letters, output.is_some())?;
     if plans.is_empty() {
-        if args.json {
-            say(&serde_json::to_string_pretty(&report)?)?;
-        } else {
+        say_as(args.json, &report, |report| match report.unreadable.count {
+            0 => format!("nothing to replay: `{}` holds no dead letters", args.run.display()),
             // What it holds besides has been told.
-            let why = match report.unreadable.count {
-                0 => format!(": `{}` holds no dead letters", args.run.display()),
-                _ => String::new(),
-            };
-            say(&format!("nothing to replay{why}"))?;
-        }
+            _ => "nothing to replay".to_owned(),
+        })?;
         return Ok(code(&report));
     }
     let interrupts = Interrupts::listen(runtime)?;
@@ -59,7 +46,7 @@ fn replay_on(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
         output.context("the output of the replay is not whole")?;
         let replay = StageReplay::of(stage, snapshot);
         if !args.json {
-            said = said.and(say(&in_words(&replay)));
+            said = said.and(say(&in_words(&replay)).map_err(Into::into));
         }
         if let Some(error) = &replay.snapshot.error {
             warn(&format!("error: the replay of [{}] failed: {error}", replay.stage));
@@ -71,7 +58,7 @@ fn replay_on(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
         }
     }
     if args.json {
-        said = said.and(say(&serde_json::to_string_pretty(&report)?));
+        said = said.and(say_json(&report));
     }
     if let Some(output) = &output {
         output.write_replay(&report).context("the output of the replay is not whole")?;
@@ -92,7 +79,7 @@ fn plans<'a>(
         return Ok(Vec::new());
     }
     let document = Document { origin, spec: letters.spec().clone() };
-    let runner = document.runner(&args.stores, &args.modules, runtime.handle())?;
+    let runner = document.runner(&args.stores, &args.modules, runtime)?;
     let mut plans = Vec::new();
     let mut found = Vec::new();
     for stage in letters.stages() {

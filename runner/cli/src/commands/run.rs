@@ -3,26 +3,16 @@ use penstock_pipeline::{Ended, Outlets, OutputFolder};
 use tokio::runtime::Runtime;
 
 use crate::args::RunArgs;
-use crate::input::{Document, bad, runtime};
+use crate::input::{Document, bad};
 use crate::interrupt::Interrupts;
 use crate::progress::watch;
 use crate::report::{exit_code, report};
 use crate::text::{count, say_as, warn};
 
 /// Runs a pipeline to its end, to Ctrl-C, or for the time asked for.
-pub(crate) fn run(args: &RunArgs) -> Result<u8> {
-    let runtime = runtime()?;
-    let code = run_on(&runtime, args);
-    // A read that hangs in the system must not keep the process.
-    runtime.shutdown_background();
-    code
-}
-
-fn run_on(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
-    let document = Document::read(&args.pipeline.document)?;
-    let named = (&args.pipeline.stores, &args.pipeline.modules);
+pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
     let outlets = Outlets { keeps_letters: args.out.is_some(), streams: false };
-    let prepared = document.prepare(named, runtime.handle(), outlets)?;
+    let (document, prepared) = Document::prepared(&args.pipeline, runtime, outlets)?;
     let document = serde_json::to_value(&document.spec).context("cannot write the document down")?;
     let output = args
         .out

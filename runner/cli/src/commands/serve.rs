@@ -3,34 +3,27 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::thread::available_parallelism;
 
 use anyhow::{Context, Result};
+use penstock_pipeline::cores;
 use penstock_server::{Budget, Runs, RunsError, RunsSettings};
 use penstock_types::config::Config;
 use penstock_wasm::SandboxSettings;
 use penstock_web::{ServeLimits, ServeSettings, Server, Token};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
-use crate::COMPLETED;
 use crate::args::ServeArgs;
 use crate::commands::compile_module;
-use crate::input::{bad, module_bytes, runtime};
+use crate::input::{bad, module_bytes, own_folder, unreadable};
+use crate::interrupt::signalled;
 use crate::stores;
 use crate::text::{count, say, warn};
 
 /// Where a server listens when nobody says otherwise.
 const LISTEN: &str = "127.0.0.1:7700";
 
-/// Serves until Ctrl-C or until it is told to end.
-pub(crate) fn serve(args: &ServeArgs) -> Result<u8> {
-    let runtime = runtime()?;
-    let served = runtime.block_on(serve_on(args));
-    runtime.shutdown_background();
-    served
-}
-
-async fn serve_on(args: &ServeArgs) -> Result<u8> {
+/// Serves until Ctrl-C, or until a supervisor asks it to end.
+pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
     let config = stores::config(&args.stores)?;
     let settings = ServeSettings {
         listen: listen(args, &config)?,
@@ -41,7 +34,7 @@ async fn serve_on(args: &ServeArgs) -> Result<u8> {
         bounds: config.limits.runs,
     };
     settings.check().map_err(|error| bad(error.to_string()))?;
-    let mut end = std::pin::pin!(end()?);
+    let mut end = std::pin::pin!(signalled(&[SignalKind::interrupt(), SignalKind::terminate()])?);
     let data_dir = data_dir(args, &config)?;
     let runs_settings = RunsSettings {
         budget: budget(args, &config),
@@ -60,7 +53,7 @@ async fn serve_on(args: &ServeArgs) -> Result<u8> {
     if !ended.unfinished.is_empty() {
         warn(&format!("{} did not end in time and will read `interrupted`", ended.unfinished.join(", ")));
     }
-    served.map(|()| COMPLETED)
+    served
 }
 
 async fn serve_runs(
@@ -84,26 +77,13 @@ async fn serve_runs(
     Ok(())
 }
 
-/// Ends with Ctrl-C, and when a supervisor asks.
-fn end() -> Result<impl Future<Output = ()>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    })
-}
-
 fn welcome(address: SocketAddr, runs: &Runs, data_dir: &Path, wants_token: bool) -> String {
     let used = runs.use_now();
     let stores = runs.stores();
     let names: Vec<&str> = stores.iter().map(|store| &*store.name).collect();
-    let names = if names.is_empty() {
-        "none; name some with `--store` or `--config`".to_owned()
-    } else {
-        names.join(", ")
+    let names = match names.join(", ") {
+        none if none.is_empty() => "none; name some with `--store` or `--config`".to_owned(),
+        names => names,
     };
     let who = if wants_token { "whoever knows the token" } else { "everybody on this machine" };
     format!(
@@ -121,7 +101,7 @@ async fn upload(runs: &Runs, path: &Path, config: &Config) -> Result<()> {
     let (own, bounds) = (path.to_owned(), config.limits.modules.clone());
     let bytes = tokio::task::spawn_blocking(move || module_bytes(&own, &bounds))
         .await?
-        .map_err(|error| bad(format!("cannot read `{shown}`: {error}")))?;
+        .map_err(|error| unreadable(path, &error))?;
     let refused = |error: RunsError| match error {
         RunsError::Refused(_) | RunsError::TooLarge { .. } => bad(format!("`{shown}`: {error}")),
         other => anyhow::Error::from(other).context(format!("cannot keep `{shown}`")),
@@ -167,19 +147,17 @@ fn data_dir(args: &ServeArgs, config: &Config) -> Result<PathBuf> {
     if let Some(configured) = &config.data_dir {
         return Ok(configured.as_path().to_owned());
     }
-    let base = env::var_os("XDG_DATA_HOME").filter(|base| !base.is_empty()).map(PathBuf::from);
-    let base = base.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".local/share")));
-    Ok(base.context("there is no home folder to keep data in; name one with `--data-dir`")?.join("penstock"))
+    own_folder("XDG_DATA_HOME", ".local/share")
+        .context("there is no home folder to keep data in; name one with `--data-dir`")
 }
 
 fn budget(args: &ServeArgs, config: &Config) -> Budget {
-    let cores = available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX));
     let usual = Budget::of_this_machine();
     let threads = args.threads.or(config.budget.threads.map(|threads| threads.get()));
     let memory = args.memory_mib.or(config.budget.memory_mib.map(|memory| memory.get()));
     Budget {
         // Stages wait as much as they work: more threads than cores are the rule.
-        threads: threads.unwrap_or_else(|| cores.saturating_mul(4).max(32)),
+        threads: threads.unwrap_or_else(|| cores().saturating_mul(4).max(32)),
         memory_mib: memory.map_or(usual.memory_mib, u64::from),
         ..usual
     }

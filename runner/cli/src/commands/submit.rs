@@ -4,11 +4,10 @@ use std::time::Duration;
 use anyhow::Result;
 use penstock_server::Validation;
 use penstock_types::run::RunDetail;
-use serde_json::json;
 use ureq::http::Method;
 
 use crate::COMPLETED;
-use crate::args::SubmitArgs;
+use crate::args::{StopArgs, SubmitArgs};
 use crate::client::{Client, query};
 use crate::input::{Document, bad};
 use crate::progress::Progress;
@@ -25,8 +24,7 @@ pub(crate) fn submit(args: &SubmitArgs) -> Result<u8> {
     let bytes = serde_json::to_vec(&document)?;
     let content = Some(("application/json", &*bytes));
     if args.check {
-        let valid: Validation = client.ask(Method::POST, "/runs?validate_only=true", content, &[])?;
-        say(&in_words(&valid))?;
+        say(&in_words(&client.ask(Method::POST, "/runs?validate_only=true", content, &[])?))?;
         return Ok(COMPLETED);
     }
     let time = args.time.map(|time| time.as_secs_f64().to_string());
@@ -34,14 +32,12 @@ pub(crate) fn submit(args: &SubmitArgs) -> Result<u8> {
     let key: Vec<(&str, &str)> = args.key.iter().map(|key| ("idempotency-key", &**key)).collect();
     let run: RunDetail = client.ask(Method::POST, &address, content, &key)?;
     let id = &run.summary.id;
+    let page = client.page(&format!("/runs/{id}"));
     if !args.follow {
-        say_as(args.json, &run, |_| format!("{id}\n{}", client.page(&format!("/runs/{id}"))))?;
+        say_as(args.json, &run, |_| format!("{id}\n{page}"))?;
         return Ok(COMPLETED);
     }
-    warn(&format!(
-        "run {id}: {}; Ctrl-C ends the watching, not the run",
-        client.page(&format!("/runs/{id}"))
-    ));
+    warn(&format!("run {id}: {page}; Ctrl-C ends the watching, not the run"));
     follow(&client, id, args)
 }
 
@@ -71,12 +67,8 @@ fn follow(client: &Client, id: &str, args: &SubmitArgs) -> Result<u8> {
 }
 
 fn in_words(valid: &Validation) -> String {
-    let mut told = format!(
-        "it can run: {} stages, {} threads, {} MiB",
-        valid.stages.len(),
-        valid.threads,
-        valid.memory_mib
-    );
+    let Validation { stages, threads, memory_mib, .. } = valid;
+    let mut told = format!("it can run: {} stages, {threads} threads, {memory_mib} MiB", stages.len());
     for (stage, digest) in &valid.modules {
         told.push_str(&format!("\n  {stage} runs {digest}"));
     }
@@ -86,19 +78,12 @@ fn in_words(valid: &Validation) -> String {
     told
 }
 
-/// Stops a run.
-pub(crate) fn stop(args: &crate::args::StopArgs) -> Result<u8> {
+pub(crate) fn stop(args: &StopArgs) -> Result<()> {
     if args.run.is_empty() || args.run.contains(['/', '?', '#']) {
         return Err(bad(format!("`{}` is no run's id; `penstock runs` lists them", args.run)));
     }
     let client = Client::new(&args.server)?;
-    let empty = json!({}).to_string();
-    let run: RunDetail = client.ask(
-        Method::POST,
-        &format!("/runs/{}/stop", args.run),
-        Some(("application/json", empty.as_bytes())),
-        &[],
-    )?;
-    say(&format!("{} is {}", run.summary.id, run.summary.state.name()))?;
-    Ok(COMPLETED)
+    let empty = Some(("application/json", &b"{}"[..]));
+    let run: RunDetail = client.ask(Method::POST, &format!("/runs/{}/stop", args.run), empty, &[])?;
+    Ok(say(&format!("{} is {}", run.summary.id, run.summary.state.name()))?)
 }

@@ -21,8 +21,8 @@ use serde_json::{Map, Value};
 
 use crate::args::TestStageArgs;
 use crate::commands::compile_module;
-use crate::input::{bad, bytes, cache_folder, module_bytes, once, pair, runtime};
-use crate::text::{say, warn};
+use crate::input::{bad, bytes, cache_folder, module_bytes, once, pair, unreadable, with_runtime};
+use crate::text::{say_as, warn};
 use crate::{COMPLETED, FAILED};
 
 /// Default number of samples of a batch.
@@ -64,11 +64,7 @@ pub(crate) fn test_stage(args: &TestStageArgs) -> Result<u8> {
         }
         report => report?,
     };
-    if args.json {
-        say(&serde_json::to_string_pretty(&report)?)?;
-    } else {
-        say(&words::in_words(&report))?;
-    }
+    say_as(args.json, &report, words::in_words)?;
     Ok(if report.is_good() { COMPLETED } else { FAILED })
 }
 
@@ -76,8 +72,8 @@ fn samples(args: &TestStageArgs) -> Result<Vec<Sample>> {
     let usual = if args.text { "text" } else { "bytes" };
     let name = args.field.as_deref().unwrap_or(usual).to_owned();
     let field = FileField { name, is_text: args.text };
-    let read = runtime()?.block_on(read_samples(&args.inputs, &field));
-    let samples = read.map_err(|error| bad(format!("{:#}", anyhow::Error::from(error))))?;
+    let samples = with_runtime(|runtime| Ok(runtime.block_on(read_samples(&args.inputs, &field))?))
+        .map_err(|error| bad(format!("{error:#}")))?;
     if samples.is_empty() {
         return Err(bad("there are no samples: the input holds no line and no file"));
     }
@@ -85,17 +81,16 @@ fn samples(args: &TestStageArgs) -> Result<Vec<Sample>> {
 }
 
 fn module(args: &TestStageArgs) -> Result<Module> {
-    let path = args.module.display();
     let limits = Limits::default();
-    let code = module_bytes(&args.module, &limits.modules)
-        .map_err(|error| bad(format!("cannot read `{path}`: {error}")))?;
+    let code =
+        module_bytes(&args.module, &limits.modules).map_err(|error| unreadable(&args.module, &error))?;
     let sandbox = Sandbox::new(SandboxSettings {
         cache_dir: cache_folder(args.cache_dir.as_deref()),
         instances: INSTANCES,
         compiler: compile_module::compiler(&limits.compile),
         gate: limits.modules,
     })?;
-    sandbox.load(&code).map_err(|error| bad(format!("`{path}`: {error}")))
+    sandbox.load(&code).map_err(|error| bad(format!("`{}`: {error}", args.module.display())))
 }
 
 fn params(given: &str) -> Result<Map<String, Value>> {

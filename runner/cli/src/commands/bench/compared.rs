@@ -8,21 +8,16 @@ use penstock_bench::BenchReport;
 use penstock_bench::compare::{Change, Comparison, compare as compared};
 use penstock_bench::report::REPORT_VERSION;
 
-use super::document::report_file;
 use crate::args::BenchCompareArgs;
-use crate::input::bad;
+use crate::input::{bad, unreadable};
 use crate::report::table;
-use crate::text::{say, warn};
+use crate::text::{paragraphs, say_as, warn};
 use crate::{COMPLETED, FAILED};
 
-pub(super) fn compare(args: &BenchCompareArgs) -> Result<u8> {
+pub(crate) fn compare(args: &BenchCompareArgs) -> Result<u8> {
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let comparison = compared(&before, &after);
-    if args.json {
-        say(&serde_json::to_string_pretty(&comparison)?)?;
-    } else {
-        say(&in_words(&comparison))?;
-    }
+    say_as(args.json, &comparison, in_words)?;
     let Some(percent) = args.fail_if_slower else { return Ok(COMPLETED) };
     // What could not be judged has not passed.
     let cells = &comparison.cells;
@@ -39,9 +34,9 @@ pub(super) fn compare(args: &BenchCompareArgs) -> Result<u8> {
 }
 
 fn read(path: &Path) -> Result<BenchReport> {
-    let file = report_file(path);
+    let file = if path.is_dir() { path.join("report.json") } else { path.to_owned() };
     let shown = file.display();
-    let bytes = fs::read(&file).map_err(|error| bad(format!("cannot read `{shown}`: {error}")))?;
+    let bytes = fs::read(&file).map_err(|error| unreadable(&file, &error))?;
     let report: BenchReport = serde_json::from_slice(&bytes)
         .map_err(|error| bad(format!("`{shown}` is no report of a storage benchmark: {error}")))?;
     if report.version != REPORT_VERSION {
@@ -68,10 +63,6 @@ fn in_words(comparison: &Comparison) -> String {
         row.extend([&cell.rate, &cell.median_s, &cell.p99_s].into_iter().flat_map(of));
         row
     });
-    let mut parts = vec![comparison.sentence.clone()];
-    parts.extend(comparison.notes.iter().cloned());
-    if !comparison.cells.is_empty() {
-        parts.push(table(&header, rows));
-    }
-    parts.join("\n\n")
+    let notes = std::iter::once(&comparison.sentence).chain(&comparison.notes).cloned();
+    paragraphs(notes.chain((!comparison.cells.is_empty()).then(|| table(&header, rows))))
 }

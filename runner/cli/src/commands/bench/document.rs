@@ -1,11 +1,9 @@
 //! From the command line to a benchmark's document, and to the pipeline that reads the same.
 
-use std::path::Path;
-
 use anyhow::Result;
 use penstock_bench::{BenchSpec, DataSource, preset};
 use penstock_pipeline::{Outlets, Prepared};
-use penstock_types::fault::{Pointer, SpecFault};
+use penstock_types::fault::{self, Pointer, SpecFault};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::StageKind;
 use penstock_types::spec::{self, Spec};
@@ -13,7 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
 use crate::args::BenchStorageArgs;
-use crate::input::{Document as Pipeline, bad, bytes, faults};
+use crate::input::{self, Document as Pipeline, bad, bytes, faults};
 
 /// A document with the changes of the command line.
 pub(super) struct Document {
@@ -57,12 +55,12 @@ impl Document {
             "name": self.spec.name.as_str(), "seed": self.spec.seed, "source": source, "stages": stages,
             "consumer": { "discard": {} }, "threads": self.spec.whole_sets().flat_map(|set| set.workers.clone()).max().unwrap_or(1)
         });
-        let told = |found: Vec<SpecFault>| {
-            faults(&self.origin, &found.into_iter().map(behind_fetch).collect::<Vec<_>>())
-        };
+        // The benchmark's document has no `fetch` before its stages.
+        let told =
+            |found| faults(&self.origin, &fault::with_stages_moved(found, |place| place.checked_sub(1)));
         let spec = Spec::from_value(pipeline).map_err(told)?;
         let document = Pipeline { origin: self.origin.clone(), spec };
-        let runner = document.runner(&args.stores, &args.modules, runtime.handle())?;
+        let runner = document.runner(&args.stores, &args.modules, runtime)?;
         let prepared = runner.prepare(&document.spec, Outlets::ALL).map_err(told)?;
         let stateful =
             |kind: &StageKind| matches!(kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);
@@ -84,25 +82,17 @@ fn plain(args: &BenchStorageArgs) -> Result<Value> {
     };
     let name = store.split_once('=').map_or(store.as_str(), |(name, _)| name);
     let mut list = json!({ "store": name });
-    if let Some(suffix) = &args.suffix {
-        list["suffix"] = json!(suffix);
-    }
-    if let Some(prefix) = &args.prefix {
-        list["prefix"] = json!(prefix);
+    for (field, given) in [("suffix", &args.suffix), ("prefix", &args.prefix)] {
+        if let Some(given) = given {
+            list[field] = json!(given);
+        }
     }
     Ok(json!({ "name": name, "source": { "list": list } }))
 }
 
 /// Applies the command line to a document.
 fn change(value: &mut Value, args: &BenchStorageArgs) -> Result<()> {
-    let mut broken = Vec::new();
-    for setting in &args.settings {
-        let set = spec::parse_setting(setting).and_then(|(pointer, to)| spec::set(value, &pointer, to));
-        broken.extend(set.err());
-    }
-    if !broken.is_empty() {
-        return Err(faults("the document with what `--set` changes", &broken));
-    }
+    input::change(value, &args.settings)?;
     if !value.is_object() {
         return Ok(());
     }
@@ -166,31 +156,10 @@ fn accelerator(given: &str) -> Result<Value> {
     match humantime::parse_duration(given) {
         Ok(step) => Ok(json!({ "step_ms": step.as_secs_f64() * 1e3 })),
         Err(_) => {
-            let known: Vec<String> =
-                penstock_bench::presets().map(|preset| format!("`{}`", preset.name())).collect();
-            Err(bad(format!(
-                "`--accelerator {given}` is neither the length of a step, e.g. `30ms`, nor one of {}",
-                known.join(", ")
-            )))
+            let known: Vec<String> = penstock_bench::presets().map(|preset| preset.name()).collect();
+            let known = fault::listed(known.iter().map(String::as_str));
+            let length = "the length of a step, e.g. `30ms`";
+            Err(bad(format!("`--accelerator {given}` is neither {length}, nor one of {known}")))
         }
     }
-}
-
-/// Moves a fault of the pipeline to its place in the benchmark's document, which has no `fetch` before its stages.
-fn behind_fetch(fault: SpecFault) -> SpecFault {
-    let steps: Vec<String> = fault.pointer.steps().collect();
-    let index = match steps.as_slice() {
-        [first, index, ..] if first == "stages" => {
-            index.parse::<usize>().ok().and_then(|index| index.checked_sub(1))
-        }
-        _ => None,
-    };
-    let Some(index) = index else { return fault };
-    let place = Pointer::ROOT.key("stages").index(index);
-    let place = steps.iter().skip(2).fold(place, |place, step| place.key(step));
-    SpecFault { pointer: place, ..fault }
-}
-
-pub(super) fn report_file(path: &Path) -> std::path::PathBuf {
-    if path.is_dir() { path.join("report.json") } else { path.to_owned() }
 }

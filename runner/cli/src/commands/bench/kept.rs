@@ -4,12 +4,12 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use penstock_bench::record::{Fetch, ItemRead, LoadRecord};
 use penstock_bench::{BenchReport, BenchStep, Follow};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Value, json};
 use ureq::http::Method;
 
 use crate::args::BenchStorageArgs;
@@ -25,31 +25,6 @@ pub(super) struct Kept {
     reads: Option<BufWriter<File>>,
     /// The first error of a write.
     broken: Option<io::Error>,
-}
-
-#[derive(Serialize)]
-struct ReadLine<'a> {
-    load: &'a str,
-    /// From 1; `None` for a warm-up round of its own.
-    pass: Option<usize>,
-    warm_up: bool,
-    worker: u32,
-    batch: u32,
-    key: &'a str,
-    start_s: f64,
-    end_s: f64,
-    elapsed_s: f64,
-    permit_s: f64,
-    retry_s: f64,
-    connect_s: f64,
-    first_byte_s: f64,
-    body_s: f64,
-    verify_s: f64,
-    attempts: u32,
-    retries: u32,
-    new_connections: u32,
-    /// `null` for a failed read.
-    bytes: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -87,7 +62,7 @@ impl Kept {
         let Some(folder) = &self.folder else { return Ok(()) };
         let out = match &mut self.reads {
             Some(out) => out,
-            none => none.insert(begin(folder)?),
+            none => none.insert(BufWriter::new(File::create_new(folder.join("reads.ndjson"))?)),
         };
         let label = record.load.label();
         let warm_up = record.warm_up.iter().map(|pass| (None, pass));
@@ -131,10 +106,6 @@ fn check(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(broken)
 }
 
-fn begin(folder: &Path) -> io::Result<BufWriter<File>> {
-    File::create_new(folder.join("reads.ndjson")).map(BufWriter::new)
-}
-
 /// Sends a report to a server; returns the page that shows it.
 pub(super) fn push(client: &Client, report: &BenchReport) -> Result<String> {
     let report = serde_json::to_vec(report)?;
@@ -142,35 +113,28 @@ pub(super) fn push(client: &Client, report: &BenchReport) -> Result<String> {
     Ok(client.page(&format!("/bench/{}", stored.id)))
 }
 
-fn line<'a>(
-    load: &'a str,
-    pass: Option<usize>,
-    warm_up: bool,
-    fetch: &Fetch,
-    item: &ItemRead,
-    key: &'a str,
-) -> ReadLine<'a> {
+/// A line of `reads.ndjson`. `pass` is from 1, and `None` for a warm-up round of its own; a failed read has no `bytes`.
+fn line(load: &str, pass: Option<usize>, warm_up: bool, fetch: &Fetch, item: &ItemRead, key: &str) -> Value {
     let parts = &item.parts;
-    let seconds = |time: Duration| time.as_secs_f64();
-    ReadLine {
-        load,
-        pass,
-        warm_up,
-        worker: fetch.worker,
-        batch: fetch.batch,
-        key,
-        start_s: item.span.start.seconds(),
-        end_s: item.span.end.seconds(),
-        elapsed_s: item.span.seconds(),
-        permit_s: item.permit_ns as f64 * 1e-9,
-        retry_s: seconds(parts.retry),
-        connect_s: seconds(parts.connect),
-        first_byte_s: seconds(parts.first_byte),
-        body_s: seconds(parts.body),
-        verify_s: seconds(parts.verify),
-        attempts: parts.attempts,
-        retries: parts.retries,
-        new_connections: parts.new_connections,
-        bytes: item.bytes,
-    }
+    json!({
+        "load": load,
+        "pass": pass,
+        "warm_up": warm_up,
+        "worker": fetch.worker,
+        "batch": fetch.batch,
+        "key": key,
+        "start_s": item.span.start.seconds(),
+        "end_s": item.span.end.seconds(),
+        "elapsed_s": item.span.seconds(),
+        "permit_s": item.permit_ns as f64 * 1e-9,
+        "retry_s": parts.retry.as_secs_f64(),
+        "connect_s": parts.connect.as_secs_f64(),
+        "first_byte_s": parts.first_byte.as_secs_f64(),
+        "body_s": parts.body.as_secs_f64(),
+        "verify_s": parts.verify.as_secs_f64(),
+        "attempts": parts.attempts,
+        "retries": parts.retries,
+        "new_connections": parts.new_connections,
+        "bytes": item.bytes,
+    })
 }

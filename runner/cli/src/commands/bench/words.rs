@@ -4,7 +4,7 @@ use penstock_bench::BenchReport;
 use penstock_bench::report::{ActionReport, CallsReport, LoadReport, Spread};
 
 use crate::report::table;
-use crate::text::{count, duration, percent};
+use crate::text::{count, duration, paragraphs, percent};
 
 pub(super) fn report(report: &BenchReport) -> String {
     let mut parts = vec![report.findings.join("\n"), objects(report)];
@@ -19,8 +19,7 @@ pub(super) fn report(report: &BenchReport) -> String {
         parts.extend([consists(cell), counts(cell)]);
     }
     parts.extend([accelerators(report), without(report), failures(report)]);
-    parts.retain(|part| !part.is_empty());
-    parts.join("\n\n")
+    paragraphs(parts)
 }
 
 fn objects(report: &BenchReport) -> String {
@@ -29,9 +28,8 @@ fn objects(report: &BenchReport) -> String {
         let median = objects.median_bytes.unwrap_or_default() as f64 / 1e3;
         format!(", {:.1} MB, the middle one {median:.1} kB", bytes as f64 / 1e6)
     });
-    let survey = objects
-        .survey_s
-        .map_or_else(String::new, |time| format!(", their sizes after {}", duration(Some(time))));
+    let sizes = |time| format!(", their sizes after {}", duration(Some(time)));
+    let survey = objects.survey_s.map_or_else(String::new, sizes);
     format!(
         "{} objects of store `{}` ({}){bytes}; found out in {}{survey}. Cache: {}. {} cores.",
         count(objects.count),
@@ -88,16 +86,8 @@ fn levels(cells: &[LoadReport]) -> String {
 
 fn row(mut row: Vec<String>, spread: &Spread) -> Vec<String> {
     row.push(count(spread.n));
-    let times = [
-        spread.mean_s,
-        spread.median_s,
-        spread.min_s,
-        spread.max_s,
-        spread.p90_s,
-        spread.p99_s,
-        spread.p999_s,
-    ];
-    row.extend(times.map(|time| duration(Some(time))));
+    let Spread { mean_s, median_s, min_s, max_s, p90_s, p99_s, p999_s, .. } = *spread;
+    row.extend([mean_s, median_s, min_s, max_s, p90_s, p99_s, p999_s].map(|time| duration(Some(time))));
     row
 }
 
@@ -173,25 +163,15 @@ fn without(report: &BenchReport) -> String {
 }
 
 fn failures(report: &BenchReport) -> String {
-    let groups = report.actions.iter().flat_map(|action| match action {
-        ActionReport::WholeSet(cells) => cells
-            .iter()
-            .flat_map(|cell| cell.failures.iter().map(|group| (cell.label(), group)))
-            .collect::<Vec<_>>(),
-        ActionReport::Calls(calls) => {
-            calls.failures.iter().map(|group| (calls.action.clone(), group)).collect()
-        }
+    let loads = report.actions.iter().flat_map(|action| match action {
+        ActionReport::WholeSet(cells) => cells.iter().map(|cell| (cell.label(), &cell.failures)).collect(),
+        ActionReport::Calls(calls) => vec![(calls.action.clone(), &calls.failures)],
     });
-    let lines: Vec<String> = groups
-        .map(|(load, group)| {
-            format!(
-                "{load}: {} failed in {}: {} ({})",
-                count(group.count),
-                group.what,
-                group.message,
-                group.keys.join(", ")
-            )
+    let lines = loads.flat_map(|(load, groups)| {
+        groups.iter().map(move |group| {
+            let (count, keys) = (count(group.count), group.keys.join(", "));
+            format!("{load}: {count} failed in {}: {} ({keys})", group.what, group.message)
         })
-        .collect();
-    lines.join("\n")
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }

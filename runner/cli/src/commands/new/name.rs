@@ -1,5 +1,9 @@
 //! Which names a stage's crate may have.
 
+use anyhow::Result;
+
+use crate::input::bad;
+
 /// Keywords of this or a later edition of Rust.
 const KEYWORDS: &str = "abstract as async await become box break const continue crate do dyn else enum extern false final fn \
     for gen if impl in let loop macro match mod move mut override priv pub ref return self static struct \
@@ -12,31 +16,33 @@ const TAKEN: &str =
 const MAX_LETTERS: usize = 64;
 
 /// Checks that a crate and a module may have this name.
-pub(super) fn check(name: &str) -> Result<(), String> {
+pub(super) fn check(name: &str) -> Result<()> {
+    refusal(name).map_or(Ok(()), |reason| Err(bad(format!("`{name}` cannot name a stage: {reason}"))))
+}
+
+fn refusal(name: &str) -> Option<String> {
     if name.is_empty() {
-        return Err("it is empty; write one like `decode-resize`".to_owned());
+        return Some("it is empty; write one like `decode-resize`".to_owned());
     }
     if name.contains(['/', '\\']) || name.starts_with('.') {
-        return Err("it is a path; the folder is made where you are, so write a name alone".to_owned());
+        return Some("it is a path; the folder is made where you are, so write a name alone".to_owned());
     }
     if name.len() > MAX_LETTERS {
-        return Err(format!("it has {} letters, {MAX_LETTERS} would do", name.len()));
+        return Some(format!("it has {} letters, {MAX_LETTERS} would do", name.len()));
     }
     let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_".contains(letter);
     if !name.starts_with(|first: char| first.is_ascii_lowercase()) || !name.chars().all(fits) {
         let rule = "small letters a-z, digits, `-` and `_` would do, a letter first";
-        return Err(match proposal(name) {
+        return Some(match proposal(name) {
             Some(other) => format!("{rule}, e.g. `{other}`"),
             None => rule.to_owned(),
         });
     }
     if KEYWORDS.split(' ').any(|word| word == name) {
-        return Err(format!("it is a word of Rust; `{name}-stage` would do"));
+        return Some(format!("it is a word of Rust; `{name}-stage` would do"));
     }
-    if TAKEN.split(' ').any(|word| word == name.replace('_', "-")) {
-        return Err(format!("cargo or the SDK uses it; `{name}-stage` would do"));
-    }
-    Ok(())
+    let is_taken = TAKEN.split(' ').any(|word| word == name.replace('_', "-"));
+    is_taken.then(|| format!("cargo or the SDK uses it; `{name}-stage` would do"))
 }
 
 /// A valid name near the refused one.
@@ -47,7 +53,7 @@ fn proposal(name: &str) -> Option<String> {
         .collect();
     let trimmed = letters.trim_matches(|letter: char| !letter.is_ascii_alphanumeric());
     let proposal = trimmed.trim_start_matches(|first: char| !first.is_ascii_lowercase());
-    (check(proposal).is_ok()).then(|| proposal.to_owned())
+    refusal(proposal).is_none().then(|| proposal.to_owned())
 }
 
 #[cfg(test)]
@@ -57,7 +63,7 @@ mod tests {
     #[test]
     fn names_that_cargo_takes_are_taken() {
         for name in ["a", "decode-resize", "mix_up2", "testing"] {
-            assert_eq!(check(name), Ok(()), "{name}");
+            assert_eq!(refusal(name), None, "{name}");
         }
     }
 
@@ -71,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_name_is_as_long_as_it_may_be() {
-        assert_eq!(check(&"a".repeat(64)), Ok(()));
+        assert_eq!(refusal(&"a".repeat(64)), None);
         assert!(check(&"a".repeat(65)).is_err());
     }
 }

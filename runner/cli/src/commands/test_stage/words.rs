@@ -6,10 +6,9 @@ use penstock_pipeline::trial::{
 };
 use penstock_types::run::FailureClass;
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
-use penstock_wasm::LogLevel;
 
 use crate::report::table;
-use crate::text::{count, duration};
+use crate::text::{count, duration, paragraphs};
 
 /// Most samples whose fields are shown, and most samples shown within one field.
 const SHOWN_SAMPLES: usize = 20;
@@ -20,10 +19,8 @@ const SHOWN_LINES: usize = 20;
 
 /// The report as text, without the details of all but the first samples.
 pub(super) fn in_words(report: &TrialReport) -> String {
-    let mut parts = vec![headline(report), rows(report), fields(report), counters(report), logs(report)];
-    parts.extend([missing(report), differences(report), sums(report)]);
-    parts.retain(|part| !part.is_empty());
-    parts.join("\n\n")
+    let tables = [headline(report), rows(report), fields(report), counters(report), logs(report)];
+    paragraphs(tables.into_iter().chain([missing(report), differences(report), sums(report)]))
 }
 
 fn headline(report: &TrialReport) -> String {
@@ -44,12 +41,9 @@ fn headline(report: &TrialReport) -> String {
 fn rows(report: &TrialReport) -> String {
     let header = ["sample", "outcome", "CPU", "wall", "memory", "in", "out"];
     let calls = report.calls.iter().chain(&report.finish);
-    let mut rows: Vec<Vec<String>> = calls.flat_map(call_rows).collect();
-    let all = rows.len();
-    rows.truncate(SHOWN_ROWS);
-    let mut text = table(&header, rows.into_iter());
-    text.push_str(&more(all, SHOWN_ROWS));
-    text
+    let rows: Vec<Vec<String>> = calls.flat_map(call_rows).collect();
+    let more = more(rows.len(), SHOWN_ROWS);
+    table(&header, rows.into_iter().take(SHOWN_ROWS)) + &more
 }
 
 /// The figures of a call stand beside its first sample.
@@ -75,8 +69,7 @@ fn outcome(sample: &SampleTrial) -> String {
 
 fn fields(report: &TrialReport) -> String {
     let told: Vec<String> = report.samples().filter_map(sample).collect();
-    let shown = told.iter().take(SHOWN_SAMPLES).map(String::as_str).collect::<Vec<_>>();
-    format!("{}{}", shown.join("\n"), more(told.len(), SHOWN_SAMPLES))
+    told[..told.len().min(SHOWN_SAMPLES)].join("\n") + &more(told.len(), SHOWN_SAMPLES)
 }
 
 fn sample(sample: &SampleTrial) -> Option<String> {
@@ -152,12 +145,7 @@ fn logs(report: &TrialReport) -> String {
         return String::new();
     }
     let lines = report.logs.iter().take(SHOWN_LINES).map(|line| {
-        let level = match line.level {
-            LogLevel::Debug => "debug",
-            LogLevel::Info => "info",
-            LogLevel::Warn => "warn",
-            LogLevel::Error => "error",
-        };
+        let level = format!("{:?}", line.level).to_lowercase();
         format!("  {level:<5} {}", line.message)
     });
     let mut text = format!("Logged:\n{}", lines.collect::<Vec<_>>().join("\n"));
@@ -189,10 +177,8 @@ fn listed(names: &[String]) -> String {
 fn differences(report: &TrialReport) -> String {
     let Some(differences) = &report.differences else { return String::new() };
     if differences.is_empty() {
-        return format!(
-            "Every sample became the same {} times over, on new and on used instances.",
-            report.repeat
-        );
+        let times = report.repeat;
+        return format!("Every sample became the same {times} times over, on new and on used instances.");
     }
     let line = |difference: &Difference| {
         let why = match difference.cause {
@@ -212,31 +198,22 @@ fn differences(report: &TrialReport) -> String {
 }
 
 fn sums(report: &TrialReport) -> String {
-    let of = |wanted: &[Outcome]| {
-        report
-            .calls
-            .iter()
-            .flat_map(|call| &call.samples)
-            .filter(|sample| wanted.contains(&sample.outcome))
-            .count()
-    };
-    let samples = report.calls.iter().map(|call| call.samples.len() as u64).sum();
+    let samples: Vec<_> = report.calls.iter().flat_map(|call| &call.samples).collect();
+    let of =
+        |wanted: &[Outcome]| samples.iter().filter(|sample| wanted.contains(&sample.outcome)).count() as u64;
     let sums = [
         (of(&[Outcome::Kept, Outcome::Many]), "passed on"),
         (of(&[Outcome::Dropped]), "dropped"),
         (of(&[Outcome::Held]), "held"),
         (of(&[Outcome::Failed]), "failed"),
     ];
-    let sums: Vec<String> = sums
-        .iter()
-        .filter(|(sum, _)| *sum > 0)
-        .map(|(sum, word)| format!("{} {word}", count(*sum as u64)))
-        .collect();
+    let sums = sums.into_iter().filter(|(sum, _)| *sum > 0);
+    let sums: Vec<String> = sums.map(|(sum, word)| format!("{} {word}", count(sum))).collect();
     let suggested = &report.suggested;
     format!(
         "{} samples: {}.\nLimits with room to spare, for the pipeline: \"deadline_ms\": {}, \"memory_mib\": {} (the longest took {}, the \
          most had {}).",
-        count(samples),
+        count(samples.len() as u64),
         sums.join(", "),
         suggested.deadline_ms,
         suggested.memory_mib,
