@@ -18,48 +18,22 @@ use penstock_types::spec::{self, Asset, SleepOn};
 use penstock_types::traversal::Traversal;
 use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
 
-use crate::devices::{Gpus, Transfers};
-use crate::files::{FilesConsumer, FilesCount, FilesError, FilesFolder};
+use crate::devices::Gpus;
+use crate::files::{FilesConsumer, FilesError, FilesFolder};
 use crate::prepare::Prepared;
+use crate::run::Watched;
 
-/// Why a checked pipeline cannot be built.
+/// Reasons why a checked pipeline cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
-    /// An asset cannot be read.
     #[error("stage `{stage}`: its asset `{asset}` cannot be read")]
-    Asset {
-        /// Id of the stage.
-        stage: String,
-        /// The asset's name.
-        asset: String,
-        /// Why not.
-        source: StoreError,
-    },
-    /// The GPU that it brings batches to cannot be used.
+    Asset { stage: String, asset: String, source: StoreError },
     #[error(transparent)]
     Gpu(#[from] GpuError),
-    /// The batches have no place.
     #[error(transparent)]
     Files(#[from] FilesError),
-    /// The machine gives no thread for the timer.
     #[error("cannot start the timer's thread")]
     Timer(#[source] io::Error),
-}
-
-/// A graph and what is known of its WASM stages.
-pub(crate) struct Assembled {
-    pub(crate) graph: Graph,
-    /// The stages that run modules, by id.
-    pub(crate) guests: BTreeMap<String, StageFactory>,
-    /// What its stages copy to devices.
-    pub(crate) transfers: Transfers,
-}
-
-/// What is found out while stages are built.
-#[derive(Default)]
-struct Found {
-    guests: BTreeMap<String, StageFactory>,
-    transfers: Transfers,
 }
 
 /// A prepared pipeline, and the settings of one run.
@@ -111,10 +85,10 @@ impl Parts<'_> {
         &self,
         source: Box<dyn Source>,
         consumer: Option<Box<dyn Consumer>>,
-    ) -> Result<Assembled, AssembleError> {
+        watched: &mut Watched,
+    ) -> Result<Graph, AssembleError> {
         let plan = &self.prepared.plan;
         let gpus = Gpus::of(plan, self.max_held)?;
-        let mut found = Found::default();
         let mut stages = Vec::with_capacity(plan.stages.len());
         for stage in &plan.stages {
             stages.push(StageNode {
@@ -122,10 +96,10 @@ impl Parts<'_> {
                 kind: stage.kind.name(),
                 on_error: stage.on_error,
                 max_failures: stage.max_failures,
-                work: self.work(stage, &gpus, &mut found).await?,
+                work: self.work(stage, &gpus, watched).await?,
             });
         }
-        let graph = Graph {
+        Ok(Graph {
             name: plan.name.clone(),
             source,
             source_node: node(&plan.source.id, &plan.source.id.to_string(), plan.source.queue),
@@ -138,26 +112,21 @@ impl Parts<'_> {
             max_failures: plan.max_failures,
             interval: plan.interval,
             measured: true,
-        };
-        Ok(Assembled { graph, guests: found.guests, transfers: found.transfers })
+        })
     }
 
-    /// The consumer that the document names, and what it counts, if it writes files.
-    pub(crate) async fn consumer(
-        &self,
-    ) -> Result<(Box<dyn Consumer>, Option<Arc<FilesCount>>), AssembleError> {
+    /// The consumer that the document names.
+    pub(crate) async fn consumer(&self, watched: &mut Watched) -> Result<Box<dyn Consumer>, AssembleError> {
         let plan = &self.prepared.plan;
         Ok(match &plan.consumer {
-            ConsumerPlan::Discard => (Box::new(Discard), None),
-            ConsumerPlan::Simulate { step, jitter } => {
-                (Box::new(Simulate::new(*step, *jitter, plan.seed)), None)
-            }
+            ConsumerPlan::Discard => Box::new(Discard),
+            ConsumerPlan::Simulate { step, jitter } => Box::new(Simulate::new(*step, *jitter, plan.seed)),
             ConsumerPlan::Stream { .. } => unreachable!("a server brings the consumer of its streams"),
             ConsumerPlan::Files(files) => {
                 let opened = FilesFolder::new(self.prepared.store(&files.store), files).open(files).await?;
                 let consumer = FilesConsumer::new(opened, self.prepared.runtime.clone());
-                let count = consumer.count();
-                (Box::new(consumer), Some(count))
+                watched.files = Some(consumer.count());
+                Box::new(consumer)
             }
         })
     }
@@ -166,7 +135,7 @@ impl Parts<'_> {
         &self,
         stage: &StagePlan,
         gpus: &Gpus,
-        found: &mut Found,
+        watched: &mut Watched,
     ) -> Result<StageWork, AssembleError> {
         let tasks =
             |op: Arc<dyn TaskOp>| StageWork::Tasks { op, concurrency: stage.concurrency, order: stage.order };
@@ -184,7 +153,7 @@ impl Parts<'_> {
             StageKind::Fetch { store } => tasks(Arc::new(FetchOp::new(self.prepared.store(store)))),
             StageKind::Wasm(wasm) => {
                 let factory = self.guest(stage, wasm).await?;
-                found.guests.insert(stage.id.to_string(), factory.clone());
+                watched.guests.insert(stage.id.to_string(), factory.clone());
                 threads(Arc::new(factory), wasm.mode == Mode::Stateful)
             }
             StageKind::Collate => {
@@ -192,7 +161,7 @@ impl Parts<'_> {
                 threads(Arc::new(Collate::into_memory(memory)), false)
             }
             StageKind::Transfer { device } => {
-                tasks(gpus.transfer(&stage.id.to_string(), *device, &mut found.transfers)?)
+                tasks(gpus.transfer(&stage.id.to_string(), *device, &mut watched.transfers)?)
             }
             StageKind::Sleep(sleep) => {
                 let times = SleepTimes::new(*sleep, self.prepared.plan.seed, &stage.seeded_as);
@@ -214,7 +183,7 @@ impl Parts<'_> {
         if matches!(stage.kind, StageKind::Transfer { .. }) {
             return Ok(None);
         }
-        Ok(match self.work(stage, &Gpus::none(), &mut Found::default()).await? {
+        Ok(match self.work(stage, &Gpus::default(), &mut Watched::default()).await? {
             StageWork::Threads { factory, .. } => Some(factory),
             StageWork::Tasks { .. } | StageWork::Aggregate { .. } | StageWork::Disaggregate => None,
         })

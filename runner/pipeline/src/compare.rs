@@ -5,7 +5,7 @@ use penstock_types::verdict::VerdictKind;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::files::{Difference, differences};
+use crate::files::{DocumentChange, differences};
 use crate::predict::Recording;
 
 /// Differences up to this share are none: two runs of the same differ by as much.
@@ -32,17 +32,6 @@ pub struct Comparison {
     pub limits: [String; 2],
     /// The stages that both have.
     pub stages: Vec<StageDelta>,
-}
-
-/// A place at which two documents differ.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct DocumentChange {
-    /// Where.
-    pub pointer: String,
-    /// What stands there in the first one, as JSON; `null` for nothing.
-    pub from: Option<String>,
-    /// What stands there in the second one.
-    pub to: Option<String>,
 }
 
 /// A figure of two runs.
@@ -94,7 +83,6 @@ pub struct RankRate {
 /// Compares two runs.
 pub fn compare(first: &Recording, second: &Recording) -> Comparison {
     let (one, other) = (first.snapshot(), second.snapshot());
-    let changes = differences(first.document().clone(), second.document().clone());
     let stages: Vec<StageDelta> = other
         .stages
         .iter()
@@ -108,7 +96,7 @@ pub fn compare(first: &Recording, second: &Recording) -> Comparison {
     let rate = Delta { from: rate(one), to: rate(other) };
     Comparison {
         sentence: sentence(&rate, &limits, &stages, [one.threads, other.threads]),
-        changes: changes.into_iter().map(DocumentChange::from).collect(),
+        changes: differences(first.document(), second.document()),
         rate,
         wait_s: of_sink(one, other, |sink| sink.ave_get_time_s),
         readiness: of_sink(one, other, |sink| sink.readiness),
@@ -128,9 +116,7 @@ pub fn compare_ranks(runs: &[Recording]) -> Option<RankComparison> {
     if ranks.windows(2).any(|pair| pair[0].0 == pair[1].0) {
         return None;
     }
-    let mut rates: Vec<f64> = runs.iter().map(|run| rate(run.snapshot()).unwrap_or(0.0)).collect();
-    rates.sort_by(f64::total_cmp);
-    let median = rates[rates.len() / 2];
+    let median = middle(runs.iter().map(|run| rate(run.snapshot()).unwrap_or(0.0)))?;
     let mut found: Vec<RankRate> = ranks
         .iter()
         .map(|(rank, run)| {
@@ -157,9 +143,7 @@ fn straggler(ranks: &[(u32, &Recording)], found: &[RankRate]) -> String {
             let same = run.snapshot().stages.iter().find(|other| other.id == stage.id)?;
             same.task.ave_time_s
         });
-        let mut times: Vec<f64> = times.collect();
-        times.sort_by(f64::total_cmp);
-        let median = *times.get(times.len() / 2)?;
+        let median = middle(times)?;
         let own = stage.task.ave_time_s?;
         (own > median * (1.0 + SAME_TIME)).then_some((own / median, stage, own, median))
     });
@@ -176,6 +160,13 @@ fn straggler(ranks: &[(u32, &Recording)], found: &[RankRate]) -> String {
         slowest.rate,
         (1.0 - slowest.to_median) * 100.0
     )
+}
+
+/// The middle one, or the larger of the two in the middle.
+fn middle(figures: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied()
 }
 
 fn sentence(rate: &Delta, limits: &[String; 2], stages: &[StageDelta], threads: [u32; 2]) -> String {
@@ -278,11 +269,5 @@ impl StageDelta {
             ));
         }
         why
-    }
-}
-
-impl From<Difference> for DocumentChange {
-    fn from(difference: Difference) -> Self {
-        Self { pointer: difference.pointer.to_string(), from: difference.there, to: difference.here }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use base64::{DecodeError, Engine};
 use penstock_engine::item::{Dtype, Field, Origin, Sample, Tensor, Value};
-use penstock_types::plan::{StageKind, StagePlan};
+use penstock_types::plan::{StageId, StageKind, StagePlan};
 use penstock_types::run::FailureRecord;
-use penstock_types::text::{MAX_SHOWN_KEY, printable};
+use penstock_types::text::{MAX_SHOWN_KEY, printable, without_place};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A sample that was kept aside: what failed, and everything to try it again. A line of `dead_letters.ndjson`.
@@ -62,6 +62,43 @@ enum KeptValue {
     Tensor { dtype: String, shape: Vec<u32>, data: String },
 }
 
+/// Reasons why a line is no letter of a run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LetterFault {
+    #[error("is longer than {} MiB", .0 >> 20)]
+    TooLong(usize),
+    #[error("is no dead letter: {}, at column {}", without_place(.0), .0.column())]
+    Json(serde_json::Error),
+    #[error("is cut off: the run ended while it was written")]
+    CutOff,
+    #[error("has the field `{0}` twice")]
+    Twice(String),
+    #[error("has a field `{0}` that {1}")]
+    Value(String, ValueFault),
+    #[error("says that `{stage}` is `{found}` in seeds, and a line before said `{before}`")]
+    Seeds { stage: StageId, found: String, before: String },
+    #[error("names the stage `{0}`, which the document does not have")]
+    UnknownStage(String),
+    #[error("names the stage `{0}`, in which nothing can fail")]
+    NothingFails(String),
+    #[error(
+        "failed in `{0}` for being unlike the rest of its batch, which cannot be tried without the rest; mend a stage \
+         before it and run the pipeline again"
+    )]
+    OfABatch(String),
+}
+
+/// Reasons why a field has no value.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ValueFault {
+    #[error("is not base64: {0}")]
+    Base64(DecodeError),
+    #[error("has the type `{0}`, which no tensor has")]
+    Dtype(String),
+    #[error("has {bytes} bytes, which do not fill the shape {shape:?} of {dtype}")]
+    Shape { bytes: usize, shape: Vec<u32>, dtype: &'static str },
+}
+
 /// A number; what JSON has no number for (infinities, NaN and its payload) is written as its bits: `0x7ff0000000000000`.
 #[derive(Debug)]
 struct KeptReal(f64);
@@ -87,16 +124,16 @@ impl<'a> DeadLetter<'a> {
 }
 
 impl ReadLetter {
-    /// The sample as it came into the stage; else what is wrong with the letter.
-    pub(crate) fn into_sample(self) -> Result<Sample, String> {
+    /// The sample as it came into the stage.
+    pub(crate) fn into_sample(self) -> Result<Sample, LetterFault> {
         let origin = Origin { epoch: self.epoch, index: self.index, path: self.path };
         let mut sample = Sample::new(self.key, origin);
         for KeptField { name, value } in self.fields {
             let shown = printable(&name, MAX_SHOWN_KEY);
             if sample.field(&name).is_some() {
-                return Err(format!("has the field `{shown}` twice"));
+                return Err(LetterFault::Twice(shown));
             }
-            let value = value.restored().map_err(|reason| format!("has a field `{shown}` that {reason}"))?;
+            let value = value.restored().map_err(|fault| LetterFault::Value(shown, fault))?;
             sample.fields.push(Field { name, value });
         }
         Ok(sample)
@@ -118,26 +155,21 @@ fn kept(value: &Value) -> KeptValue {
 }
 
 impl KeptValue {
-    fn restored(self) -> Result<Value, String> {
-        let bytes = |text: String| STANDARD.decode(text).map_err(|error| format!("is not base64: {error}"));
+    fn restored(self) -> Result<Value, ValueFault> {
+        let bytes = |text: String| STANDARD.decode(text).map_err(ValueFault::Base64);
         Ok(match self {
             Self::Blob(text) => Value::Blob(bytes(text)?.into()),
             Self::Text(text) => Value::Text(text),
             Self::Int(int) => Value::Int(int),
             Self::Real(KeptReal(real)) => Value::Real(real),
             Self::Tensor { dtype, shape, data } => {
-                let dtype = Dtype::named(&dtype).ok_or_else(|| {
-                    format!("has the type `{}`, which no tensor has", printable(&dtype, 40))
-                })?;
+                let unknown = || ValueFault::Dtype(printable(&dtype, 40));
+                let dtype = Dtype::named(&dtype).ok_or_else(unknown)?;
                 let data = bytes(data)?;
                 let sizes = shape.iter().map(|size| *size as usize);
                 let wanted = sizes.chain([dtype.size()]).try_fold(1, usize::checked_mul);
                 if wanted != Some(data.len()) {
-                    return Err(format!(
-                        "has {} bytes, which do not fill the shape {shape:?} of {}",
-                        data.len(),
-                        dtype.name()
-                    ));
+                    return Err(ValueFault::Shape { bytes: data.len(), shape, dtype: dtype.name() });
                 }
                 Value::Tensor(Tensor { dtype, shape, data: data.into() })
             }
@@ -197,7 +229,8 @@ mod tests {
     }
 
     fn read(text: &str) -> Result<Sample, String> {
-        serde_json::from_str::<ReadLetter>(text).map_err(|error| error.to_string())?.into_sample()
+        let letter: ReadLetter = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        letter.into_sample().map_err(|fault| fault.to_string())
     }
 
     #[test]

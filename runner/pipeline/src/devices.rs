@@ -14,7 +14,7 @@ use penstock_types::plan::{Device, Plan, StageKind, StagePlan};
 use penstock_types::run::TransferRecord;
 use penstock_types::text::with_causes;
 
-/// The GPUs of a run.
+/// The GPUs of a run; by default none, for a caller that asks what a stage does.
 #[derive(Default)]
 pub(crate) struct Gpus {
     /// By number.
@@ -65,11 +65,6 @@ impl Gpus {
             }
         }
         Ok(Self { targets, max_held })
-    }
-
-    /// None, for who only wants to know what a stage does.
-    pub(crate) fn none() -> Self {
-        Self::default()
     }
 
     /// What batches are best stacked in; `None` when they stay on the host.

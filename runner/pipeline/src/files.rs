@@ -20,12 +20,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::StreamExt;
 use penstock_storage::{BoundedStore, StoreError};
-use penstock_types::fault::Pointer;
+use penstock_types::fault::{self, Pointer};
 use penstock_types::plan::FilesPlan;
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 pub(crate) use self::consumer::{FilesConsumer, FilesCount};
-pub use self::manifest::Difference;
+pub use self::manifest::DocumentChange;
 use self::manifest::Manifest;
 pub(crate) use self::manifest::differences;
 
@@ -56,12 +56,12 @@ pub enum FilesError {
         Manifest::NAME,
         listed(differences)
     )]
-    Another { place: String, differences: Vec<Difference> },
+    Another { place: String, differences: Vec<DocumentChange> },
     /// The pipeline makes other batches in every run, so a later run cannot continue.
     #[error(
         "{place} holds {files} batches already, and a second run would make others, because their order is not fixed; set {} to \
          `input`, write to another prefix, or remove them",
-        pointers(unordered)
+        fault::listed(unordered.iter().map(Pointer::as_str))
     )]
     Unordered {
         place: String,
@@ -109,7 +109,7 @@ impl FilesFolder {
             return Err(FilesError::Foreign { place: self.to_string(), name: batch_name(*first), what });
         }
         let mut manifest = self.read_manifest().await?;
-        let differences = differences(manifest.recipe(), own.recipe());
+        let differences = differences(&manifest.recipe(), &own.recipe());
         // Without a batch too: its run may be at work on the first.
         if !differences.is_empty() {
             return Err(FilesError::Another { place: self.to_string(), differences });
@@ -119,9 +119,7 @@ impl FilesFolder {
             return Err(FilesError::Unordered { place: self.to_string(), files: there.len(), unordered });
         }
         // Readers trust the mark, so that it goes while batches that it counts are missing.
-        let is_marked_wrongly =
-            manifest.complete.is_some_and(|complete| complete.batches != there.len() as u64);
-        if is_marked_wrongly {
+        if manifest.complete.is_some_and(|complete| complete.batches != there.len() as u64) {
             manifest.complete = None;
             self.store.put(self.key(Manifest::NAME), manifest.bytes()).await?;
         }
@@ -191,17 +189,10 @@ fn batch_number(name: &str) -> Option<u64> {
     (batch_name(number) == name).then_some(number)
 }
 
-fn listed(differences: &[Difference]) -> String {
-    let mut lines: Vec<String> =
-        differences.iter().take(MAX_DIFFERENCES).map(|difference| format!("\n  {difference}")).collect();
-    if differences.len() > MAX_DIFFERENCES {
-        lines.push(format!("\n  and {} more", differences.len() - MAX_DIFFERENCES));
-    }
-    lines.concat()
-}
-
-fn pointers(pointers: &[Pointer]) -> String {
-    pointers.iter().map(|pointer| format!("`{pointer}`")).collect::<Vec<_>>().join(", ")
+fn listed(differences: &[DocumentChange]) -> String {
+    let shown = differences.iter().take(MAX_DIFFERENCES).map(|difference| format!("\n  {difference}"));
+    let more = differences.len().checked_sub(MAX_DIFFERENCES).filter(|more| *more > 0);
+    shown.chain(more.map(|more| format!("\n  and {more} more"))).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use penstock_engine::item::Item;
 use penstock_engine::ports::{Consumer, Ending, Fault, StopFlag};
 use penstock_engine::running::StopReason;
 use penstock_types::plan::ConsumerPlan;
-use penstock_types::run::RunState;
+use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::stats::QueueFigures;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -92,19 +92,15 @@ pub fn headspace(
     // However few samples there are: what is measured is a rate.
     prepared.plan.source.traversal.epochs = None;
     let plan = &prepared.plan;
-    let consumer = || -> Option<Box<dyn Consumer>> {
-        match &plan.consumer {
-            ConsumerPlan::Simulate { step, jitter } => {
-                Some(Box::new(Simulate::new(*step, *jitter, plan.seed)))
-            }
-            ConsumerPlan::Discard | ConsumerPlan::Files(_) | ConsumerPlan::Stream { .. } => None,
-        }
-    };
-    match plan.consumer {
+    let simulated = match plan.consumer {
+        ConsumerPlan::Simulate { step, jitter } => Some((step, jitter)),
+        ConsumerPlan::Discard => None,
         ConsumerPlan::Files(_) => return Err(HeadspaceError::Files),
         ConsumerPlan::Stream { .. } => return Err(HeadspaceError::Stream),
-        ConsumerPlan::Discard | ConsumerPlan::Simulate { .. } => {}
-    }
+    };
+    let consumer = || -> Option<Box<dyn Consumer>> {
+        simulated.map(|(step, jitter)| Box::new(Simulate::new(step, jitter, plan.seed)) as _)
+    };
     let mut measure = |leg, consumer: Box<dyn Consumer>| -> Result<(f64, QueueFigures), HeadspaceError> {
         let run = runtime.block_on(prepared.start_with(None, consumer))?;
         on_start(leg, &run);
@@ -135,14 +131,9 @@ fn measured(run: Run, span: Duration) -> Result<(f64, QueueFigures), HeadspaceEr
     let (from_s, before) = taken(&run);
     run.wait_for(span.mul_f64(1.0 - WARM_UP));
     let (to_s, after) = taken(&run);
-    run.stop(StopReason::TimeIsUp);
-    let snapshot = run.wait().snapshot;
-    if snapshot.state == RunState::Stopped {
-        return Err(HeadspaceError::Stopped);
-    }
+    let snapshot = ended(run)?;
     if snapshot.state != RunState::Completed {
-        let why = snapshot.error.unwrap_or_else(|| snapshot.state.name().to_owned());
-        return Err(HeadspaceError::Run(format!("a run did not come to its end: {why}")));
+        return Err(HeadspaceError::Run(format!("a run did not come to its end: {}", why(snapshot))));
     }
     let sink = snapshot.queues.last().map(|queue| queue.figures.clone());
     match sink {
@@ -159,15 +150,20 @@ fn measured(run: Run, span: Duration) -> Result<(f64, QueueFigures), HeadspaceEr
 fn alone_rate(run: Run, found: &Mutex<Option<f64>>) -> Result<f64, HeadspaceError> {
     let rate = || *found.lock().unwrap_or_else(PoisonError::into_inner);
     while rate().is_none() && !run.wait_for(Duration::from_millis(20)) {}
+    let snapshot = ended(run)?;
+    let unknown = || format!("the consumer alone did not come to its end: {}", why(snapshot));
+    rate().ok_or_else(|| HeadspaceError::Run(unknown()))
+}
+
+/// Ends a run whose time is up.
+fn ended(run: Run) -> Result<RunSnapshot, HeadspaceError> {
     run.stop(StopReason::TimeIsUp);
     let snapshot = run.wait().snapshot;
-    if snapshot.state == RunState::Stopped {
-        return Err(HeadspaceError::Stopped);
-    }
-    rate().ok_or_else(|| {
-        let why = snapshot.error.unwrap_or_else(|| snapshot.state.name().to_owned());
-        HeadspaceError::Run(format!("the consumer alone did not come to its end: {why}"))
-    })
+    if snapshot.state == RunState::Stopped { Err(HeadspaceError::Stopped) } else { Ok(snapshot) }
+}
+
+fn why(snapshot: RunSnapshot) -> String {
+    snapshot.error.unwrap_or_else(|| snapshot.state.name().to_owned())
 }
 
 /// Keeps the first items and gives them to a consumer again and again.

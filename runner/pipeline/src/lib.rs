@@ -22,7 +22,7 @@ mod stores;
 pub mod trial;
 
 pub use assemble::AssembleError;
-pub use files::{Difference, FilesError};
+pub use files::{DocumentChange, FilesError};
 pub use modules::Modules;
 pub use output::{OutputError, OutputFolder, letters_left_out};
 pub use penstock_wasm::{LogLevel, ModuleReport};

@@ -86,16 +86,9 @@ fn clock(clock: ClockId) -> Duration {
 /// Seconds that all cores together were busy.
 fn busy_s() -> Option<f64> {
     let total = KernelStats::current().ok()?.total;
-    let waits = total.idle + total.iowait.unwrap_or(0);
-    let all = total.user
-        + total.nice
-        + total.system
-        + total.idle
-        + total.iowait.unwrap_or(0)
-        + total.irq.unwrap_or(0)
-        + total.softirq.unwrap_or(0)
-        + total.steal.unwrap_or(0);
-    Some((all - waits) as f64 / ticks_per_second() as f64)
+    let interrupts = [total.irq, total.softirq, total.steal].into_iter().flatten();
+    let busy = total.user + total.nice + total.system + interrupts.sum::<u64>();
+    Some(busy as f64 / ticks_per_second() as f64)
 }
 
 fn rss_bytes() -> Option<u64> {

@@ -14,7 +14,6 @@ pub struct Modules {
 }
 
 impl Modules {
-    /// No modules yet.
     pub fn new(sandbox: Sandbox) -> Self {
         Self { sandbox, loaded: BTreeMap::new() }
     }

@@ -3,7 +3,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use penstock_engine::ports::SampleFailure;
 use penstock_types::run::{RunSnapshot, Window};
@@ -48,32 +48,18 @@ pub struct OutputFolder {
     broken: OnceLock<OutputError>,
 }
 
-/// Why a run cannot be written down.
+/// Reasons why a run cannot be written down.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OutputError {
-    /// The folder is taken.
     #[error("`{}` already holds a run; choose another folder or remove it", .0.display())]
     Taken(PathBuf),
-    /// There can be no such folder.
     #[error("`{}` is a file, and the run needs a folder; choose another name", .0.display())]
     File(PathBuf),
-    /// The disk says no.
     #[error("cannot write `{}`", .path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        source: std::sync::Arc<io::Error>,
-    },
+    Write { path: PathBuf, source: Arc<io::Error> },
     /// There were more dead letters than are kept.
     #[error("{left_out} were left out, as {} MiB of them are kept (`limits.runs.dead_letters_mib`)", .most_bytes >> 20)]
-    Full {
-        /// Those that are not kept.
-        left_out: u64,
-        /// Bytes that are.
-        most_bytes: u64,
-    },
+    Full { left_out: u64, most_bytes: u64 },
 }
 
 /// A file of JSON lines, made when the first one is written.
@@ -201,7 +187,6 @@ impl OutputFolder {
         }
     }
 
-    /// Writes everything still in buffers.
     pub fn flush(&self) {
         for lines in self.windows.iter().chain(&self.errors).chain([&self.dead_letters]) {
             self.note(lines.flush());
@@ -298,5 +283,5 @@ impl Lines {
 }
 
 fn write_error(path: &Path, error: io::Error) -> OutputError {
-    OutputError::Write { path: path.to_owned(), source: std::sync::Arc::new(error) }
+    OutputError::Write { path: path.to_owned(), source: Arc::new(error) }
 }

@@ -22,13 +22,10 @@ use crate::stores::Stores;
 pub struct Context<'a, M = Module> {
     /// Runtime that reads from stores.
     pub runtime: &'a Handle,
-    /// Stores that the document may name.
     pub stores: &'a Stores,
-    /// Modules that the document names.
     pub modules: &'a NamedModules<M>,
     /// Fields of the source's samples; those of its kind when missing.
     pub fields: Option<Fields>,
-    /// Outlets of the run.
     pub outlets: Outlets,
     /// Checks of the operator.
     pub bounds: &'a dyn Fn(&Plan) -> Vec<SpecFault>,
@@ -46,7 +43,6 @@ pub struct Outlets {
 /// Modules by what a document calls them.
 #[derive(Clone, Debug)]
 pub struct NamedModules<M> {
-    /// Modules that were found.
     pub found: BTreeMap<String, (ModuleFacts, M)>,
     /// Names to choose from, where a document names another one.
     pub names: Vec<String>,

@@ -7,10 +7,10 @@ mod survey;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_types::fault::{Pointer, SpecFault};
+use penstock_types::fault::{self, SpecFault};
 use penstock_types::plan::{Fields, StageId};
 use penstock_types::run::{FailureGroup, RunSnapshot};
-use penstock_types::spec::{Source, Spec, Stage};
+use penstock_types::spec::{Spec, Stage};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -94,8 +94,9 @@ impl Runner {
         let alone = alone(spec, &chain, stage, has_output)?;
         let outlets = Outlets { keeps_letters: has_output, streams: false };
         // A letter has the fields that its sample had.
-        let prepared = self.prepare_from(&alone, Some(Fields::UNKNOWN), outlets, &|_| Vec::new());
-        let mut prepared = prepared.map_err(|faults| as_in_the_document(faults, &chain))?;
+        let prepared = self.prepare_within(&alone, Some(Fields::UNKNOWN), outlets, &|_| Vec::new());
+        let mut prepared =
+            prepared.map_err(|faults| fault::with_stages_moved(faults, |place| chain.get(place).copied()))?;
         let plan = &mut prepared.plan;
         for (plan, place) in plan.stages.iter_mut().zip(&chain) {
             plan.id = id_of(&spec.stages[*place], *place);
@@ -147,21 +148,15 @@ fn alone(
             members.insert("on_error".to_owned(), on_error.into());
             members.shift_remove("max_failures");
             // The store that it read from was the source's, which is another one now.
-            if let (Stage::Fetch(fetch), Some(store)) = (&spec.stages[*place], store_of(&spec.source)) {
-                members.insert(
-                    "store".to_owned(),
-                    fetch.store.as_ref().map_or(store, |own| own.as_str()).into(),
-                );
+            if let (Stage::Fetch(fetch), Some(store)) = (&spec.stages[*place], spec.source.store()) {
+                let store = fetch.store.as_ref().unwrap_or(store);
+                members.insert("store".to_owned(), store.as_str().into());
             }
         }
         stage
     });
     document["stages"] = stages.collect();
     Spec::from_value(document)
-}
-
-fn store_of(source: &Source) -> Option<&str> {
-    source.store().map(|store| store.as_str())
 }
 
 /// The places of a stage and of the stages before it that make the batches it takes.
@@ -185,29 +180,12 @@ fn id_of(stage: &Stage, place: usize) -> StageId {
     StageId::parse(&format!("{}:{name}", place + 1)).expect("a place and a name are an id")
 }
 
-/// Faults of the stages at `chain`, told where they stand in the document itself.
-fn as_in_the_document(faults: Vec<SpecFault>, chain: &[usize]) -> Vec<SpecFault> {
-    let moved = |fault: SpecFault| {
-        let mut steps: Vec<String> = fault.pointer.steps().collect();
-        let place = match steps.as_slice() {
-            [stages, place, ..] if stages == "stages" => place.parse::<usize>().ok(),
-            _ => None,
-        };
-        let Some(original) = place.and_then(|place| chain.get(place)) else { return fault };
-        steps[1] = original.to_string();
-        let pointer = steps.iter().fold(Pointer::ROOT, |pointer, step| pointer.key(step));
-        SpecFault { pointer, ..fault }
-    };
-    faults.into_iter().map(moved).collect()
-}
-
 impl Letters {
     /// The document that ran, as it is written down again.
     pub fn document(&self) -> Value {
         serde_json::to_value(self.spec()).expect("a document is JSON")
     }
 
-    /// Where they lie.
     pub(crate) fn path(&self) -> &PathBuf {
         &self.path
     }

@@ -30,7 +30,6 @@ pub struct Run {
 /// A run that is over.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its last snapshot.
     pub snapshot: RunSnapshot,
     /// The last lines that each module logged, by stage id.
     pub logs: BTreeMap<String, LogLines>,
@@ -45,20 +44,18 @@ pub struct RunFacts {
     name: String,
     started_at: String,
     threads: u32,
-    modules: BTreeMap<String, String>,
-    parts: Parts,
+    watched: Watched,
     machine: MachineReading,
     verdicts: Verdicts,
 }
 
-/// What is looked at beside the engine while a run goes on.
+/// Parts of a run that are looked at, beside the engine, while it goes on.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Parts {
-    /// The stages that run modules, by id.
+pub(crate) struct Watched {
+    /// Stages that run modules, by id.
     pub(crate) guests: BTreeMap<String, StageFactory>,
-    /// What the consumer writes, if it writes files.
+    /// Count of a consumer that writes files.
     pub(crate) files: Option<Arc<FilesCount>>,
-    /// What stages copy to devices.
     pub(crate) transfers: Transfers,
 }
 
@@ -84,7 +81,6 @@ impl Run {
         Self { handle: running.handle(), running, facts, watcher }
     }
 
-    /// Names the run.
     pub fn id(&self) -> &str {
         &self.facts.id
     }
@@ -99,7 +95,6 @@ impl Run {
         self.handle.clone()
     }
 
-    /// Where it is written down, if it is.
     pub fn output(&self) -> Option<Arc<OutputFolder>> {
         self.watcher.output.clone()
     }
@@ -116,7 +111,6 @@ impl Run {
         self.handle.wait_for(most)
     }
 
-    /// The run at this moment.
     pub fn snapshot(&self) -> RunSnapshot {
         self.facts.snapshot(self.handle.view())
     }
@@ -143,8 +137,7 @@ impl RunFacts {
         id: Option<RunId>,
         name: &str,
         threads: u32,
-        modules: BTreeMap<String, String>,
-        parts: Parts,
+        watched: Watched,
         verdicts: Verdicts,
     ) -> Self {
         Self {
@@ -152,20 +145,19 @@ impl RunFacts {
             name: name.to_owned(),
             started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             threads,
-            modules,
-            parts,
+            watched,
             machine: MachineReading::now(),
             verdicts,
         }
     }
 
     fn logs(&self) -> BTreeMap<String, LogLines> {
-        self.parts.guests.iter().map(|(stage, guest)| (stage.clone(), guest.logs())).collect()
+        self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), guest.logs())).collect()
     }
 
     /// The stages that run modules, by id.
     pub fn guests(&self) -> &BTreeMap<String, StageFactory> {
-        &self.parts.guests
+        &self.watched.guests
     }
 
     /// Time of the start, RFC 3339 in UTC.
@@ -173,7 +165,6 @@ impl RunFacts {
         &self.started_at
     }
 
-    /// Verdict on the run at this moment.
     pub fn verdict(&self) -> Option<VerdictSpan> {
         self.verdicts.lock().current().cloned()
     }
@@ -186,7 +177,9 @@ impl RunFacts {
         };
         let machine = MachineReading::now().since(&self.machine);
         verdict.evidence.extend(machine.and_then(|machine| machine.disturbance(core_share(&view.stages)?)));
-        let counters = self.parts.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
+        let digest = |guest: &StageFactory| guest.module().digest().to_owned();
+        let modules = self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), digest(guest)));
+        let counters = self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
         RunSnapshot {
             id: self.id.clone(),
             name: self.name.clone(),
@@ -199,10 +192,10 @@ impl RunFacts {
             consumer_waited: None,
             sink_items: BTreeMap::new(),
             threads: self.threads,
-            modules: self.modules.clone(),
+            modules: modules.collect(),
             counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),
-            files: self.parts.files.as_ref().map(|files| files.record()),
-            transfers: self.parts.transfers.record(),
+            files: self.watched.files.as_ref().map(|files| files.record()),
+            transfers: self.watched.transfers.record(),
             stages: view.stages,
             queues: view.queues,
             machine,
@@ -227,7 +220,6 @@ fn core_share(stages: &[StageRecord]) -> Option<f64> {
 }
 
 impl Verdicts {
-    /// Of a run that is about to start.
     pub(crate) fn of(shape: PipelineShape) -> Self {
         Self(Arc::new(Mutex::new(Diagnosis::of(shape))))
     }

@@ -5,10 +5,9 @@ use std::thread::available_parallelism;
 use penstock_engine::clock::MonotonicClock;
 use penstock_engine::graph::Graph;
 use penstock_engine::memory::BatchMemory;
-use penstock_engine::ports::Observer;
-use penstock_engine::ports::{Consumer, Source as SampleSource, ThreadOpFactory};
+use penstock_engine::ports::{Consumer, Observer, Source as SampleSource, ThreadOpFactory};
 use penstock_types::fault::SpecFault;
-use penstock_types::plan::{Fields, Plan, StageKind, StagePlan};
+use penstock_types::plan::{Fields, Plan, StagePlan};
 use penstock_types::run::RunId;
 use penstock_types::spec::{Spec, Stage};
 use penstock_types::verdict::PipelineShape;
@@ -19,7 +18,7 @@ use crate::devices::Transfers;
 use crate::modules::Modules;
 use crate::output::{OutputError, OutputFolder};
 use crate::prepare::{Context, Outlets, Prepared, prepare};
-use crate::run::{Parts as RunParts, Run, RunFacts, Verdicts, Watcher};
+use crate::run::{Run, RunFacts, Verdicts, Watched, Watcher};
 use crate::stores::Stores;
 
 /// Prepares pipelines with the stores and modules it was given.
@@ -33,22 +32,18 @@ pub struct Runner {
 /// A stage that computes.
 #[derive(Clone)]
 pub struct Computing {
-    /// What was planned.
     pub stage: StagePlan,
-    /// What makes its op, on the thread that will use it.
+    /// Makes its op, on the thread that will use it.
     pub factory: Arc<dyn ThreadOpFactory>,
 }
 
-/// Why a run did not start.
+/// Reasons why a run did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The pipeline cannot be built.
     #[error(transparent)]
     Assemble(#[from] AssembleError),
-    /// Its output has no place.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// The machine gives no threads.
     #[error("cannot start the run's thread")]
     Thread(#[source] std::io::Error),
 }
@@ -56,9 +51,7 @@ pub enum StartError {
 /// Ends of a run that replace those its document names.
 #[derive(Default)]
 pub struct RunEnds {
-    /// Source of its items.
     pub source: Option<Box<dyn SampleSource>>,
-    /// Consumer of its items.
     pub consumer: Option<Box<dyn Consumer>>,
     /// Set when [`Run::take`] takes the items, so that there is no consumer at all.
     pub is_taken: bool,
@@ -87,12 +80,10 @@ impl fmt::Debug for ReadyRun {
 }
 
 impl ReadyRun {
-    /// The clock that the run is measured by.
     pub fn clock(&self) -> &Arc<MonotonicClock> {
         &self.clock
     }
 
-    /// The facts of the run.
     pub fn facts(&self) -> &RunFacts {
         &self.facts
     }
@@ -142,21 +133,11 @@ impl Runner {
 
     /// Prepares a document for a run with these outlets. Fails with everything that is wrong with it.
     pub fn prepare(&self, spec: &Spec, outlets: Outlets) -> Result<Prepared, Vec<SpecFault>> {
-        self.prepare_within(spec, outlets, &|_| Vec::new())
+        self.prepare_within(spec, None, outlets, &|_| Vec::new())
     }
 
-    /// The same with checks of the caller.
+    /// The same with checks of the caller, and for a source whose samples have these fields, if it is not the document's.
     pub fn prepare_within(
-        &self,
-        spec: &Spec,
-        outlets: Outlets,
-        bounds: &dyn Fn(&Plan) -> Vec<SpecFault>,
-    ) -> Result<Prepared, Vec<SpecFault>> {
-        self.prepare_from(spec, None, outlets, bounds)
-    }
-
-    /// The same for a source whose samples have these fields.
-    pub(crate) fn prepare_from(
         &self,
         spec: &Spec,
         fields: Option<Fields>,
@@ -174,7 +155,6 @@ impl Runner {
         prepare(spec, &context)
     }
 
-    /// The stores that pipelines may name.
     pub fn stores(&self) -> &Stores {
         &self.stores
     }
@@ -240,39 +220,23 @@ impl Prepared {
         // What is given in its place takes items to do something with them.
         let shape = if consumer.is_some() || is_taken { shape.with_working_consumer() } else { shape };
         let verdicts = Verdicts::of(shape);
-        let (consumer, files) = match consumer {
-            Some(consumer) => (Some(consumer), None),
-            None if is_taken => (None, None),
-            None => {
-                let (consumer, files) = parts.consumer().await?;
-                (Some(consumer), files)
-            }
+        let mut watched = Watched::default();
+        let consumer = match consumer {
+            None if !is_taken => Some(parts.consumer(&mut watched).await?),
+            given => given,
         };
-        let assembled = parts.assemble(source, consumer).await?;
+        let graph = parts.assemble(source, consumer, &mut watched).await?;
         if let Some(output) = &output {
             output.begin()?;
         }
-        let modules = plan.stages.iter().filter_map(|stage| match &stage.kind {
-            StageKind::Wasm(wasm) => Some((stage.id.to_string(), wasm.digest.clone())),
-            _ => None,
-        });
-        let transfers = assembled.transfers;
-        let seen = RunParts { guests: assembled.guests, files, transfers: transfers.clone() };
-        let facts = RunFacts::new(id, &plan.name, threads, modules.collect(), seen, verdicts.clone());
+        let transfers = watched.transfers.clone();
+        let facts = RunFacts::new(id, &plan.name, threads, watched, verdicts.clone());
         let watcher = Arc::new(Watcher::new(output, plan, verdicts));
-        let clock = Arc::new(MonotonicClock::start());
-        Ok(ReadyRun {
-            graph: assembled.graph,
-            runtime: self.runtime.clone(),
-            clock,
-            facts,
-            watcher,
-            transfers,
-        })
+        let (runtime, clock) = (self.runtime.clone(), Arc::new(MonotonicClock::start()));
+        Ok(ReadyRun { graph, runtime, clock, facts, watcher, transfers })
     }
 }
 
-/// The machine's cores.
 pub fn cores() -> u32 {
     available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
 }

@@ -21,16 +21,13 @@ pub use written::WrittenFault;
 #[derive(Clone, Debug, Default)]
 pub struct Stores(BTreeMap<String, Entry>);
 
-/// Why a name cannot stand for what it should.
+/// Reasons why a name cannot stand for what it should.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreFault {
-    /// The folder cannot be opened.
     #[error(transparent)]
     Folder(#[from] OpenFault),
-    /// The bucket's settings will not do.
     #[error(transparent)]
     S3(#[from] S3Fault),
-    /// The key of its index is none.
     #[error("the key of its index is none: {0}")]
     Index(&'static str),
 }
@@ -40,7 +37,6 @@ struct Entry {
     store: BoundedStore,
     /// Where the objects lie, if that is a folder.
     root: Option<PathBuf>,
-    /// The index that the store's configuration names.
     index: Option<Index>,
 }
 
@@ -68,7 +64,8 @@ impl Stores {
                 (bounded(S3Store::new(name, s3_settings(bucket))?, bucket.reads), None, &bucket.index)
             }
         };
-        let index = index.as_ref().map(|key| own_index(&store, key)).transpose()?;
+        // It lies in the store whose objects it names.
+        let index = index.as_ref().map(|key| index_at(&store, key)).transpose()?;
         self.0.insert(name.to_owned(), Entry { store, root, index });
         Ok(())
     }
@@ -77,12 +74,10 @@ impl Stores {
     pub fn add_dataset(&mut self, name: &str, config: &DatasetConfig) -> Result<(), StoreFault> {
         let settings = dataset_settings(config);
         let index = config.index_file_download_url.as_ref().map(|url| -> Result<Index, StoreFault> {
-            check_key(url.key.as_str()).map_err(StoreFault::Index)?;
             // Its address starts from its bucket, whatever prefix the store has.
             let bucket = url.bucket.as_str().to_owned();
             let place = S3Settings { bucket, prefix: String::new(), ..settings.clone() };
-            let store = bounded(S3Store::new(format!("{name} (its index)"), place)?, None);
-            Ok((store, Arc::from(url.key.as_str())))
+            index_at(&bounded(S3Store::new(format!("{name} (its index)"), place)?, None), &url.key)
         });
         let index = index.transpose()?;
         let store = bounded(S3Store::new(name, settings)?, None);
@@ -90,7 +85,6 @@ impl Stores {
         Ok(())
     }
 
-    /// The store called `name`.
     pub fn get(&self, name: &str) -> Option<&BoundedStore> {
         self.0.get(name).map(|entry| &entry.store)
     }
@@ -100,7 +94,6 @@ impl Stores {
         self.0.get(name).is_some_and(|entry| entry.root.is_some())
     }
 
-    /// All names.
     pub fn names(&self) -> BTreeSet<String> {
         self.0.keys().cloned().collect()
     }
@@ -132,8 +125,7 @@ fn bounded(store: impl Store + 'static, reads: Option<Reads>) -> BoundedStore {
     BoundedStore::new(Arc::new(store), reads)
 }
 
-/// An index that lies in the store whose objects it names.
-fn own_index(store: &BoundedStore, key: &ObjectKey) -> Result<Index, StoreFault> {
+fn index_at(store: &BoundedStore, key: &ObjectKey) -> Result<Index, StoreFault> {
     check_key(key.as_str()).map_err(StoreFault::Index)?;
     Ok((store.clone(), Arc::from(key.as_str())))
 }

@@ -117,7 +117,7 @@ impl Document {
     /// What can run. Fails with everything that is wrong.
     pub(crate) fn prepare(self, runner: &Runner) -> PyResult<Prepared> {
         // The training loop is the consumer, and what becomes of dead letters is the run's.
-        let prepared = runner.prepare_within(&self.spec, Outlets::ALL, &not_collated);
+        let prepared = runner.prepare_within(&self.spec, None, Outlets::ALL, &not_collated);
         let mut faults = self.faults;
         // That nothing usable has the name was told with what was given for it.
         let is_told = |fault: &SpecFault| match &fault.kind {

@@ -38,7 +38,7 @@ pub(crate) struct FilesConsumer {
     /// Samples of all batches so far.
     samples: u64,
     /// Each returns the samples of its batch.
-    under_way: JoinSet<Result<u64, String>>,
+    under_way: JoinSet<Result<u64, Fault>>,
     /// Samples of batches that are neither written nor abandoned yet.
     pending: u64,
     count: Arc<FilesCount>,
@@ -89,7 +89,7 @@ impl FilesConsumer {
                     Some(bytes) => place.store.put_new(key.clone(), bytes).await,
                     None => Ok(false),
                 };
-                if is_written.map_err(|error| error.with_causes())? {
+                if is_written.map_err(unanswered)? {
                     count.written.fetch_add(1, Ordering::Relaxed);
                 } else {
                     // There before, or meanwhile: another run may be writing the same.
@@ -142,15 +142,10 @@ impl FilesConsumer {
         first_fault.map_or(Ok(()), Err)
     }
 
-    fn settle(&mut self, done: Result<Result<u64, String>, tokio::task::JoinError>) -> Result<(), Broken> {
-        match done {
-            Ok(Ok(samples)) => {
-                self.pending -= samples;
-                Ok(())
-            }
-            Ok(Err(message)) => Err(Broken::Fault(fault(message))),
-            Err(error) => Err(Broken::Fault(fault(format!("a batch was not written: {error}")))),
-        }
+    fn settle(&mut self, done: Result<Result<u64, Fault>, tokio::task::JoinError>) -> Result<(), Broken> {
+        let unwritten = |error| Err(fault(format!("a batch was not written: {error}")));
+        self.pending -= done.unwrap_or_else(unwritten).map_err(Broken::Fault)?;
+        Ok(())
     }
 
     /// Marks the folder as complete for readers.
@@ -173,7 +168,7 @@ impl FilesConsumer {
         self.under_way.spawn_on(
             async move {
                 let written = place.store.put(place.key(Manifest::NAME), bytes).await;
-                written.map(|()| 0).map_err(|error| error.with_causes())
+                written.map(|()| 0).map_err(unanswered)
             },
             &self.runtime,
         );
@@ -236,26 +231,25 @@ async fn compare(
     number: u64,
     size: u64,
     head: Bytes,
-) -> Result<(), String> {
-    let told = |error: StoreError| error.with_causes();
-    let found_size = place.store.size(key.clone()).await.map_err(told)?;
-    let found_head =
-        place.store.get_range(key.clone(), None, 0..found_size.min(head.len() as u64)).await.map_err(told)?;
+) -> Result<(), Fault> {
+    let found_size = place.store.size(key.clone()).await.map_err(unanswered)?;
+    let range = 0..found_size.min(head.len() as u64);
+    let found_head = place.store.get_range(key.clone(), None, range).await.map_err(unanswered)?;
     if found_size == size && found_head == head {
         return Ok(());
     }
-    let what = match header(place, &key, found_size).await.map_err(told)? {
+    let what = match header(place, &key, found_size).await.map_err(unanswered)? {
         Some(_) if found_head == head => {
             format!("it has {found_size} bytes, and {size} would be written, so it is not whole")
         }
         Some(header) => difference(&header, &head[LENGTH_BYTES..]),
         None => "it is no whole safetensors file".to_owned(),
     };
-    Err(format!(
+    Err(fault(format!(
         "{place} holds `{}`, which is not batch {number} of this run: {what}; the source's data or its failures have changed since, \
          or something else has written it; write to another prefix, or remove what is there",
         batch_name(number)
-    ))
+    )))
 }
 
 /// The header of a file of `size` bytes, without its length; `None` when it has none.
@@ -290,6 +284,10 @@ fn difference(there: &[u8], here: &[u8]) -> String {
         None if there.data != here.data => "its samples have the same keys, but other data".to_owned(),
         None => "its samples are the same, but not where they came from, or their fields".to_owned(),
     }
+}
+
+fn unanswered(error: StoreError) -> Fault {
+    fault(error.with_causes())
 }
 
 fn fault(message: String) -> Fault {

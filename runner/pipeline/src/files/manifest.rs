@@ -4,6 +4,7 @@ use bytes::Bytes;
 use penstock_types::fault::Pointer;
 use penstock_types::plan::FilesPlan;
 use penstock_types::text::printable;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -38,14 +39,16 @@ pub(super) struct Complete {
     pub(super) samples: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
-    /// Place in the manifest's `made_by`.
+/// A place at which two documents differ.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct DocumentChange {
+    /// Where.
+    #[schemars(with = "String")]
     pub pointer: Pointer,
-    /// Value in the existing manifest, if any.
-    pub there: Option<String>,
-    /// Value of this run, if any.
-    pub here: Option<String>,
+    /// What stands there in the first one, as JSON; `null` for nothing.
+    pub from: Option<String>,
+    /// What stands there in the second one.
+    pub to: Option<String>,
 }
 
 impl Manifest {
@@ -76,13 +79,13 @@ impl Manifest {
 }
 
 /// Every place at which `there` and `here` differ.
-pub(crate) fn differences(there: Value, here: Value) -> Vec<Difference> {
+pub(crate) fn differences(there: &Value, here: &Value) -> Vec<DocumentChange> {
     let mut found = Vec::new();
-    compare(&Pointer::ROOT, Some(&there), Some(&here), &mut found);
+    compare(&Pointer::ROOT, Some(there), Some(here), &mut found);
     found
 }
 
-fn compare(place: &Pointer, there: Option<&Value>, here: Option<&Value>, found: &mut Vec<Difference>) {
+fn compare(place: &Pointer, there: Option<&Value>, here: Option<&Value>, found: &mut Vec<DocumentChange>) {
     match (there, here) {
         (Some(Value::Object(there)), Some(Value::Object(here))) => {
             for (name, value) in there {
@@ -100,17 +103,18 @@ fn compare(place: &Pointer, there: Option<&Value>, here: Option<&Value>, found: 
         (there, here) if there == here => {}
         (there, here) => {
             let shown = |value: &Value| printable(&value.to_string(), MAX_SHOWN_VALUE);
-            found.push(Difference { pointer: place.clone(), there: there.map(shown), here: here.map(shown) });
+            let (from, to) = (there.map(shown), here.map(shown));
+            found.push(DocumentChange { pointer: place.clone(), from, to });
         }
     }
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for DocumentChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |value: &Option<String>| {
             value.as_ref().map_or_else(|| "nothing".to_owned(), |value| format!("`{value}`"))
         };
-        write!(f, "{}: there {}, here {}", self.pointer, shown(&self.there), shown(&self.here))
+        write!(f, "{}: there {}, here {}", self.pointer, shown(&self.from), shown(&self.to))
     }
 }
 
@@ -125,7 +129,7 @@ mod tests {
         let there = json!({ "document": { "seed": 1, "stages": [{ "a": 1 }], "old": true }, "format": 1 });
         let here =
             json!({ "format": 1, "document": { "stages": [{ "a": 2 }, "b"], "seed": 1, "new": null } });
-        let told: Vec<String> = differences(there, here).iter().map(ToString::to_string).collect();
+        let told: Vec<String> = differences(&there, &here).iter().map(ToString::to_string).collect();
         assert_eq!(
             told,
             [

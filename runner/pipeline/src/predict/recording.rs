@@ -28,11 +28,7 @@ pub enum RecordingError {
     #[error("`{}` holds no run that is over: there is no `{name}`; name a folder that `penstock run --out` has made", .folder.display())]
     None { folder: PathBuf, name: &'static str },
     #[error("cannot read `{}`", .path.display())]
-    Unreadable {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use penstock_types::fault::Pointer;
 use penstock_types::plan::{Plan, StageKind};
 use penstock_types::policy::{Capacity, Concurrency};
 use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::{Machine, PredictError, Recording, scenario};
 use crate::memory::{instances_mib, settings_mib};
@@ -49,7 +49,6 @@ pub struct Proposal {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Change {
     /// Where in the document.
-    #[serde(serialize_with = "written")]
     #[schemars(with = "String")]
     pub pointer: Pointer,
     /// What it is.
@@ -91,11 +90,7 @@ pub fn sweep(
         let mut next: Option<Setting> = None;
         for mut candidate in neighbours(&best, budget) {
             candidate.rate = rate(&candidate.plan, candidate.machine)?;
-            let is_better = match &next {
-                Some(next) => preference(&candidate, next) == Ordering::Greater,
-                None => true,
-            };
-            if is_better {
+            if next.as_ref().is_none_or(|next| preference(&candidate, next) == Ordering::Greater) {
                 next = Some(candidate);
             }
         }
@@ -267,8 +262,4 @@ fn on_threads(kind: &StageKind) -> bool {
         StageKind::Sleep(sleep) => sleep.on == penstock_types::spec::SleepOn::Thread,
         _ => false,
     }
-}
-
-fn written<S: Serializer>(pointer: &Pointer, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(pointer)
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use penstock_types::fault::SpecFault;
 use penstock_types::plan::StageId;
 use penstock_types::spec::{MAX_DOCUMENT_BYTES, Spec, Stage};
-use penstock_types::text::{MAX_SHOWN_KEY, printable, without_place};
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::lines::{Line, Lines, MAX_LETTER_BYTES};
-use crate::dead_letter::ReadLetter;
+use crate::dead_letter::{LetterFault, ReadLetter};
 use crate::output::{DEAD_LETTERS, SPEC};
 
 /// Most unreadable lines that are told one by one.
@@ -36,11 +36,9 @@ pub struct Letters {
 /// The letters of one stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageLetters {
-    /// The stage.
     pub id: StageId,
     /// Its name as it goes into seeds.
     pub(super) seeded_as: String,
-    /// How many there are.
     pub count: u64,
     /// Digests of the modules in which they failed.
     pub modules: BTreeSet<String>,
@@ -64,29 +62,16 @@ pub struct UnreadableLetter {
     pub reason: String,
 }
 
-/// Why there is nothing that could be replayed.
+/// Reasons why nothing can be replayed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReplayFault {
-    /// The folder holds no run.
     #[error("`{}` holds no run: there is no `{SPEC}` in it; name a folder that `penstock run --out` has made", .0.display())]
     NoRun(PathBuf),
     /// The document in it cannot be read any more.
     #[error("`{}` cannot run as written", path.display())]
-    Document {
-        /// The document.
-        path: PathBuf,
-        /// All that is wrong with it.
-        faults: Vec<SpecFault>,
-    },
-    /// The disk says no.
+    Document { path: PathBuf, faults: Vec<SpecFault> },
     #[error("cannot read `{}`", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        source: Arc<io::Error>,
-    },
+    Read { path: PathBuf, source: Arc<io::Error> },
 }
 
 impl StageLetters {
@@ -106,7 +91,6 @@ impl Letters {
         Ok(letters)
     }
 
-    /// The document that ran.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
@@ -116,7 +100,6 @@ impl Letters {
         &self.stages
     }
 
-    /// Lines that cannot be replayed.
     pub fn unreadable(&self) -> &Unreadable {
         &self.unreadable
     }
@@ -129,8 +112,12 @@ impl Letters {
         let mut stages = BTreeMap::new();
         while let Some(line) = lines.next()? {
             let number = line.number;
-            if let Err(reason) = count(&self.spec, &line, &mut stages) {
-                self.unreadable.note(number, &reason);
+            if let Err(fault) = count(&self.spec, &line, &mut stages) {
+                self.unreadable.count += 1;
+                if self.unreadable.first.len() < MAX_TOLD {
+                    let reason = printable(&fault.to_string(), MAX_REASON);
+                    self.unreadable.first.push(UnreadableLetter { line: number, reason });
+                }
             }
         }
         self.stages = stages.into_values().collect();
@@ -138,17 +125,12 @@ impl Letters {
     }
 }
 
-impl Unreadable {
-    fn note(&mut self, line: u64, reason: &str) {
-        self.count += 1;
-        if self.first.len() < MAX_TOLD {
-            self.first.push(UnreadableLetter { line, reason: printable(reason, MAX_REASON) });
-        }
-    }
-}
-
-/// Counts the letter on a line to its stage; else says what is wrong with it.
-fn count(spec: &Spec, line: &Line<'_>, stages: &mut BTreeMap<StageId, StageLetters>) -> Result<(), String> {
+/// Counts the letter on a line to its stage.
+fn count(
+    spec: &Spec,
+    line: &Line<'_>,
+    stages: &mut BTreeMap<StageId, StageLetters>,
+) -> Result<(), LetterFault> {
     let Some(letter) = letter(line)? else { return Ok(()) };
     let id = stage_of(spec, &letter.stage)?;
     let (seeded_as, module) = (letter.seeded_as.clone(), letter.module.clone());
@@ -160,12 +142,8 @@ fn count(spec: &Spec, line: &Line<'_>, stages: &mut BTreeMap<StageId, StageLette
         modules: BTreeSet::new(),
     });
     if stage.seeded_as != seeded_as {
-        return Err(format!(
-            "says that `{}` is `{}` in seeds, and a line before said `{}`",
-            stage.id,
-            printable(&seeded_as, MAX_SHOWN_KEY),
-            stage.seeded_as
-        ));
+        let (found, before) = (printable(&seeded_as, MAX_SHOWN_KEY), stage.seeded_as.clone());
+        return Err(LetterFault::Seeds { stage: stage.id.clone(), found, before });
     }
     stage.count += 1;
     if stage.modules.len() < MAX_MODULES {
@@ -175,24 +153,19 @@ fn count(spec: &Spec, line: &Line<'_>, stages: &mut BTreeMap<StageId, StageLette
 }
 
 /// The letter on a line; `None` when it is blank.
-pub(super) fn letter(line: &Line<'_>) -> Result<Option<ReadLetter>, String> {
-    let Some(text) = line.text else {
-        return Err(format!("is longer than {} MiB", MAX_LETTER_BYTES >> 20));
-    };
+pub(super) fn letter(line: &Line<'_>) -> Result<Option<ReadLetter>, LetterFault> {
+    let text = line.text.ok_or(LetterFault::TooLong(MAX_LETTER_BYTES))?;
     if text.trim_ascii().is_empty() {
         return Ok(None);
     }
-    serde_json::from_slice(text).map(Some).map_err(|error| {
-        let reason = without_place(&error);
-        match line.has_end {
-            true => format!("is no dead letter: {reason}, at column {}", error.column()),
-            false => "is cut off: the run ended while it was written".to_owned(),
-        }
+    serde_json::from_slice(text).map(Some).map_err(|error| match line.has_end {
+        true => LetterFault::Json(error),
+        false => LetterFault::CutOff,
     })
 }
 
 /// The stage of this id, if the document has it and something can fail in it.
-fn stage_of(spec: &Spec, written: &str) -> Result<StageId, String> {
+fn stage_of(spec: &Spec, written: &str) -> Result<StageId, LetterFault> {
     let id = StageId::parse(written);
     let stage = id.as_ref().and_then(|id| {
         let place = usize::try_from(id.position()).ok()?.checked_sub(1)?;
@@ -200,17 +173,11 @@ fn stage_of(spec: &Spec, written: &str) -> Result<StageId, String> {
     });
     match (id, stage) {
         (Some(id), Some(Stage::Fetch(_) | Stage::Wasm(_) | Stage::Transfer(_) | Stage::Sleep(_))) => Ok(id),
-        (_, Some(Stage::Collate(_))) => Err(format!(
-            "failed in `{written}` for being unlike the rest of its batch, which cannot be tried without the rest; mend a stage \
-             before it and run the pipeline again"
-        )),
+        (_, Some(Stage::Collate(_))) => Err(LetterFault::OfABatch(written.to_owned())),
         (_, Some(Stage::Aggregate(_) | Stage::Disaggregate(_))) => {
-            Err(format!("names the stage `{written}`, in which nothing can fail"))
+            Err(LetterFault::NothingFails(written.to_owned()))
         }
-        _ => Err(format!(
-            "names the stage `{}`, which the document does not have",
-            printable(written, MAX_SHOWN_KEY)
-        )),
+        _ => Err(LetterFault::UnknownStage(printable(written, MAX_SHOWN_KEY))),
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use penstock_types::config::{DatasetConfig, FolderConfig, S3Config, StoreConfig};
 use penstock_types::fault::SpecFault;
 use penstock_types::spec::{MAX_DOCUMENT_BYTES, Name};
+use penstock_types::text::with_causes;
 
 use super::{StoreFault, Stores};
 
@@ -18,14 +19,8 @@ pub enum WrittenFault {
     /// The name is none, or what it should stand for cannot be that.
     #[error("{0}")]
     Wrong(String),
-    /// A file that should describe a data set has faults.
     #[error("`{file}` cannot be used as written: {}", .faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Dataset {
-        /// The file.
-        file: String,
-        /// What is wrong in it.
-        faults: Vec<SpecFault>,
-    },
+    Dataset { file: String, faults: Vec<SpecFault> },
 }
 
 impl Stores {
@@ -77,9 +72,6 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 impl From<StoreFault> for WrittenFault {
     fn from(fault: StoreFault) -> Self {
-        Self::Wrong(match std::error::Error::source(&fault) {
-            Some(cause) => format!("{fault}: {cause}"),
-            None => fault.to_string(),
-        })
+        Self::Wrong(with_causes(&fault))
     }
 }

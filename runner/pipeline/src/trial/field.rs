@@ -141,27 +141,24 @@ fn half(bits: u64) -> f64 {
 }
 
 fn digest(value: &Value) -> String {
-    let mut digest = Sha256::new();
-    match value {
-        Value::Blob(bytes) => digest.update(bytes),
-        Value::Text(text) => digest.update(text),
-        Value::Int(number) => digest.update(number.to_le_bytes()),
-        Value::Real(number) => digest.update(number.to_bits().to_le_bytes()),
-        Value::Tensor(tensor) => {
-            digest.update(format!("{} {:?}", tensor.dtype.name(), tensor.shape));
-            digest.update(&tensor.data);
+    let digest = Sha256::new();
+    // Values of different types may have the same bytes: a number of the type follows them.
+    let (digest, kind) = match value {
+        Value::Blob(bytes) => (digest.chain_update(bytes), 0),
+        Value::Text(text) => (digest.chain_update(text), 1),
+        Value::Int(number) => (digest.chain_update(number.to_le_bytes()), 2),
+        Value::Real(number) => (digest.chain_update(number.to_bits().to_le_bytes()), 3),
+        Value::Tensor(Tensor { dtype, shape, data }) => {
+            (digest.chain_update(format!("{} {shape:?}", dtype.name())).chain_update(data), 4)
         }
-    }
-    // Values of different types may have the same bytes.
-    let kind = match value {
-        Value::Blob(_) => 0,
-        Value::Text(_) => 1,
-        Value::Int(_) => 2,
-        Value::Real(_) => 3,
-        Value::Tensor(_) => 4_u8,
     };
-    digest.update([kind]);
-    digest.finalize().iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .chain_update([kind])
+        .finalize()
+        .iter()
+        .take(DIGEST_BYTES)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[cfg(test)]

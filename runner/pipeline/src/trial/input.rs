@@ -28,24 +28,12 @@ pub struct FileField {
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     #[error("cannot read `{}`", .path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     #[error("cannot read `{}`", .path.display())]
-    Open {
-        path: PathBuf,
-        #[source]
-        source: OpenFault,
-    },
+    Open { path: PathBuf, source: OpenFault },
     /// A folder's listing, or the lines of a file, cannot be read.
     #[error("`{}`", .path.display())]
-    Source {
-        path: PathBuf,
-        #[source]
-        source: SourceFault,
-    },
+    Source { path: PathBuf, source: SourceFault },
     #[error("`{}` is not UTF-8 text: byte {byte} is no character's start; leave `--text` away to hand it over as bytes", .path.display())]
     NotText {
         path: PathBuf,

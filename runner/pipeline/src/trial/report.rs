@@ -4,7 +4,7 @@ use penstock_engine::item::Sample;
 use penstock_types::manifest::Mode;
 use penstock_types::run::FailureClass;
 use penstock_types::spec::{DeadlineMs, MemoryMib};
-use penstock_wasm::{LogLevel, LogLines, Module};
+use penstock_wasm::{LogLevel, LogLine, LogLines, Module};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -226,6 +226,7 @@ pub(super) fn report(
         samples.iter().flat_map(|sample| &sample.fields).map(|field| &*field.name).collect();
     let wanted = manifest.fields(&settings.params).wants.into_iter().flatten();
     let wanted = wanted.filter(|want| !want.is_optional).map(|want| want.field);
+    let logs = first.logs.lines.into_iter();
     TrialReport {
         module: manifest.name.clone(),
         version: manifest.version.clone(),
@@ -238,12 +239,7 @@ pub(super) fn report(
         calls: first.calls,
         finish: first.finish,
         counters: first.counters,
-        logs: first
-            .logs
-            .lines
-            .into_iter()
-            .map(|line| ModuleLine { level: line.level, message: line.message })
-            .collect(),
+        logs: logs.map(|LogLine { level, message, .. }| ModuleLine { level, message }).collect(),
         logs_dropped: first.logs.dropped,
         missing_fields: wanted.filter(|name| !input_fields.contains(name.as_str())).collect(),
         input_fields: input_fields.into_iter().map(str::to_owned).collect(),
