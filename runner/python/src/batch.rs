@@ -7,6 +7,7 @@ use std::time::Duration;
 use penstock_device::DeviceBuffer;
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Collated, Column, DeviceTensor, Dtype, Origin, Stacked, Tensor};
+use penstock_types::fault::listed;
 use penstock_types::stats::Tick;
 use pyo3::exceptions::{PyBufferError, PyKeyError, PyValueError};
 use pyo3::prelude::*;
@@ -112,11 +113,8 @@ impl Batch {
         match self.column(name) {
             Some(column) => self.value(py, &column.values),
             None => {
-                let names: Vec<String> = self.keys().iter().map(|name| format!("`{name}`")).collect();
-                Err(PyKeyError::new_err(format!(
-                    "`{name}`: the fields of this batch are {}",
-                    names.join(", ")
-                )))
+                let names = listed(self.columns.iter().map(|column| &*column.name));
+                Err(PyKeyError::new_err(format!("`{name}`: the fields of this batch are {names}")))
             }
         }
     }

@@ -4,13 +4,15 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::process::locked;
 
 /// Most lines that wait; the oldest go.
 const MOST: usize = 1000;
@@ -27,15 +29,9 @@ struct Line {
 /// Takes warnings and errors of this process.
 struct Listener;
 
-impl Listener {
-    fn wants(level: &Level) -> bool {
-        *level <= Level::WARN
-    }
-}
-
 impl Subscriber for Listener {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && Self::wants(metadata.level())
+        metadata.is_event() && *metadata.level() <= Level::WARN
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -46,7 +42,7 @@ impl Subscriber for Listener {
         let level = if *event.metadata().level() == Level::ERROR { 40 } else { 30 };
         let mut line = Line { level, text: String::new() };
         event.record(&mut line);
-        let mut lines = waiting();
+        let mut lines = locked(&WAITING);
         if lines.len() == MOST {
             lines.pop_front();
         }
@@ -88,10 +84,6 @@ impl Line {
     }
 }
 
-fn waiting() -> MutexGuard<'static, VecDeque<Line>> {
-    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// From here on events are kept for `tell`.
 pub(crate) fn listen() {
     // Whoever imports the package twice listens already.
@@ -100,7 +92,7 @@ pub(crate) fn listen() {
 
 /// Hands what waits to the logger `penstock`.
 pub(crate) fn tell(py: Python<'_>) -> PyResult<()> {
-    let lines = std::mem::take(&mut *waiting());
+    let lines = std::mem::take(&mut *locked(&WAITING));
     if lines.is_empty() {
         return Ok(());
     }

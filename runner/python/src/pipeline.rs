@@ -5,7 +5,7 @@ use std::env;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use penstock_device::HostMemory;
@@ -28,7 +28,7 @@ use crate::batch::{Batch, Held};
 use crate::checked::{Document, ModuleSource, prefer_gpu};
 use crate::errors::{PenstockError, RunFailed};
 use crate::logs;
-use crate::process::{Home, SLICE, io, wait_for};
+use crate::process::{Home, SLICE, io, locked, wait_for};
 
 /// How long a run that is stopped may take: the engine gives itself three seconds.
 const STOP: Duration = Duration::from_secs(10);
@@ -379,10 +379,6 @@ impl Drop for Running {
             });
         });
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What follows from three rates, in batches per second; the sink queue's figures come from a snapshot. As JSON.

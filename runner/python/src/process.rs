@@ -1,7 +1,7 @@
 //! What there is once in a process: the threads that read storage, and the knowledge that they do not survive a fork.
 
 use std::pin::pin;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -46,6 +46,10 @@ impl Home {
              with workers",
         ))
     }
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The threads that read storage and wait.

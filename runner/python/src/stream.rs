@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use penstock_stream::client::{Batch as Streamed, Client, Received, StreamError as ClientError};
 use penstock_types::text::with_causes;
@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use crate::batch::{Batch, Held};
 use crate::errors::StreamError;
-use crate::process::{Home, SLICE};
+use crate::process::{Home, SLICE, locked};
 
 /// A connection to a run of a server on the same machine.
 #[pyclass(frozen, module = "penstock._penstock")]
@@ -53,7 +53,7 @@ impl StreamClient {
     fn next(&self, py: Python<'_>) -> PyResult<Option<(u64, bool, Batch)>> {
         self.home.check()?;
         self.acknowledge(py)?;
-        let waiting = self.waiting().pop_front();
+        let waiting = locked(&self.waiting).pop_front();
         let Some(taken) = waiting.map_or_else(|| self.take(py), |taken| Ok(Some(taken)))? else {
             return Ok(None);
         };
@@ -64,7 +64,7 @@ impl StreamClient {
                 Ok(Some((taken.seq, taken.redelivered, Batch::new(taken.contents, lease))))
             }
             Err(error) => {
-                self.waiting().push_front(taken);
+                locked(&self.waiting).push_front(taken);
                 Err(error)
             }
         }
@@ -118,14 +118,6 @@ impl StreamClient {
             }
         }
     }
-
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Streamed>> {
-        locked(&self.waiting)
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failed(error: &dyn std::error::Error) -> PyErr {
