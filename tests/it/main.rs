@@ -24,6 +24,7 @@ mod malformed;
 mod memory;
 mod mixup;
 mod new;
+mod one_check;
 mod output;
 mod pack_tokens;
 mod photos;
