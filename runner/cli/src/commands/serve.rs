@@ -121,7 +121,7 @@ fn listen(args: &ServeArgs, config: &Config) -> Result<SocketAddr> {
                 "`--listen {given}` is no address with a port; write e.g. `{LISTEN}` or `0.0.0.0:7700`"
             ))
         }),
-        None => Ok(config.listen.map_or_else(usual, |listen| *listen.address())),
+        None => Ok(config.listen.as_ref().map_or_else(usual, |listen| *listen.address())),
     }
 }
 

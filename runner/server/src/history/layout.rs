@@ -37,7 +37,7 @@ impl Layout {
         let queue = |(id, label, capacity): (&StageId, String, Capacity)| ValidQueue {
             id: id.queue_id(),
             label: format!("[{label}_queue]"),
-            capacity: capacity.get(),
+            capacity: capacity.get() as usize,
         };
         let (source, sink) = (&plan.source, &plan.sink);
         let queues = iter::once((&source.id, source.id.to_string(), source.queue))

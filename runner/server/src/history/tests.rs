@@ -160,7 +160,7 @@ fn the_finest_rows_go_after_a_week_and_coarser_ones_tell_the_same() {
         let tasks: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
         (windows.len(), tasks)
     };
-    let times = |connection| RunRows::of(connection, "run", None).times(0).unwrap().count();
+    let times = |connection: &Connection| RunRows::of(connection, "run", None).times(0).unwrap().count();
     let tasks = times(&connection);
     let before = sums(&connection, QUARTER);
     assert_eq!(before.0, 4 * 3600);

@@ -2873,12 +2873,8 @@ export interface components {
         };
         /** @description What a benchmark found. */
         BenchReport: {
-            /**
-             * Format: uint32
-             * @description Version of this form.
-             */
+            /** Format: uint32 */
             version: number;
-            /** @description What the benchmark is called. */
             name: string;
             /** @description When it began, RFC 3339. */
             started_at: string;
@@ -2889,7 +2885,6 @@ export interface components {
             elapsed_s: number;
             /** @description How it ended. */
             state: components["schemas"]["ReportState"];
-            /** @description Why, where it failed. */
             reason?: string | null;
             /** @description Whether the books of every load balance; what does not, voids its figures. */
             balanced: boolean;
@@ -2897,7 +2892,6 @@ export interface components {
             findings: string[];
             /** @description What ran it, e.g. `penstock 0.1.0`. */
             program: string;
-            /** @description Where. */
             machine: components["schemas"]["MachineFacts"];
             /** @description The document, with everything that was left to defaults. */
             document: components["schemas"]["BenchSpec"];
@@ -2928,10 +2922,7 @@ export interface components {
          * @description What a storage benchmark does: the objects it reads, the stages they pass, and the actions in turn.
          */
         BenchSpec: {
-            /**
-             * @description What the benchmark is called.
-             * @default storage
-             */
+            /** @default storage */
             name: string;
             /**
              * Format: uint64
@@ -3107,15 +3098,9 @@ export interface components {
         };
         /** @description Objects in memory. */
         MemorySource: {
-            /**
-             * Format: uint32
-             * @description How many.
-             */
+            /** Format: uint32 */
             count: number;
-            /**
-             * Format: uint32
-             * @description Bytes of each.
-             */
+            /** Format: uint32 */
             bytes: number;
             /**
              * @description How long each read takes.
@@ -3408,7 +3393,6 @@ export interface components {
              */
             modes: components["schemas"]["LoadMode"][];
             /**
-             * @description Numbers of workers.
              * @default [
              *       2,
              *       4,
@@ -3426,7 +3410,6 @@ export interface components {
             in_flight: number;
             /**
              * Format: uint32
-             * @description Items of a batch.
              * @default 50
              */
             batch_size: number;
@@ -3436,10 +3419,7 @@ export interface components {
              * @default 2
              */
             prefetch: number;
-            /**
-             * @description Which worker takes which batch.
-             * @default static
-             */
+            /** @default static */
             assignment: components["schemas"]["Assignment"];
             /**
              * @description Whether workers, with their instances of modules, live for all passes; otherwise each pass starts new ones.
@@ -3532,32 +3512,19 @@ export interface components {
         ObjectsReport: {
             /** @description The store's name. */
             store: string;
-            /** @description What it is. */
             kind: components["schemas"]["BenchStoreKind"];
-            /**
-             * Format: uint64
-             * @description How many objects.
-             */
+            /** Format: uint64 */
             count: number;
             /**
              * Format: uint64
              * @description All their bytes; `null` when nobody has asked for sizes.
              */
             bytes?: number | null;
-            /**
-             * Format: uint64
-             * @description The least of them.
-             */
+            /** Format: uint64 */
             min_bytes?: number | null;
-            /**
-             * Format: uint64
-             * @description The middle one.
-             */
+            /** Format: uint64 */
             median_bytes?: number | null;
-            /**
-             * Format: uint64
-             * @description The largest.
-             */
+            /** Format: uint64 */
             max_bytes?: number | null;
             /**
              * Format: double
@@ -3585,10 +3552,7 @@ export interface components {
         LoadReport: {
             /** @description How workers read. */
             mode: components["schemas"]["LoadMode"];
-            /**
-             * Format: uint32
-             * @description How many.
-             */
+            /** Format: uint32 */
             workers: number;
             /**
              * Format: uint32
@@ -3600,17 +3564,13 @@ export interface components {
              * @description Reads that all of them have in flight at most.
              */
             permits: number;
-            /**
-             * Format: uint32
-             * @description Items of a batch.
-             */
+            /** Format: uint32 */
             batch_size: number;
             /**
              * Format: uint32
              * @description Batches of a worker that are begun and not delivered, at most.
              */
             prefetch: number;
-            /** @description Which worker takes which batch. */
             assignment: components["schemas"]["Assignment"];
             /** @description Whether workers lived for all passes. */
             persistent: boolean;
@@ -3623,6 +3583,16 @@ export interface components {
             /** @description What reads consist of, and stages. */
             parts: components["schemas"]["ReadPart"][];
             /**
+             * @description The mean read, part by part.
+             * @default {
+             *       "mean_s": 0,
+             *       "parts": [],
+             *       "permit_s": null,
+             *       "stages": []
+             *     }
+             */
+            mean_read: components["schemas"]["MeanRead"];
+            /**
              * Format: uint64
              * @description Items that were read in the measured passes.
              */
@@ -3632,20 +3602,14 @@ export interface components {
              * @description Those of them that a stage left out, or that failed in one.
              */
             refused: number;
-            /**
-             * Format: uint64
-             * @description Their bytes.
-             */
+            /** Format: uint64 */
             bytes: number;
             /**
              * Format: double
              * @description How long these passes took together, in seconds.
              */
             elapsed_s: number;
-            /**
-             * Format: double
-             * @description Items in a second.
-             */
+            /** Format: double */
             items_per_s: number;
             /**
              * Format: double
@@ -3662,7 +3626,6 @@ export interface components {
              * @description Megabits (10^6 bits) in a second.
              */
             mbit_per_s: number;
-            /** @description Each measured pass. */
             passes: components["schemas"]["PassReport"][];
             /** @description Reads in flight, against Little's law. */
             little: components["schemas"]["Little"];
@@ -3673,11 +3636,14 @@ export interface components {
             busy: number;
             /** @description How long reads took: how many in each range. */
             latencies: components["schemas"]["LatencyRange"][];
+            /**
+             * @description The same in wide ranges, which begin at the same times in every load; those without a read are left out.
+             * @default []
+             */
+            latency_bins: components["schemas"]["TimeBucket"][];
             /** @description The measured passes over time, one after another. */
             over_time: components["schemas"]["LoadMoment"][];
-            /** @description Requests and connections. */
             requests: components["schemas"]["ReadRequests"];
-            /** @description What failed. */
             failures: components["schemas"]["ReadFailures"][];
             /** @description What this client does without the store; `null` when it was not measured. */
             ceiling?: components["schemas"]["Ceiling"] | null;
@@ -3727,35 +3693,17 @@ export interface components {
         };
         /** @description How times are distributed, in seconds. */
         Spread: {
-            /**
-             * Format: uint64
-             * @description How many.
-             */
+            /** Format: uint64 */
             n: number;
-            /**
-             * Format: double
-             * @description All together.
-             */
+            /** Format: double */
             sum_s: number;
-            /**
-             * Format: double
-             * @description Mean.
-             */
+            /** Format: double */
             mean_s: number;
-            /**
-             * Format: double
-             * @description Median.
-             */
+            /** Format: double */
             median_s: number;
-            /**
-             * Format: double
-             * @description Least.
-             */
+            /** Format: double */
             min_s: number;
-            /**
-             * Format: double
-             * @description Greatest.
-             */
+            /** Format: double */
             max_s: number;
             /**
              * Format: double
@@ -3794,17 +3742,40 @@ export interface components {
              */
             share: number;
         };
+        /** @description The mean read of a load. A part that few reads had counts for all of them. */
+        MeanRead: {
+            /**
+             * Format: double
+             * @description How long it takes, in seconds; 0 where no read succeeded.
+             */
+            mean_s: number;
+            /** @description Its parts in turn, those without time left out; the last one, `else`, is mostly waiting for a core. */
+            parts: components["schemas"]["MeanPart"][];
+            /**
+             * Format: double
+             * @description Wait for a permit before the read, in seconds; `null` where no read waited for one.
+             */
+            permit_s?: number | null;
+            /** @description Stages behind the read, for one item. */
+            stages: components["schemas"]["MeanPart"][];
+        };
+        /** @description A part of the mean read, or a stage behind it. */
+        MeanPart: {
+            /** @description The part, or the stage's name. */
+            name: string;
+            /** Format: double */
+            mean_s: number;
+            /**
+             * Format: double
+             * @description Share of the mean read; `null` for a stage.
+             */
+            share?: number | null;
+        };
         /** @description One pass. */
         PassReport: {
-            /**
-             * Format: double
-             * @description How long it took, in seconds.
-             */
+            /** Format: double */
             elapsed_s: number;
-            /**
-             * Format: double
-             * @description Items in a second.
-             */
+            /** Format: double */
             items_per_s: number;
             /**
              * Format: double
@@ -3852,20 +3823,11 @@ export interface components {
         };
         /** @description Reads that took so long. */
         LatencyRange: {
-            /**
-             * Format: double
-             * @description From, in seconds.
-             */
+            /** Format: double */
             from_s: number;
-            /**
-             * Format: double
-             * @description To, in seconds.
-             */
+            /** Format: double */
             to_s: number;
-            /**
-             * Format: uint64
-             * @description How many.
-             */
+            /** Format: uint64 */
             count: number;
         };
         /** @description A stretch of the measured time. */
@@ -3903,21 +3865,27 @@ export interface components {
         };
         /** @description Requests and connections of the measured reads. */
         ReadRequests: {
-            /**
-             * Format: uint64
-             * @description Requests that were made.
-             */
+            /** Format: uint64 */
             made: number;
             /**
              * Format: uint64
              * @description Those of them that were made since another one had failed.
              */
             retries: number;
-            /**
-             * Format: uint64
-             * @description Connections that were opened.
-             */
+            /** Format: uint64 */
             connections: number;
+            /**
+             * Format: double
+             * @description Requests for one item that came; `null` where none came.
+             * @default null
+             */
+            per_item: number | null;
+            /**
+             * Format: double
+             * @description Share of the requests that were retries, 0.0 to 1.0; `null` where none was made.
+             * @default null
+             */
+            retried: number | null;
         };
         /** @description Failures that differ in their objects only. */
         ReadFailures: {
@@ -3925,10 +3893,7 @@ export interface components {
             what: string;
             /** @description What was found; the object's key stands as `…`. */
             message: string;
-            /**
-             * Format: uint64
-             * @description How many.
-             */
+            /** Format: uint64 */
             count: number;
             /** @description Some of the objects. */
             keys: string[];
@@ -3937,10 +3902,7 @@ export interface components {
         Ceiling: {
             /** @description What stood in for the store. */
             against: components["schemas"]["BenchStoreKind"];
-            /**
-             * Format: double
-             * @description Items in a second.
-             */
+            /** Format: double */
             items_per_s: number;
             /**
              * Format: double
@@ -3959,35 +3921,26 @@ export interface components {
         LoadBooks: {
             /** @description Whether every identity holds. */
             balanced: boolean;
-            /** @description All identities. */
             checks: components["schemas"]["LoadBooksCheck"][];
         };
         /** @description An identity. */
         LoadBooksCheck: {
-            /** @description What it is called. */
             identity: string;
-            /** @description What it says. */
             says: string;
-            /** @description Whether it holds. */
             holds: boolean;
             /** @description What was found where it does not hold, and what was wanted. */
             found?: string | null;
         };
         /** @description Repetitions of something small. */
         CallsReport: {
-            /** @description The action. */
             action: string;
             /**
              * Format: uint32
              * @description How many at a time.
              */
             pool: number;
-            /** @description How long one takes. */
             time: components["schemas"]["Spread"];
-            /**
-             * Format: double
-             * @description How long all took, in seconds.
-             */
+            /** Format: double */
             elapsed_s: number;
             /**
              * Format: double
@@ -3999,7 +3952,6 @@ export interface components {
              * @description Bytes that were read or copied.
              */
             bytes: number;
-            /** @description What failed. */
             failures: components["schemas"]["ReadFailures"][];
         };
         /** @description How many accelerators can be fed. */
@@ -4035,10 +3987,7 @@ export interface components {
         };
         /** @description A number of accelerators that were fed for a while. */
         AcceleratorTrial: {
-            /**
-             * Format: uint32
-             * @description How many.
-             */
+            /** Format: uint32 */
             accelerators: number;
             /**
              * Format: double
@@ -4050,10 +3999,7 @@ export interface components {
              * @description Samples that they took in a second.
              */
             samples_per_s: number;
-            /**
-             * Format: uint64
-             * @description Steps that they made.
-             */
+            /** Format: uint64 */
             steps: number;
         };
         /** @description What a known workload needs, against what was measured. */
