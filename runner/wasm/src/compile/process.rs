@@ -293,8 +293,14 @@ fn name(status: ExitStatus) -> String {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(number)) => match Signal::from_named_raw(number) {
             Some(Signal::ABORT) => "SIGABRT".into(),
-            Some(signal) => format!("{signal:?}").replace("Signal::", "SIG"),
-            None => format!("signal {number}"),
+            Some(Signal::SEGV) => "SIGSEGV".into(),
+            Some(Signal::BUS) => "SIGBUS".into(),
+            Some(Signal::ILL) => "SIGILL".into(),
+            Some(Signal::FPE) => "SIGFPE".into(),
+            Some(Signal::TERM) => "SIGTERM".into(),
+            Some(Signal::INT) => "SIGINT".into(),
+            Some(Signal::HUP) => "SIGHUP".into(),
+            _ => format!("signal {number}"),
         },
         (None, None) => status.to_string(),
     }
