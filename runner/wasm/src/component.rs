@@ -70,7 +70,7 @@ pub(crate) fn encode(core: &[u8]) -> Result<Vec<u8>, ModuleError> {
     wit_component::ComponentEncoder::default()
         .validate(true)
         .module(core)
-        .and_then(|encoder| encoder.encode())
+        .and_then(|mut encoder| encoder.encode())
         .map_err(|error| ModuleError::Invalid { reason: printable(&format!("{error:#}"), 1000) })
 }
 
