@@ -97,6 +97,6 @@ pub fn typed(text: &str, encoding: Encoding) -> Vec<u8> {
     let mut resolve = Resolve::default();
     let package = resolve.push_str("stage.wit", CONTRACT).expect("the contract is WIT");
     let world = resolve.select_world(&[package], Some("stage")).expect("the contract has its world");
-    embed_component_metadata(&mut core, &resolve, world, encoding, false).expect("types fit into any module");
+    embed_component_metadata(&mut core, &resolve, world, encoding).expect("types fit into any module");
     core
 }

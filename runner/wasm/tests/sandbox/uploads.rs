@@ -46,7 +46,7 @@ fn half_an_upload_is_truncated() {
 #[test]
 fn a_component_runs_like_the_core_module_it_was_made_of() {
     let core = guest("misbehaving");
-    let mut encoder = wit_component::ComponentEncoder::default();
+    let encoder = wit_component::ComponentEncoder::default();
     let component = encoder.module(&core).unwrap().encode().unwrap();
     assert_eq!(looked_at(&component).unwrap().kind, ModuleKind::Component);
     let module = sandbox().load(&component).unwrap();
