@@ -44,12 +44,21 @@ impl LargeAnswers {
         &self,
         value: impl Future<Output = ApiResult<T>>,
     ) -> ApiResult<Response> {
+        self.send_written(value, |value| serde_json::to_vec(&value)).await
+    }
+
+    /// As [`send_json`](Self::send_json), written by `write`.
+    pub(crate) async fn send_written<T: Send + 'static>(
+        &self,
+        value: impl Future<Output = ApiResult<T>>,
+        write: impl FnOnce(T) -> serde_json::Result<Vec<u8>> + Send + 'static,
+    ) -> ApiResult<Response> {
         let turn = self.turn().await?;
         let value = value.await?;
         let written = tokio::task::spawn_blocking(move || {
-            // As long as it is written, whoever waits for it.
+            // Held until it is written, even if the client goes away.
             let _turn = turn;
-            serde_json::to_vec(&value).map(Bytes::from)
+            write(value).map(Bytes::from)
         });
         let bytes = written.await.map_err(std::io::Error::from).and_then(|written| Ok(written?));
         let bytes = bytes.map_err(|error| {
@@ -57,15 +66,6 @@ impl LargeAnswers {
             ApiError::defect()
         })?;
         self.sent(bytes)
-    }
-
-    /// Answers with JSON that is written already, under the same bounds.
-    pub(crate) async fn send_bytes(
-        &self,
-        bytes: impl Future<Output = ApiResult<Vec<u8>>>,
-    ) -> ApiResult<Response> {
-        let _turn = self.turn().await?;
-        self.sent(Bytes::from(bytes.await?))
     }
 
     async fn turn(&self) -> ApiResult<OwnedSemaphorePermit> {
@@ -118,7 +118,10 @@ mod tests {
         // Small ones always go through.
         assert!(answers.send_json(async { Ok(1) }).await.is_ok());
         // It takes the same room when it was written before.
-        assert_eq!(answers.send_bytes(async { Ok(vec![b' '; 600 << 10]) }).await.unwrap_err().status(), 503);
+        assert_eq!(
+            answers.send_written(async { Ok(vec![b' '; 600 << 10]) }, Ok).await.unwrap_err().status(),
+            503
+        );
         let read = first.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(read.len(), (600 << 10) + 2);
         answers.send_json(large()).await.unwrap();

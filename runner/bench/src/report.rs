@@ -406,7 +406,7 @@ impl MeanRead {
         let part = |(name, part_s): (&str, f64)| MeanPart {
             name: name.to_owned(),
             mean_s: part_s,
-            share: Some(part_s / mean_s),
+            share: (mean_s > 0.0).then(|| part_s / mean_s),
         };
         let parts = READ_PARTS.into_iter().filter_map(|name| Some((name, per_read(name)?)));
         let parts: Vec<(&str, f64)> = parts.filter(|(_, part_s)| *part_s > 0.0).collect();
@@ -430,9 +430,14 @@ fn latency_bins(ranges: &[LatencyRange]) -> Vec<TimeBucket> {
     let mut bins: BTreeMap<i32, u64> = BTreeMap::new();
     for LatencyRange { from_s, to_s, count } in ranges.iter().filter(|range| range.count > 0) {
         let middle = (from_s.max(to_s / 2.0) * to_s).sqrt();
-        *bins.entry((middle.log10() * BINS_PER_DECADE + 1e-9).floor() as i32).or_default() += count;
+        // Strangers send reports, too: negative and endless durations have no bin.
+        if *to_s > 0.0 && (1e-12..1e12).contains(&middle) {
+            let bin = (middle.log10() * BINS_PER_DECADE + 1e-9).floor() as i32;
+            let reads = bins.entry(bin).or_default();
+            *reads = reads.saturating_add(*count);
+        }
     }
-    let all: u64 = bins.values().sum();
+    let all = bins.values().fold(0_u64, |all, count| all.saturating_add(*count));
     let edge = |bin: i32| 10_f64.powf(f64::from(bin) / BINS_PER_DECADE);
     let told = bins.into_iter().map(|(bin, count)| TimeBucket {
         from_s: edge(bin),
@@ -550,5 +555,19 @@ mod tests {
         cell.complete();
         assert_eq!(cell.mean_read, MeanRead::default());
         assert_eq!((cell.requests.per_item, cell.requests.retried), (None, None));
+    }
+
+    #[test]
+    fn ranges_that_no_clock_measures_are_left_out_and_counts_do_not_overflow() {
+        let range = |from_s, to_s, count| LatencyRange { from_s, to_s, count };
+        let bins = latency_bins(&[
+            range(0.0, 1e200, 1),
+            range(-1.0, -1.0, 1),
+            range(0.1, 0.1, u64::MAX),
+            range(0.1, 0.1, 2),
+            range(20.0, 20.0, 1),
+        ]);
+        let counts: Vec<u64> = bins.iter().map(|bin| bin.count).collect();
+        assert_eq!(counts, [u64::MAX, 1]);
     }
 }

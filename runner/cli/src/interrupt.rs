@@ -48,7 +48,7 @@ fn ignores_hangup() -> bool {
 }
 
 /// Lets the first Ctrl-C, and what else asks the process to end, do `stop`; the second one ends the process, whatever it
-/// waits for, after `flush`, for which it waits a second. Both may block.
+/// waits for, after `flush`, which may block for a second. `stop` must not block.
 pub(crate) fn stopping(
     runtime: &Runtime,
     stop: impl FnOnce() + Send + 'static,
@@ -59,12 +59,11 @@ pub(crate) fn stopping(
     let first = signalled(&kinds)?;
     runtime.spawn(async move {
         first.await;
-        let stopped = spawn_blocking(stop);
+        stop();
         // Some who send one send it twice: to the process, and to its group.
         sleep(TWIN).await;
         let Ok(second) = signalled(&kinds) else { return };
         second.await;
-        drop(stopped);
         // In time or not, the process ends.
         timeout(FLUSH, spawn_blocking(flush)).await.ok();
         end();
@@ -85,7 +84,7 @@ impl Interrupts {
         let (run, runs) = mpsc::channel::<RunHandle>();
         let output: Arc<OnceLock<Arc<OutputFolder>>> = Arc::default();
         let begun = output.clone();
-        let stop = move || runs.into_iter().for_each(|run| run.stop(StopReason::Asked));
+        let stop = || drop(spawn_blocking(|| runs.into_iter().for_each(|run| run.stop(StopReason::Asked))));
         stopping(runtime, stop, move || begun.get().into_iter().for_each(|output| output.flush()))?;
         Ok(Self { run, output })
     }

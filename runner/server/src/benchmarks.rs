@@ -49,7 +49,7 @@ impl Runs {
         Ok(Page { items: items.into_iter().map(|(_, benchmark)| benchmark).collect(), next })
     }
 
-    /// The report of a benchmark, byte for byte as it was sent.
+    /// The report of a benchmark, as it was kept.
     pub async fn benchmark_report(&self, id: &str) -> Result<Vec<u8>, RunsError> {
         let own = id.to_owned();
         let found = self.history().read(move |connection: &Connection| benchmarks::report(connection, &own));

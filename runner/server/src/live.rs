@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -320,10 +321,15 @@ impl LiveRun {
         }
     }
 
-    /// Writes all of it, from a thread that may block. Returns true if it is stored.
+    /// Writes all of it, from a thread that may block. Returns true if it is stored, and false at once where too much else waits to
+    /// be written: the owner calls this, and tries again.
     pub(crate) fn write_all(self: &Arc<Self>) -> bool {
+        let (reply, answer) = sync_channel(1);
         let own = self.clone();
-        self.history.work_blocking(move |connection| own.write(connection)).is_ok()
+        let handed_over = self.history.hand_over(Box::new(move |connection| {
+            reply.send(own.write(connection).is_ok()).ok();
+        }));
+        handed_over.is_ok() && answer.recv().unwrap_or(false)
     }
 
     /// Writes what is not written yet, on the writer's thread.

@@ -125,12 +125,9 @@ async fn keep_benchmark(
 }
 
 async fn show_benchmark(State(app): State<App>, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Response> {
-    let report = async {
-        let kept = app.runs.benchmark_report(&path.id).await?;
-        // An earlier version may have kept it, with fewer figures.
-        run_blocking(move || serde_json::from_slice(&kept).map_or(kept, written)).await
-    };
-    app.answers.send_bytes(report).await
+    let report = async { Ok(app.runs.benchmark_report(&path.id).await?) };
+    // An earlier version may have kept it, with fewer figures.
+    app.answers.send_written(report, |kept| Ok(serde_json::from_slice(&kept).map_or(kept, written))).await
 }
 
 /// A report with all its figures, as JSON.

@@ -316,11 +316,18 @@ const NO_FIGURE: f64 = -1.0;
 
 /// Value of the sorted column, as a cursor holds it.
 pub(crate) fn sort_value(summary: &RunSummary, by: RunColumn) -> Value {
-    let members = serde_json::to_value(summary).expect("texts and numbers are JSON");
-    match &members[by.name()] {
-        Value::String(text) => text.clone().into(),
-        figure => figure.as_f64().unwrap_or(NO_FIGURE).into(),
-    }
+    let figure = match by {
+        RunColumn::SubmittedAt => return summary.submitted_at.clone().into(),
+        RunColumn::Name => return summary.name.clone().into(),
+        RunColumn::State => return summary.state.name().into(),
+        RunColumn::ElapsedS => summary.elapsed_s,
+        RunColumn::Samples => summary.samples.map(|count| count as f64),
+        RunColumn::FailedSamples => Some(summary.failed_samples as f64),
+        RunColumn::Readiness => summary.readiness,
+        RunColumn::WaitS => summary.wait_s,
+        RunColumn::Qps => summary.qps,
+    };
+    figure.unwrap_or(NO_FIGURE).into()
 }
 
 /// The order of two runs in a list, as the database has it.
