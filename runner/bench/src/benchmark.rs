@@ -257,7 +257,7 @@ impl Running<'_> {
             surroundings.run(&self.subject, load, &times, &mut discard());
         how?;
         let stages: Vec<String> = self.subject.stages.iter().map(|stage| stage.name.clone()).collect();
-        let cell = LoadReport::of(&record, &stages, failures.told());
+        let cell = LoadReport::of(&record, &stages, failures.into_groups());
         let objects = self.subject.objects.clone();
         self.follow.record(&record, &|object| objects[object as usize].key.clone());
         drop(record);

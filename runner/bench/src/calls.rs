@@ -97,7 +97,7 @@ pub(crate) fn play(
         elapsed_s,
         per_s: count / elapsed_s.max(1e-9),
         bytes: played.bytes,
-        failures: played.failures.told(),
+        failures: played.failures.into_groups(),
     })
 }
 

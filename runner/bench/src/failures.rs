@@ -64,7 +64,7 @@ impl Failures {
     }
 
     /// All groups, with one more for the kinds beyond `MAX_GROUPS`, of storage and of stages each.
-    pub(crate) fn told(self) -> Vec<ReadFailures> {
+    pub(crate) fn into_groups(self) -> Vec<ReadFailures> {
         let Self { mut groups, others } = self;
         groups.sort_by(|one, other| (&one.what, &one.message).cmp(&(&other.what, &other.message)));
         groups.extend(others.into_iter().map(|(what, count)| ReadFailures {
@@ -96,7 +96,7 @@ mod tests {
             let message = format!("stage `decode`: kind {number}");
             failures.add(&subject, vec![ReadFailure { object: None, what: FailedIn::Stage, message }]);
         }
-        let told = failures.told();
+        let told = failures.into_groups();
         let others: Vec<(&str, u64)> =
             told[MAX_GROUPS..].iter().map(|group| (group.what.as_str(), group.count)).collect();
         assert_eq!(others, [("stage", 3)]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use penstock_types::policy::{Capacity, Concurrency, FailureLimit, OnError, Order, StageKindName};
 
 use crate::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
-use crate::schedule::{ChainShape, Does, NodeShape, RunsOn, StageShape};
+use crate::schedule::{ChainShape, NodeShape, RunsOn, StageRule, StageShape};
 
 pub struct Graph {
     pub name: String,
@@ -101,7 +101,7 @@ impl Graph {
             node: stage.node.shape(),
             on_error: stage.on_error,
             max_failures: stage.max_failures,
-            does: stage.work.does(position, self.threads),
+            rule: stage.work.rule(position, self.threads),
         };
         ChainShape {
             source: self.source_node.shape(),
@@ -115,18 +115,22 @@ impl Graph {
 }
 
 impl StageWork {
-    pub(crate) fn does(&self, position: usize, threads: usize) -> Does {
+    pub(crate) fn rule(&self, position: usize, threads: usize) -> StageRule {
         match self {
-            Self::Tasks { concurrency, order, .. } => {
-                Does::Pipe { concurrency: concurrency.get() as usize, order: *order, runs_on: RunsOn::Tasks }
-            }
-            Self::Threads { concurrency, order, stateful, .. } => Does::Pipe {
+            Self::Tasks { concurrency, order, .. } => StageRule::Pipe {
+                concurrency: concurrency.get() as usize,
+                order: *order,
+                runs_on: RunsOn::Tasks,
+            },
+            Self::Threads { concurrency, order, stateful, .. } => StageRule::Pipe {
                 concurrency: concurrency.get() as usize,
                 order: *order,
                 runs_on: RunsOn::thread(*stateful, position, threads),
             },
-            Self::Aggregate { size, drop_last } => Does::Aggregate { size: *size, drop_last: *drop_last },
-            Self::Disaggregate => Does::Disaggregate,
+            Self::Aggregate { size, drop_last } => {
+                StageRule::Aggregate { size: *size, drop_last: *drop_last }
+            }
+            Self::Disaggregate => StageRule::Disaggregate,
         }
     }
 }

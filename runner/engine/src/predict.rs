@@ -27,7 +27,7 @@ use crate::item::{Item, Sample};
 use crate::ports::{Fault, Items, Output, Produced, Source};
 use crate::record::Recorder;
 use crate::schedule::{
-    ChainShape, Does, OpCall, OpTime, RunSums, RunsOn, Schedule, SinkDelivery, StageShape, Task,
+    ChainShape, OpCall, OpTime, RunSums, RunsOn, Schedule, SinkDelivery, StageRule, StageShape, Task,
 };
 
 /// A pipeline by what its parts take.
@@ -173,14 +173,14 @@ impl Simulation {
         let threads = scenario.threads.max(1);
         let stages = || {
             let stages = scenario.stages.iter().enumerate();
-            stages.map(|(position, stage)| (&stage.node, stage.kind, stage.work.does(position, threads)))
+            stages.map(|(position, stage)| (&stage.node, stage.kind, stage.work.rule(position, threads)))
         };
         let recorder = Recorder::new(&scenario.source_node, stages(), &scenario.sink_node);
-        let stage_shape = |(node, _, does): (&GraphNode, _, Does)| StageShape {
+        let stage_shape = |(node, _, rule): (&GraphNode, _, StageRule)| StageShape {
             node: node.shape(),
             on_error: OnError::Skip,
             max_failures: None,
-            does,
+            rule,
         };
         let shape = ChainShape {
             source: scenario.source_node.shape(),
@@ -424,9 +424,9 @@ impl PacedSource {
 }
 
 impl ScenarioWork {
-    fn does(&self, position: usize, threads: usize) -> Does {
+    fn rule(&self, position: usize, threads: usize) -> StageRule {
         match self {
-            Self::Op(op) => Does::Pipe {
+            Self::Op(op) => StageRule::Pipe {
                 concurrency: op.concurrency.get() as usize,
                 order: op.order,
                 runs_on: match op.place {
@@ -434,8 +434,10 @@ impl ScenarioWork {
                     OpPlace::Thread { stateful, .. } => RunsOn::thread(stateful, position, threads),
                 },
             },
-            Self::Aggregate { size, drop_last } => Does::Aggregate { size: *size, drop_last: *drop_last },
-            Self::Disaggregate => Does::Disaggregate,
+            Self::Aggregate { size, drop_last } => {
+                StageRule::Aggregate { size: *size, drop_last: *drop_last }
+            }
+            Self::Disaggregate => StageRule::Disaggregate,
         }
     }
 }

@@ -5,7 +5,7 @@ use penstock_types::stats::{QueueSums, TaskSums, Tick};
 use crate::dispatch::RunReading;
 use crate::graph::{Graph, GraphNode};
 use crate::ports::Sums;
-use crate::schedule::{Does, RunSums};
+use crate::schedule::{RunSums, StageRule};
 
 /// Turns the sums of a run into records with names.
 #[derive(Debug)]
@@ -16,18 +16,18 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn of(graph: &Graph) -> Self {
-        let stages = graph.stages.iter().map(|stage| (&stage.node, stage.kind, stage.work.does(0, 1)));
+        let stages = graph.stages.iter().map(|stage| (&stage.node, stage.kind, stage.work.rule(0, 1)));
         Self::new(&graph.source_node, stages, &graph.sink_node)
     }
 
     /// A recorder for stages of these kinds between source and sink.
     pub(crate) fn new<'a>(
         source: &GraphNode,
-        stages: impl Iterator<Item = (&'a GraphNode, StageKindName, Does)>,
+        stages: impl Iterator<Item = (&'a GraphNode, StageKindName, StageRule)>,
         sink: &GraphNode,
     ) -> Self {
         let stage =
-            |(node, kind, does): (&GraphNode, _, Does)| (node.clone(), kind, does.concurrency() as u32);
+            |(node, kind, rule): (&GraphNode, _, StageRule)| (node.clone(), kind, rule.concurrency() as u32);
         let stages: Vec<_> = stages.map(stage).collect();
         let nodes = stages.iter().map(|(node, _, _)| node);
         let queues = std::iter::once(source).chain(nodes).chain([sink]).cloned().collect();

@@ -62,11 +62,11 @@ pub(crate) struct StageShape {
     pub(crate) node: NodeShape,
     pub(crate) on_error: OnError,
     pub(crate) max_failures: Option<FailureLimit>,
-    pub(crate) does: Does,
+    pub(crate) rule: StageRule,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Does {
+pub(crate) enum StageRule {
     Pipe { concurrency: usize, order: Order, runs_on: RunsOn },
     Aggregate { size: usize, drop_last: bool },
     Disaggregate,
@@ -484,7 +484,7 @@ impl Schedule {
     }
 }
 
-impl Does {
+impl StageRule {
     pub(crate) fn concurrency(self) -> usize {
         match self {
             Self::Pipe { concurrency, .. } => concurrency,
@@ -496,14 +496,14 @@ impl Does {
 impl Stage {
     /// Measured from the given moment on, if at all.
     fn new(position: usize, shape: StageShape, measured: Option<Tick>) -> Self {
-        let kind = match shape.does {
-            Does::Pipe { concurrency, order, runs_on } => {
+        let kind = match shape.rule {
+            StageRule::Pipe { concurrency, order, runs_on } => {
                 Kind::Pipe(Pipe::new(position, concurrency, runs_on, order))
             }
-            Does::Aggregate { size, drop_last } => Kind::Aggregate(Aggregate::new(size, drop_last)),
-            Does::Disaggregate => Kind::Disaggregate(Disaggregate::default()),
+            StageRule::Aggregate { size, drop_last } => Kind::Aggregate(Aggregate::new(size, drop_last)),
+            StageRule::Disaggregate => Kind::Disaggregate(Disaggregate::default()),
         };
-        let concurrency = shape.does.concurrency();
+        let concurrency = shape.rule.concurrency();
         let meter = measured.map_or_else(StageMeter::off, |now| StageMeter::starting_at(now, concurrency));
         let core = Core::new(shape.node.id, shape.on_error, shape.max_failures, meter);
         Self { core, kind }

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use crate::params::check_against;
 
-use self::call::Guest;
+use self::call::TrialGuest;
 use self::report::{Pass, report};
 
 pub use self::field::{MadeField, MadeValue};
@@ -120,12 +120,12 @@ impl Trial<'_> {
     /// the first instance, and one on a new instance.
     fn stateful_passes(&self) -> Result<Vec<Pass>, Fault> {
         let calls = self.calls();
-        let mut guest = Guest::start(self.module, self.settings, self.stop)?;
+        let mut guest = TrialGuest::start(self.module, self.settings, self.stop)?;
         let (mut shown, mut unseen) = (self.settings.shown_bytes, 0);
         let mut passes = vec![self.epoch(&calls, &mut guest, true, &mut shown)?];
         for _ in 1..self.settings.repeat {
             passes.push(self.epoch(&calls, &mut guest, false, &mut unseen)?);
-            let mut other = Guest::start(self.module, self.settings, self.stop)?;
+            let mut other = TrialGuest::start(self.module, self.settings, self.stop)?;
             passes.push(self.epoch(&calls, &mut other, true, &mut unseen)?);
         }
         Ok(passes)
@@ -134,7 +134,7 @@ impl Trial<'_> {
     fn epoch(
         &self,
         calls: &[&[Sample]],
-        guest: &mut Guest,
+        guest: &mut TrialGuest,
         is_fresh: bool,
         shown: &mut u64,
     ) -> Result<Pass, Fault> {
@@ -147,7 +147,7 @@ impl Trial<'_> {
             }
         }
         pass.finish = Some(guest.finish(self.samples, shown));
-        pass.hear(guest);
+        pass.collect_from(guest);
         Ok(pass)
     }
 
@@ -158,7 +158,7 @@ impl Trial<'_> {
         instances: Instances,
         shown: &mut u64,
     ) -> Result<Pass, Fault> {
-        let mut guest = Guest::start(self.module, self.settings, self.stop)?;
+        let mut guest = TrialGuest::start(self.module, self.settings, self.stop)?;
         let is_fresh = instances == Instances::ForEachCall;
         let mut pass = Pass { is_fresh, start: guest.start_trial(), ..Pass::default() };
         let mut made = Vec::with_capacity(calls.len());
@@ -168,16 +168,16 @@ impl Trial<'_> {
             }
             made.push((number, guest.call(calls[number], self.samples, shown)));
         }
-        pass.hear(&guest);
+        pass.collect_from(&guest);
         made.sort_by_key(|(number, _)| *number);
         pass.calls = made.into_iter().map(|(_, trial)| trial).collect();
         Ok(pass)
     }
 
     /// Replaces an instance, as a run does after an error; the memory of a new one is counted from zero.
-    fn renew(&self, guest: &mut Guest, pass: &mut Pass) -> Result<(), Fault> {
-        pass.hear(guest);
-        *guest = Guest::start(self.module, self.settings, self.stop)?;
+    fn renew(&self, guest: &mut TrialGuest, pass: &mut Pass) -> Result<(), Fault> {
+        pass.collect_from(guest);
+        *guest = TrialGuest::start(self.module, self.settings, self.stop)?;
         Ok(())
     }
 
@@ -192,7 +192,7 @@ impl Trial<'_> {
 
 impl Pass {
     /// Collects logs and counters of a guest.
-    fn hear(&mut self, guest: &Guest) {
+    fn collect_from(&mut self, guest: &TrialGuest) {
         let (counters, logs) = guest.said();
         for (name, sum) in counters {
             *self.counters.entry(name).or_default() += sum;

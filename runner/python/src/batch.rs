@@ -182,8 +182,8 @@ impl Batch {
     fn __repr__(&self) -> String {
         let of = |column: &Column| {
             let values = match &column.values {
-                Stacked::Tensor(tensor) => told(tensor.dtype, &tensor.shape),
-                Stacked::Device(tensor) => format!("{} on a GPU", told(tensor.dtype, &tensor.shape)),
+                Stacked::Tensor(tensor) => described(tensor.dtype, &tensor.shape),
+                Stacked::Device(tensor) => format!("{} on a GPU", described(tensor.dtype, &tensor.shape)),
                 Stacked::Texts(texts) => format!("{} texts", texts.len()),
                 Stacked::Blobs(blobs) => format!("{} blobs", blobs.len()),
             };
@@ -194,7 +194,7 @@ impl Batch {
     }
 }
 
-fn told(dtype: Dtype, shape: &[u32]) -> String {
+fn described(dtype: Dtype, shape: &[u32]) -> String {
     format!("{} {shape:?}", dtype.name())
 }
 
@@ -341,6 +341,6 @@ impl Array {
     }
 
     fn __repr__(&self) -> String {
-        format!("<penstock.Array {} on {}>", told(self.dtype(), self.sizes()), self.device())
+        format!("<penstock.Array {} on {}>", described(self.dtype(), self.sizes()), self.device())
     }
 }

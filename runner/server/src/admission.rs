@@ -35,7 +35,7 @@ pub(crate) struct Cost {
 /// Waiting runs, in the order of submission. The first one starts as soon as it fits, and none before it: small runs
 /// would otherwise pass a large one for ever.
 #[derive(Debug)]
-pub(crate) struct Line<T> {
+pub(crate) struct WaitingLine<T> {
     budget: Budget,
     used: Cost,
     waiting: VecDeque<(Cost, T)>,
@@ -202,7 +202,7 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
     faults
 }
 
-impl<T> Line<T> {
+impl<T> WaitingLine<T> {
     pub(crate) fn new(budget: Budget) -> Self {
         Self { budget, used: Cost::default(), waiting: VecDeque::new() }
     }
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_small_run_does_not_pass_a_large_one() {
-        let mut line = Line::new(BUDGET);
+        let mut line = WaitingLine::new(BUDGET);
         line.join(cost(3, 100), "first");
         line.join(cost(4, 100), "large");
         line.join(cost(1, 100), "small");
@@ -318,7 +318,7 @@ mod tests {
     proptest! {
         #[test]
         fn all_start_in_order_and_the_budget_holds(costs in prop::collection::vec((1_u32..=4, 1_u64..=1000), 1..50)) {
-            let mut line = Line::new(BUDGET);
+            let mut line = WaitingLine::new(BUDGET);
             for (place, (threads, memory)) in costs.iter().enumerate() {
                 line.join(cost(*threads, *memory), place);
             }

@@ -7,7 +7,7 @@ use penstock_storage::{StoreError, check_prefix};
 use penstock_types::spec::Name;
 
 use crate::error::RunsError;
-use crate::history::modules::{self, Removed};
+use crate::history::modules::{self, ModuleRemoval};
 use crate::history::{transact, undamaged};
 use crate::queries::{after, page};
 use crate::runs::{Runs, apart};
@@ -96,7 +96,7 @@ impl Runs {
             let removed = workshop.history.work_blocking(move |connection| {
                 transact(connection, |transaction| modules::remove(transaction, &own, number))
             })?;
-            if let Removed::Yes { digest } = &removed {
+            if let ModuleRemoval::Yes { digest } = &removed {
                 workshop.forget(digest);
                 if let Err(error) = std::fs::remove_file(workshop.object(digest)) {
                     tracing::warn!(%digest, %error, "the bytes of a removed module cannot be removed");
@@ -105,12 +105,14 @@ impl Runs {
             Ok(removed)
         });
         match removed.await? {
-            Removed::NotThere => Err(RunsError::not_found("module", &format!("{name}@{version}"))),
-            Removed::Aliased(alias) => Err(RunsError::Conflict(format!(
+            ModuleRemoval::NotThere => Err(RunsError::not_found("module", &format!("{name}@{version}"))),
+            ModuleRemoval::Aliased(alias) => Err(RunsError::Conflict(format!(
                 "the alias `{alias}` stands for this version; move or remove it first"
             ))),
-            Removed::InUse(run) => Err(RunsError::Conflict(format!("the run {run} uses it and is not over"))),
-            Removed::Yes { .. } => Ok(()),
+            ModuleRemoval::InUse(run) => {
+                Err(RunsError::Conflict(format!("the run {run} uses it and is not over")))
+            }
+            ModuleRemoval::Yes { .. } => Ok(()),
         }
     }
 

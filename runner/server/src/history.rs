@@ -36,7 +36,7 @@ pub(crate) use self::error::undamaged;
 pub(crate) use self::layout::Layout;
 pub(crate) use self::read::RunRows;
 pub(crate) use self::runs::{
-    Entry, Known, MAX_ERRORS, MAX_LOGS, Registered, Repeat, now, write as write_entry,
+    Entry, KnownSubmission, MAX_ERRORS, MAX_LOGS, Registered, Repeat, now, write as write_entry,
 };
 pub(crate) use self::schema::VERSION;
 

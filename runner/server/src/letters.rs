@@ -46,7 +46,7 @@ impl Runs {
                     left_out,
                 }),
                 Err(ReplayFault::NoRun(_)) => Ok(DeadLetters { stages: Vec::new(), unreadable: 0, left_out }),
-                Err(fault) => Err(RunsError::Conflict(told(&fault))),
+                Err(fault) => Err(RunsError::Conflict(conflict_text(&fault))),
             }
         })
         .await
@@ -70,7 +70,7 @@ impl Runs {
             let letters = Letters::open(&folder).map_err(|fault| match fault {
                 ReplayFault::NoRun(_) => RunsError::Conflict("the run has no dead letters".to_owned()),
                 ReplayFault::Document { faults, .. } => RunsError::invalid(faults),
-                fault @ ReplayFault::Read { .. } => RunsError::Conflict(told(&fault)),
+                fault @ ReplayFault::Read { .. } => RunsError::Conflict(conflict_text(&fault)),
             })?;
             let plans = plans(&workshop, &letters, &by)?;
             let faults =
@@ -166,7 +166,7 @@ fn plans(
 }
 
 /// Why letters cannot be read, without the place where they lie.
-fn told(fault: &ReplayFault) -> String {
+fn conflict_text(fault: &ReplayFault) -> String {
     match fault {
         ReplayFault::NoRun(_) => "the run has no dead letters".to_owned(),
         ReplayFault::Document { faults, .. } => {

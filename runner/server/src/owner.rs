@@ -12,7 +12,7 @@ use penstock_types::run::{RunId, RunState};
 use penstock_types::stats::Tick;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
-use crate::admission::{Budget, Cost, Line};
+use crate::admission::{Budget, Cost, WaitingLine};
 use crate::feed::Feed;
 use crate::history::{History, runs::sweep};
 use crate::live::LiveRun;
@@ -107,7 +107,7 @@ pub(crate) struct Owner {
     workshop: Arc<Workshop>,
     history: History,
     feed: Feed,
-    line: Line<Box<Waiting>>,
+    line: WaitingLine<Box<Waiting>>,
     alive: BTreeMap<RunId, Alive>,
     /// Over, and not stored yet.
     unstored: VecDeque<Arc<LiveRun>>,
@@ -138,7 +138,7 @@ impl Owner {
             workshop,
             history,
             feed,
-            line: Line::new(budget),
+            line: WaitingLine::new(budget),
             alive: BTreeMap::new(),
             unstored: VecDeque::new(),
             expiring: VecDeque::new(),

@@ -14,8 +14,10 @@ use tokio::sync::oneshot;
 
 use crate::admission::{self, Cost};
 use crate::error::RunsError;
-use crate::history::runs::Removed;
-use crate::history::{HistoryError, Known, Layout, Registered, Repeat, modules, now, runs, transact};
+use crate::history::runs::RunRemoval;
+use crate::history::{
+    HistoryError, KnownSubmission, Layout, Registered, Repeat, modules, now, runs, transact,
+};
 use crate::live::LiveRun;
 use crate::owner::{Message, Waiting};
 use crate::runs::{Runs, apart};
@@ -139,9 +141,9 @@ impl Runs {
         let own = id.clone();
         // The row is there before the owner shows the run, so that it alone says whether the run is over.
         match self.history().write(move |transaction| runs::remove(transaction, &own)).await? {
-            Removed::Yes => {}
-            Removed::NotThere => return Err(RunsError::not_found("run", id)),
-            Removed::Alive => return Err(alive()),
+            RunRemoval::Yes => {}
+            RunRemoval::NotThere => return Err(RunsError::not_found("run", id)),
+            RunRemoval::Alive => return Err(alive()),
         }
         let (workshop, own) = (self.0.workshop.clone(), id.clone());
         apart(self, move || {
@@ -158,7 +160,7 @@ impl Runs {
         for_s: Option<f64>,
         repeat: Option<Repeat>,
         cloned_from: Option<RunId>,
-    ) -> Result<(Known, Arc<LiveRun>), RunsError> {
+    ) -> Result<(KnownSubmission, Arc<LiveRun>), RunsError> {
         let most = self.0.bounds.queued.get() as usize;
         let place = self.0.places.clone().try_acquire_owned().map_err(|_| RunsError::QueueFull { most })?;
         let registered = Registered {
@@ -188,7 +190,7 @@ impl Runs {
             let known = transact(connection, |transaction| {
                 runs::insert(transaction, &own.registered, repeat.as_ref())
             })?;
-            if known == Known::No
+            if known == KnownSubmission::No
                 && let Err(error) = messages.try_send(join)
             {
                 transact(connection, |transaction| runs::unregister(transaction, own.id()))?;
@@ -200,7 +202,7 @@ impl Runs {
     }
 
     /// What became of a registration.
-    async fn submitted(&self, known: Known, live: &Arc<LiveRun>) -> Result<Submitted, RunsError> {
+    async fn submitted(&self, known: KnownSubmission, live: &Arc<LiveRun>) -> Result<Submitted, RunsError> {
         match self.known(known).await? {
             Some(known) => Ok(known),
             None => Ok(Submitted { run: self.detail_of(live).await, is_new: true }),
@@ -214,11 +216,11 @@ impl Runs {
         self.known(known).await
     }
 
-    async fn known(&self, known: Known) -> Result<Option<Submitted>, RunsError> {
+    async fn known(&self, known: KnownSubmission) -> Result<Option<Submitted>, RunsError> {
         match known {
-            Known::No => Ok(None),
-            Known::Other => Err(RunsError::KeyReused),
-            Known::Same(id) => Ok(Some(Submitted { run: self.detail(&id).await?, is_new: false })),
+            KnownSubmission::No => Ok(None),
+            KnownSubmission::Other => Err(RunsError::KeyReused),
+            KnownSubmission::Same(id) => Ok(Some(Submitted { run: self.detail(&id).await?, is_new: false })),
         }
     }
 

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::OpenStreamError;
 use crate::door::Door;
-use crate::outbox::{Kept, Outbox};
+use crate::outbox::{KeptRegions, Outbox};
 use crate::parcel::{Parcel, ParcelError};
 use crate::protocol::End;
 use crate::region::{RevocableMemory, SharedMemory};
@@ -157,7 +157,7 @@ impl Drop for StreamConsumer {
 }
 
 impl StreamState {
-    pub(crate) fn new(ahead: usize, most_kept: Kept) -> io::Result<Self> {
+    pub(crate) fn new(ahead: usize, most_kept: KeptRegions) -> io::Result<Self> {
         Ok(Self {
             outbox: Mutex::new(Outbox::new(ahead, most_kept)),
             changed: Condvar::new(),

@@ -22,7 +22,7 @@ use rustix::process::geteuid;
 use crate::Secret;
 use crate::consumer::StreamState;
 use crate::frame::{Garbled, Incoming, Outgoing, Read};
-use crate::outbox::{KeepsTooMuch, Kept, NotGiven, Reading};
+use crate::outbox::{KeepsTooMuch, KeptRegions, NotGiven, Reading};
 use crate::place::SocketPath;
 use crate::protocol::{FromConsumer, PROTOCOL, Refusal, Refused, ToConsumer, Welcome};
 
@@ -412,8 +412,8 @@ impl Present {
 }
 
 /// Regions that a consumer may keep: up to a quarter of the memory that this process may use.
-fn most_kept() -> Kept {
-    Kept { regions: MAX_KEPT, bytes: process_limit_bytes().unwrap_or(4 << 30) / 4 }
+fn most_kept() -> KeptRegions {
+    KeptRegions { regions: MAX_KEPT, bytes: process_limit_bytes().unwrap_or(4 << 30) / 4 }
 }
 
 /// Discards what has come in, and receives nothing more: a file that is left there could be the other end of this socket, which

@@ -13,7 +13,7 @@ use crate::protocol::End;
 pub(crate) struct Outbox {
     ahead: usize,
     /// Limit of acknowledged regions that a consumer may still read, with those of the next batch.
-    most_kept: Kept,
+    most_kept: KeptRegions,
     next: u64,
     waiting: BTreeMap<u64, Waiting>,
     consumer: Option<Reading>,
@@ -44,7 +44,7 @@ pub(crate) struct Delivery {
 
 /// Regions that a consumer reads of batches that it has acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct KeptRegions {
     /// Each is an open file of this process.
     pub(crate) regions: usize,
     pub(crate) bytes: u64,
@@ -57,8 +57,8 @@ pub(crate) struct Kept {
     .with_next.regions, .with_next.bytes, .most.regions, .most.bytes
 )]
 pub(crate) struct KeepsTooMuch {
-    with_next: Kept,
-    most: Kept,
+    with_next: KeptRegions,
+    most: KeptRegions,
 }
 
 /// A message about something that the consumer does not have.
@@ -71,7 +71,7 @@ pub(crate) enum NotGiven {
 }
 
 impl Outbox {
-    pub(crate) fn new(ahead: usize, most_kept: Kept) -> Self {
+    pub(crate) fn new(ahead: usize, most_kept: KeptRegions) -> Self {
         let waiting = BTreeMap::new();
         Self { ahead, most_kept, next: 0, waiting, consumer: None, alone_since: None, end: None }
     }
@@ -123,7 +123,7 @@ impl Outbox {
         let Some((seq, waiting)) = self.waiting.iter_mut().find(|(_, waiting)| !waiting.is_out) else {
             return Ok(None);
         };
-        let with_next = Kept {
+        let with_next = KeptRegions {
             regions: kept.regions + waiting.parcel.regions.len(),
             bytes: kept.bytes + waiting.parcel.region_bytes(),
         };
@@ -139,14 +139,13 @@ impl Outbox {
         Ok(Some(Delivery { seq: *seq, parcel: waiting.parcel.clone(), redelivered }))
     }
 
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> KeptRegions {
         let read = self.consumer.iter().flat_map(|reading| reading.0.iter());
         let out = self.waiting.values().filter(|waiting| waiting.is_out);
         let out: BTreeSet<u64> =
             out.flat_map(|waiting| waiting.parcel.regions.iter().map(|shown| shown.region.id)).collect();
-        read.filter(|(id, _)| !out.contains(id)).fold(Kept::default(), |kept, (_, bytes)| Kept {
-            regions: kept.regions + 1,
-            bytes: kept.bytes + bytes.len() as u64,
+        read.filter(|(id, _)| !out.contains(id)).fold(KeptRegions::default(), |kept, (_, bytes)| {
+            KeptRegions { regions: kept.regions + 1, bytes: kept.bytes + bytes.len() as u64 }
         })
     }
 
@@ -198,7 +197,7 @@ mod tests {
     use crate::parcel::tests::{large, plain};
     use crate::region::SharedMemory;
 
-    const ENDLESS: Kept = Kept { regions: usize::MAX, bytes: u64::MAX };
+    const ENDLESS: KeptRegions = KeptRegions { regions: usize::MAX, bytes: u64::MAX };
 
     fn outbox(ahead: usize, batches: u64) -> Outbox {
         let mut outbox = Outbox::new(ahead, ENDLESS);
@@ -278,7 +277,7 @@ mod tests {
 
     #[test]
     fn who_keeps_all_that_he_acknowledged_is_given_no_more() {
-        for most in [Kept { bytes: 150_000, ..ENDLESS }, Kept { regions: 2, ..ENDLESS }] {
+        for most in [KeptRegions { bytes: 150_000, ..ENDLESS }, KeptRegions { regions: 2, ..ENDLESS }] {
             let mut outbox = Outbox::new(8, most);
             let memory = Pool::new(SharedMemory::default());
             (0..5).for_each(|_| outbox.put(large(&memory, 60_000), Tick::ZERO));
@@ -288,7 +287,7 @@ mod tests {
                 outbox.acknowledge(seq).unwrap();
             }
             let told = outbox.give().unwrap_err();
-            assert_eq!((told.with_next, told.most), (Kept { regions: 3, bytes: 180_000 }, most));
+            assert_eq!((told.with_next, told.most), (KeptRegions { regions: 3, bytes: 180_000 }, most));
             outbox.release(0).unwrap();
             outbox.give().unwrap().unwrap();
             outbox.on_leave(Tick::ZERO);

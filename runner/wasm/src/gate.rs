@@ -9,9 +9,9 @@ use wasmparser::{
 
 use crate::error::ModuleError;
 
-/// Counts of the gate, which reports include.
+/// ModuleCounts of the gate, which reports include.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct ModuleCounts {
     pub(crate) functions: u64,
     pub(crate) core_modules: u64,
     pub(crate) code_bytes: u64,
@@ -35,9 +35,9 @@ pub(crate) fn check_size(bytes: &[u8], bounds: &GateBounds) -> Result<(), Module
     at_most("bytes", bytes.len() as u64, bound!(bounds.module_bytes))
 }
 
-/// Counts the contents of the module; fails at the first count above its bound.
-pub(crate) fn check(bytes: &[u8], bounds: &GateBounds) -> Result<Counts, ModuleError> {
-    let mut gate = Gate { bounds, counts: Counts::default(), depth: 0 };
+/// ModuleCounts the contents of the module; fails at the first count above its bound.
+pub(crate) fn check(bytes: &[u8], bounds: &GateBounds) -> Result<ModuleCounts, ModuleError> {
+    let mut gate = Gate { bounds, counts: ModuleCounts::default(), depth: 0 };
     for payload in Parser::new(0).parse_all(bytes) {
         gate.check(payload.map_err(|error| invalid(&error))?)?;
     }
@@ -53,7 +53,7 @@ struct Bound {
 
 struct Gate<'a> {
     bounds: &'a GateBounds,
-    counts: Counts,
+    counts: ModuleCounts,
     /// Depth of nested components and modules below the outermost.
     depth: u64,
 }
@@ -102,7 +102,7 @@ impl Gate<'_> {
         }
     }
 
-    /// Counts the sections that only components have. Many of them generate code, such as the adapters of functions.
+    /// ModuleCounts the sections that only components have. Many of them generate code, such as the adapters of functions.
     fn check_component(&mut self, payload: Payload<'_>) -> Result<(), ModuleError> {
         let count = match &payload {
             Payload::CoreTypeSection(section) => section.count(),

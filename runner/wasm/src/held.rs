@@ -8,10 +8,10 @@ use penstock_engine::item::Sample;
 
 use crate::limits::MAX_HELD;
 
-/// Held samples in order of arrival. Bounded: an instance that packs samples into others never returns most of them, so
+/// HeldOutput samples in order of arrival. Bounded: an instance that packs samples into others never returns most of them, so
 /// the oldest are dropped and count as taken into others.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldOutput {
     samples: BTreeMap<u64, Sample>,
     by_key: HashMap<Arc<str>, VecDeque<u64>>,
     next: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Held {
     limit_bytes: u64,
 }
 
-impl Held {
+impl HeldOutput {
     /// Remembers samples of up to `limit_bytes` in all.
     pub(crate) fn new(limit_bytes: u64) -> Self {
         Self { samples: BTreeMap::new(), by_key: HashMap::new(), next: 0, bytes: 0, limit_bytes }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn samples_of_one_key_come_out_in_the_order_they_came() {
-        let mut held = Held::new(1000);
+        let mut held = HeldOutput::new(1000);
         for index in 0..3 {
             assert_eq!(held.push(sample("a", index)), 0);
         }
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn beyond_the_limit_the_oldest_is_let_go() {
-        let mut held = Held::new(16);
+        let mut held = HeldOutput::new(16);
         assert_eq!(held.push(sample("a", 0)), 0);
         assert_eq!(held.push(sample("b", 1)), 0);
         assert_eq!(held.push(sample("c", 2)), 1);

@@ -11,7 +11,7 @@ use penstock_types::text::printable;
 use crate::bindings::exports::penstock::stage::transform::{ItemResult, Outcome};
 use crate::convert::{Converter, Turned, at, broken, check_children, check_items, child_of, failed};
 use crate::error::mib;
-use crate::held::Held;
+use crate::held::HeldOutput;
 use crate::instance::{Instance, StageParts};
 use crate::limits::{MAX_CALL_OUTPUT_BYTES, MAX_CHILDREN, monotonic};
 use crate::trap::CallEnd;
@@ -29,7 +29,7 @@ pub(crate) struct GuestOp {
     /// Time on the monotonic clock at which the current call got a new instance; `None` while the old one serves.
     renewed: Option<Duration>,
     converter: Converter,
-    held: Held,
+    held: HeldOutput,
     /// Origin of the last sample; items that `finish` creates get it, too.
     last: Origin,
 }
@@ -40,7 +40,7 @@ impl GuestOp {
         let instance = Instance::start(&parts, stop.shared())?;
         Ok(Self {
             converter: Converter::new(parts.wants.clone(), parts.seed),
-            held: Held::new(parts.memory_bytes),
+            held: HeldOutput::new(parts.memory_bytes),
             instance: Some(instance),
             stop: stop.clone(),
             made: 0,

@@ -15,12 +15,12 @@ fn node(id: usize, capacity: usize) -> NodeShape {
     NodeShape { id: format!("{id}"), queue_id: format!("{id}_queue"), capacity }
 }
 
-fn stage(id: usize, capacity: usize, does: Does) -> StageShape {
-    StageShape { node: node(id, capacity), on_error: OnError::Skip, max_failures: None, does }
+fn stage(id: usize, capacity: usize, rule: StageRule) -> StageShape {
+    StageShape { node: node(id, capacity), on_error: OnError::Skip, max_failures: None, rule }
 }
 
-fn pipe(concurrency: usize, order: Order, runs_on: RunsOn) -> Does {
-    Does::Pipe { concurrency, order, runs_on }
+fn pipe(concurrency: usize, order: Order, runs_on: RunsOn) -> StageRule {
+    StageRule::Pipe { concurrency, order, runs_on }
 }
 
 fn shape(stages: Vec<StageShape>, sink: usize) -> ChainShape {
@@ -112,7 +112,7 @@ enum Mark {
 }
 
 /// What one stage makes of everything, one item after the other.
-fn reference(position: usize, does: &Does, stream: Vec<Mark>) -> Vec<Mark> {
+fn reference(position: usize, rule: &StageRule, stream: Vec<Mark>) -> Vec<Mark> {
     let mut out = Vec::new();
     let mut joiner = Joiner::default();
     let mut collected = Vec::new();
@@ -121,9 +121,9 @@ fn reference(position: usize, does: &Does, stream: Vec<Mark>) -> Vec<Mark> {
         Items::One(item) => out.push(Mark::Item(item)),
         Items::Many(items) => out.extend(items.into_iter().map(Mark::Item)),
     };
-    let end = |out: &mut Vec<Mark>, joiner: &mut Joiner, collected: &mut Vec<Sample>| match does {
-        Does::Pipe { runs_on: RunsOn::OneThread(_), .. } => put(out, joiner.finish()),
-        Does::Aggregate { drop_last: false, .. } if !collected.is_empty() => {
+    let end = |out: &mut Vec<Mark>, joiner: &mut Joiner, collected: &mut Vec<Sample>| match rule {
+        StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. } => put(out, joiner.finish()),
+        StageRule::Aggregate { drop_last: false, .. } if !collected.is_empty() => {
             out.push(Mark::Item(Item::Batch(std::mem::take(collected))));
         }
         _ => collected.clear(),
@@ -134,18 +134,18 @@ fn reference(position: usize, does: &Does, stream: Vec<Mark>) -> Vec<Mark> {
             out.push(Mark::EpochEnd);
             continue;
         };
-        match does {
-            Does::Pipe { runs_on: RunsOn::OneThread(_), .. } => {
+        match rule {
+            StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. } => {
                 into_samples(item).into_iter().for_each(|sample| put(&mut out, joiner.apply(sample)));
             }
-            Does::Pipe { .. } => put(&mut out, apply(position, item)),
-            Does::Aggregate { size, .. } => {
+            StageRule::Pipe { .. } => put(&mut out, apply(position, item)),
+            StageRule::Aggregate { size, .. } => {
                 collected.extend(into_samples(item));
                 if collected.len() >= *size {
                     out.push(Mark::Item(Item::Batch(std::mem::take(&mut collected))));
                 }
             }
-            Does::Disaggregate => {
+            StageRule::Disaggregate => {
                 out.extend(into_samples(item).into_iter().map(|sample| Mark::Item(Item::Sample(sample))));
             }
         }
@@ -157,7 +157,7 @@ fn reference(position: usize, does: &Does, stream: Vec<Mark>) -> Vec<Mark> {
 /// Drives a schedule with events in any order that the threads of a run could bring.
 struct Driver {
     schedule: Schedule,
-    does: Vec<Does>,
+    rule: Vec<StageRule>,
     chunks: VecDeque<Produced>,
     running: Vec<(Task, OpCall)>,
     joiners: BTreeMap<usize, Joiner>,
@@ -168,10 +168,10 @@ struct Driver {
 
 impl Driver {
     fn new(shape: ChainShape, chunks: Vec<Produced>, workers: usize) -> Self {
-        let does = shape.stages.iter().map(|stage| stage.does).collect();
+        let rule = shape.stages.iter().map(|stage| stage.rule).collect();
         let mut driver = Self {
             schedule: Schedule::new(shape, Tick::ZERO),
-            does,
+            rule,
             chunks: chunks.into(),
             running: Vec::new(),
             joiners: BTreeMap::new(),
@@ -228,12 +228,12 @@ impl Driver {
     }
 
     fn on_threads(&self, task: Task) -> bool {
-        !matches!(self.does[task.stage], Does::Pipe { runs_on: RunsOn::Tasks, .. })
+        !matches!(self.rule[task.stage], StageRule::Pipe { runs_on: RunsOn::Tasks, .. })
     }
 
     fn finish(&mut self, running: usize, now: Tick) {
         let (task, work) = self.running.remove(running);
-        let stateful = matches!(self.does[task.stage], Does::Pipe { runs_on: RunsOn::OneThread(_), .. });
+        let stateful = matches!(self.rule[task.stage], StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. });
         let output = match work {
             OpCall::Apply(item) if stateful => {
                 let joiner = self.joiners.entry(task.stage).or_default();
@@ -254,7 +254,7 @@ impl Driver {
     /// Gives every node another look.
     fn look_everywhere(&mut self) {
         let now = Tick::from_nanos(self.now);
-        (0..self.does.len() + 2).for_each(|node| self.schedule.settle(node, now));
+        (0..self.rule.len() + 2).for_each(|node| self.schedule.settle(node, now));
     }
 
     fn ledger(&self) -> Ledger {
@@ -270,8 +270,8 @@ impl Driver {
     }
 
     fn assert_within_limits(&self) {
-        for (stage, does) in self.schedule.stages.iter().zip(&self.does) {
-            if let (Kind::Pipe(pipe), Does::Pipe { concurrency, .. }) = (&stage.kind, does) {
+        for (stage, rule) in self.schedule.stages.iter().zip(&self.rule) {
+            if let (Kind::Pipe(pipe), StageRule::Pipe { concurrency, .. }) = (&stage.kind, rule) {
                 assert!(pipe.alive() <= *concurrency);
             }
         }
@@ -291,29 +291,31 @@ fn keys(items: Vec<Item>) -> Vec<Vec<String>> {
 fn any_stages() -> impl Strategy<Value = Vec<StageShape>> {
     let runs_on = prop_oneof![Just(RunsOn::Tasks), Just(RunsOn::AnyThread)];
     let order = prop_oneof![Just(Order::Completion), Just(Order::Input)];
-    let does = prop_oneof![
+    let rule = prop_oneof![
         4 => (1_usize..5, order, runs_on).prop_map(|(concurrency, order, runs_on)| pipe(concurrency, order, runs_on)),
-        2 => (1_usize..5, any::<bool>()).prop_map(|(size, drop_last)| Does::Aggregate { size, drop_last }),
-        1 => Just(Does::Disaggregate),
+        2 => (1_usize..5, any::<bool>()).prop_map(|(size, drop_last)| StageRule::Aggregate { size, drop_last }),
+        1 => Just(StageRule::Disaggregate),
         1 => (0_usize..2).prop_map(|worker| pipe(1, Order::Completion, RunsOn::OneThread(worker))),
     ];
-    prop::collection::vec((does, 1_usize..4), 0..6).prop_map(|stages| {
+    prop::collection::vec((rule, 1_usize..4), 0..6).prop_map(|stages| {
         // As the plan's check has it: what takes samples gets no batches, and the other way round.
         let mut batches = false;
         let mut kept: Vec<StageShape> = Vec::new();
-        for (does, capacity) in stages {
-            let fits = match does {
-                Does::Aggregate { .. } | Does::Pipe { runs_on: RunsOn::OneThread(_), .. } => !batches,
-                Does::Disaggregate => batches,
-                Does::Pipe { .. } => true,
+        for (rule, capacity) in stages {
+            let fits = match rule {
+                StageRule::Aggregate { .. } | StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. } => {
+                    !batches
+                }
+                StageRule::Disaggregate => batches,
+                StageRule::Pipe { .. } => true,
             };
             if fits {
-                batches = match does {
-                    Does::Aggregate { .. } => true,
-                    Does::Disaggregate => false,
-                    Does::Pipe { .. } => batches,
+                batches = match rule {
+                    StageRule::Aggregate { .. } => true,
+                    StageRule::Disaggregate => false,
+                    StageRule::Pipe { .. } => batches,
                 };
-                kept.push(stage(kept.len() + 1, capacity, does));
+                kept.push(stage(kept.len() + 1, capacity, rule));
             }
         }
         kept
@@ -344,21 +346,21 @@ proptest! {
             stream.extend(samples(0..*count, epoch as u32).into_iter().map(|sample| Mark::Item(Item::Sample(sample))));
         }
         for (position, stage) in stages.iter().enumerate() {
-            stream = reference(position, &stage.does, stream);
+            stream = reference(position, &stage.rule, stream);
         }
         let expected = keys(stream.into_iter().filter_map(|mark| match mark {
             Mark::Item(item) => Some(item),
             Mark::EpochEnd => None,
         }).collect());
 
-        let in_order = stages.iter().all(|stage| match stage.does {
-            Does::Pipe { concurrency, order, .. } => concurrency == 1 || order == Order::Input,
+        let in_order = stages.iter().all(|stage| match stage.rule {
+            StageRule::Pipe { concurrency, order, .. } => concurrency == 1 || order == Order::Input,
             _ => true,
         });
         // Which samples meet in a pair or in a dropped batch depends on their order.
         let order_matters = stages.iter().any(|stage| matches!(
-            stage.does,
-            Does::Aggregate { drop_last: true, .. } | Does::Pipe { runs_on: RunsOn::OneThread(_), .. }
+            stage.rule,
+            StageRule::Aggregate { drop_last: true, .. } | StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. }
         ));
         let mut driver = Driver::new(ChainShape { buffer_bytes: budget, ..shape(stages, sink) }, chunks, workers);
         let mut choices = choices.into_iter().cycle();
@@ -389,8 +391,8 @@ proptest! {
             prop_assert_eq!(found, expected);
         }
         let now = driver.tick();
-        for (sums, does) in driver.schedule.read(now).stages.iter().zip(&driver.does) {
-            let concurrency = match does { Does::Pipe { concurrency, .. } => *concurrency as u64, _ => 1 };
+        for (sums, rule) in driver.schedule.read(now).stages.iter().zip(&driver.rule) {
+            let concurrency = match rule { StageRule::Pipe { concurrency, .. } => *concurrency as u64, _ => 1 };
             prop_assert_eq!(sums.row.slot_times().iter().sum::<u64>(), concurrency * sums.row.elapsed);
         }
     }
@@ -454,9 +456,9 @@ proptest! {
 #[test]
 fn what_is_in_flight_without_a_consumer_is_exactly_what_the_shape_allows() {
     for (threads, order) in [(RunsOn::AnyThread, Order::Completion), (RunsOn::Tasks, Order::Input)] {
-        let does = pipe(4, order, threads);
+        let rule = pipe(4, order, threads);
         // Keeps every sample, so that the counts are exact.
-        let stages = vec![stage(1, 2, does), stage(2, 3, Does::Aggregate { size: 5, drop_last: false })];
+        let stages = vec![stage(1, 2, rule), stage(2, 3, StageRule::Aggregate { size: 5, drop_last: false })];
         let mut driver = Driver::new(shape(stages, 3), vec![Produced::Samples(all_kept(1000))], 4);
         driver.fill();
         let ledger = driver.ledger();

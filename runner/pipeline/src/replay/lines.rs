@@ -9,7 +9,7 @@ pub const MAX_LETTER_BYTES: usize = 256 << 20;
 
 /// Lines of a file, one at a time, none of them longer than [`MAX_LETTER_BYTES`].
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LetterLines {
     file: BufReader<File>,
     number: u64,
     line: Vec<u8>,
@@ -17,7 +17,7 @@ pub(super) struct Lines {
 
 /// One line.
 #[derive(Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct LetterLine<'a> {
     /// From 1.
     pub(super) number: u64,
     /// Without its end; `None` when it was longer than what is read.
@@ -26,13 +26,13 @@ pub(super) struct Line<'a> {
     pub(super) has_end: bool,
 }
 
-impl Lines {
+impl LetterLines {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { file: BufReader::with_capacity(1 << 20, File::open(path)?), number: 0, line: Vec::new() })
     }
 
     /// The next line; `None` at the end.
-    pub(super) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<LetterLine<'_>>> {
         self.number += 1;
         // What one long letter took is not kept for all the short ones behind it.
         self.line.clear();
@@ -63,7 +63,7 @@ impl Lines {
             }
         };
         let text = (!is_too_long).then_some(self.line.as_slice());
-        Ok(has_begun.then_some(Line { number: self.number, text, has_end }))
+        Ok(has_begun.then_some(LetterLine { number: self.number, text, has_end }))
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
         file.as_file().set_len(5 + MAX_LETTER_BYTES as u64 + 1).unwrap();
         let mut end = std::fs::OpenOptions::new().append(true).open(file.path()).unwrap();
         end.write_all(b"\nlast").unwrap();
-        let mut lines = Lines::open(file.path()).unwrap();
+        let mut lines = LetterLines::open(file.path()).unwrap();
         let mut seen = Vec::new();
         while let Some(line) = lines.next().unwrap() {
             seen.push((line.number, line.text.map(<[u8]>::to_vec), line.has_end));

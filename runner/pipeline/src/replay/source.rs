@@ -8,7 +8,7 @@ use penstock_engine::ports::{Produced, Source, SourceFault};
 use tokio::task::spawn_blocking;
 
 use super::StageLetters;
-use super::lines::Lines;
+use super::lines::LetterLines;
 use super::survey::letter;
 
 /// Samples handed over at a time, at most.
@@ -29,7 +29,7 @@ pub(super) struct LetterSource {
 #[derive(Debug)]
 enum State {
     New,
-    Open(Lines),
+    Open(LetterLines),
     Ended,
 }
 
@@ -41,9 +41,9 @@ impl LetterSource {
     async fn next_chunk(&mut self) -> io::Result<Option<Produced>> {
         let (path, letters) = (self.path.clone(), self.letters.clone());
         let state = std::mem::replace(&mut self.state, State::Ended);
-        let read = spawn_blocking(move || -> io::Result<Option<(Lines, Vec<Sample>)>> {
+        let read = spawn_blocking(move || -> io::Result<Option<(LetterLines, Vec<Sample>)>> {
             let mut lines = match state {
-                State::New => Lines::open(&path)?,
+                State::New => LetterLines::open(&path)?,
                 State::Open(lines) => lines,
                 State::Ended => return Ok(None),
             };
@@ -56,7 +56,7 @@ impl LetterSource {
     }
 }
 
-fn read_chunk(lines: &mut Lines, letters: &StageLetters) -> io::Result<Vec<Sample>> {
+fn read_chunk(lines: &mut LetterLines, letters: &StageLetters) -> io::Result<Vec<Sample>> {
     let stage = letters.id.to_string();
     let mut samples = Vec::new();
     let mut bytes = 0;

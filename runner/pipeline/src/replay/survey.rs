@@ -11,7 +11,7 @@ use penstock_types::text::{MAX_SHOWN_KEY, printable};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::lines::{Line, Lines, MAX_LETTER_BYTES};
+use super::lines::{LetterLine, LetterLines, MAX_LETTER_BYTES};
 use crate::dead_letter::{LetterFault, ReadLetter};
 use crate::output::{DEAD_LETTERS, SPEC};
 
@@ -105,7 +105,7 @@ impl Letters {
     }
 
     fn survey(&mut self) -> io::Result<()> {
-        let mut lines = match Lines::open(&self.path) {
+        let mut lines = match LetterLines::open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             lines => lines?,
         };
@@ -128,7 +128,7 @@ impl Letters {
 /// Counts the letter on a line to its stage.
 fn count(
     spec: &Spec,
-    line: &Line<'_>,
+    line: &LetterLine<'_>,
     stages: &mut BTreeMap<StageId, StageLetters>,
 ) -> Result<(), LetterFault> {
     let Some(letter) = letter(line)? else { return Ok(()) };
@@ -153,7 +153,7 @@ fn count(
 }
 
 /// The letter on a line; `None` when it is blank.
-pub(super) fn letter(line: &Line<'_>) -> Result<Option<ReadLetter>, LetterFault> {
+pub(super) fn letter(line: &LetterLine<'_>) -> Result<Option<ReadLetter>, LetterFault> {
     let text = line.text.ok_or(LetterFault::TooLong(MAX_LETTER_BYTES))?;
     if text.trim_ascii().is_empty() {
         return Ok(None);

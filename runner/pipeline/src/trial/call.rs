@@ -13,7 +13,7 @@ use super::report::{CallTrial, Failure, MadeSample, Outcome, SampleTrial, StartT
 use super::settings::TrialSettings;
 
 /// One instance of a module, and its costs.
-pub(super) struct Guest {
+pub(super) struct TrialGuest {
     factory: StageFactory,
     op: Box<dyn ThreadOp>,
     stop: StopFlag,
@@ -29,7 +29,7 @@ struct Times {
     wall: Duration,
 }
 
-impl Guest {
+impl TrialGuest {
     pub(super) fn start(module: &Module, settings: &TrialSettings, stop: &StopFlag) -> Result<Self, Fault> {
         let factory = module.stage(StageSettings {
             name: module.manifest().name.clone(),

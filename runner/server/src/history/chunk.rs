@@ -26,7 +26,7 @@ const MAX_NODES: u64 = 1024;
 
 /// Reason why stored bytes cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unreadable {
+pub(crate) enum UnreadableChunk {
     #[error("it is larger than {most} bytes")]
     TooLarge { most: usize },
     #[error("it does not decompress")]
@@ -39,8 +39,8 @@ pub(crate) enum Unreadable {
     Histogram,
 }
 
-impl From<Unreadable> for HistoryError {
-    fn from(error: Unreadable) -> Self {
+impl From<UnreadableChunk> for HistoryError {
+    fn from(error: UnreadableChunk) -> Self {
         Self::Damaged(format!("a stored chunk cannot be read: {error}"))
     }
 }
@@ -56,11 +56,11 @@ pub(super) fn compress(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Decompresses at most `most` bytes: a damaged length must not take all memory.
-pub(super) fn decompress(packed: &[u8], most: usize) -> Result<Vec<u8>, Unreadable> {
+pub(super) fn decompress(packed: &[u8], most: usize) -> Result<Vec<u8>, UnreadableChunk> {
     let size = zstd::zstd_safe::get_frame_content_size(packed).ok().flatten().unwrap_or(0);
     let size =
-        usize::try_from(size).ok().filter(|size| *size <= most).ok_or(Unreadable::TooLarge { most })?;
-    zstd::bulk::decompress(packed, size).map_err(Unreadable::Compression)
+        usize::try_from(size).ok().filter(|size| *size <= most).ok_or(UnreadableChunk::TooLarge { most })?;
+    zstd::bulk::decompress(packed, size).map_err(UnreadableChunk::Compression)
 }
 
 /// Rows as they are stored. Rows one after another take 1.8 times as many bytes.
@@ -103,10 +103,10 @@ impl Columns {
     }
 
     /// Reads columns as schemas 1 and 2 stored them: all sizes first, and the columns without their lengths.
-    fn of_schema_2(mut input: &[u8]) -> Result<Self, Unreadable> {
+    fn of_schema_2(mut input: &[u8]) -> Result<Self, UnreadableChunk> {
         let [count, stages, queues, spreads] = next::<[u64; 4]>(&mut input)?;
         if count > MAX_ROWS || stages.max(queues) > MAX_NODES || spreads > 16 * MAX_NODES {
-            return Err(Unreadable::Form);
+            return Err(UnreadableChunk::Form);
         }
         let (stages, queues) = (stages as usize, queues as usize);
         let mut numbers = || (0..count).map(|_| next(&mut input)).collect();
@@ -160,14 +160,14 @@ pub(crate) fn pack(rows: &[Row]) -> Vec<u8> {
     compress(&postcard::to_allocvec(&(COLUMNS, Columns::of(rows))).expect("rows are plain data"))
 }
 
-pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<Row>, Unreadable> {
+pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<Row>, UnreadableChunk> {
     let bytes = decompress(packed, MAX_BYTES)?;
     let columns = match bytes.split_first() {
         Some((&COLUMNS, columns)) => postcard::from_bytes(columns)?,
         Some((&SCHEMA_2, columns)) => Columns::of_schema_2(columns)?,
-        _ => return Err(Unreadable::Form),
+        _ => return Err(UnreadableChunk::Form),
     };
-    columns.rows().ok_or(Unreadable::Form)
+    columns.rows().ok_or(UnreadableChunk::Form)
 }
 
 /// Columns of rows with so many stages and queues.
@@ -196,11 +196,11 @@ pub(crate) fn pack_times(times: &[Histogram]) -> Vec<u8> {
     compress(&postcard::to_allocvec(&(SCHEMA_2, stored)).expect("counts are plain data"))
 }
 
-pub(crate) fn unpack_times(packed: &[u8]) -> Result<Vec<Histogram>, Unreadable> {
+pub(crate) fn unpack_times(packed: &[u8]) -> Result<Vec<Histogram>, UnreadableChunk> {
     let bytes = decompress(packed, MAX_BYTES)?;
     let (form, stored): (u8, Vec<StoredHistogram>) = postcard::from_bytes(&bytes)?;
     if form != SCHEMA_2 {
-        return Err(Unreadable::Form);
+        return Err(UnreadableChunk::Form);
     }
     let histogram = |(longest, counts): StoredHistogram| {
         let mut bucket = 0_usize;
@@ -208,7 +208,7 @@ pub(crate) fn unpack_times(packed: &[u8]) -> Result<Vec<Histogram>, Unreadable> 
             bucket = bucket.saturating_add(further);
             (bucket, count)
         });
-        Histogram::of_buckets(counts.collect::<Vec<_>>(), longest).ok_or(Unreadable::Histogram)
+        Histogram::of_buckets(counts.collect::<Vec<_>>(), longest).ok_or(UnreadableChunk::Histogram)
     };
     stored.into_iter().map(histogram).collect()
 }

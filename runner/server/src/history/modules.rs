@@ -15,7 +15,7 @@ use crate::wire::ModuleVersion;
 const MAX_IN_USE: usize = 100;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Removed {
+pub(crate) enum ModuleRemoval {
     /// It is gone; these bytes belong to nothing any more.
     Yes { digest: String },
     /// There is none.
@@ -94,20 +94,20 @@ pub(crate) fn remove(
     transaction: &Transaction<'_>,
     name: &str,
     version: u32,
-) -> Result<Removed, HistoryError> {
+) -> Result<ModuleRemoval, HistoryError> {
     let place = params![name, version];
     let digest: Option<String> =
         first(transaction, "SELECT digest FROM modules WHERE name = ?1 AND version = ?2", place)?;
-    let Some(digest) = digest else { return Ok(Removed::NotThere) };
+    let Some(digest) = digest else { return Ok(ModuleRemoval::NotThere) };
     let alias = first(transaction, "SELECT alias FROM aliases WHERE name = ?1 AND version = ?2", place)?;
     if let Some(alias) = alias {
-        return Ok(Removed::Aliased(alias));
+        return Ok(ModuleRemoval::Aliased(alias));
     }
     if let Some(run) = in_use(transaction, &digest)?.into_iter().next() {
-        return Ok(Removed::InUse(run));
+        return Ok(ModuleRemoval::InUse(run));
     }
     transaction.execute("DELETE FROM modules WHERE name = ?1 AND version = ?2", params![name, version])?;
-    Ok(Removed::Yes { digest })
+    Ok(ModuleRemoval::Yes { digest })
 }
 
 /// The version that `written` stands for: a number, an alias, or `latest`.

@@ -45,7 +45,7 @@ pub(crate) struct Repeat {
 
 /// Meaning of a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum KnownSubmission {
     No,
     /// The run of the same request.
     Same(RunId),
@@ -99,7 +99,7 @@ pub(crate) fn insert(
     transaction: &Transaction<'_>,
     run: &Registered,
     repeat: Option<&Repeat>,
-) -> Result<Known, HistoryError> {
+) -> Result<KnownSubmission, HistoryError> {
     let (summary, spec) = (&run.summary, &run.spec);
     if let Some(repeat) = repeat {
         transaction.execute(
@@ -107,7 +107,7 @@ pub(crate) fn insert(
             params![repeat.key, seconds_ago(KEY_SECONDS)],
         )?;
         let known = find_key(transaction, repeat)?;
-        if known != Known::No {
+        if known != KnownSubmission::No {
             return Ok(known);
         }
     }
@@ -134,10 +134,10 @@ pub(crate) fn insert(
         let insert = "INSERT OR IGNORE INTO run_modules (run, digest) VALUES (?1, ?2)";
         transaction.execute(insert, [&*summary.id, digest])?;
     }
-    Ok(Known::No)
+    Ok(KnownSubmission::No)
 }
 
-pub(crate) fn find_key(connection: &Connection, repeat: &Repeat) -> Result<Known, HistoryError> {
+pub(crate) fn find_key(connection: &Connection, repeat: &Repeat) -> Result<KnownSubmission, HistoryError> {
     let found: Option<(String, Vec<u8>)> = connection
         .query_row(
             "SELECT id, request FROM runs WHERE key = ?1 AND submitted_at >= ?2",
@@ -146,9 +146,9 @@ pub(crate) fn find_key(connection: &Connection, repeat: &Repeat) -> Result<Known
         )
         .optional()?;
     Ok(match found {
-        None => Known::No,
-        Some((id, request)) if request == repeat.request => Known::Same(id.into()),
-        Some(_) => Known::Other,
+        None => KnownSubmission::No,
+        Some((id, request)) if request == repeat.request => KnownSubmission::Same(id.into()),
+        Some(_) => KnownSubmission::Other,
     })
 }
 
@@ -368,21 +368,21 @@ pub(crate) fn oldest(connection: &Connection, kept: u64, most: u32) -> Result<Ve
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Removed {
+pub(crate) enum RunRemoval {
     Yes,
     NotThere,
     Alive,
 }
 
 /// Removes a run that is over, and all that is kept of it.
-pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<Removed, HistoryError> {
+pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<RunRemoval, HistoryError> {
     let removed = transaction
         .execute("DELETE FROM runs WHERE id = ?1 AND state NOT IN ('queued', 'running', 'draining')", [id])?;
     if removed > 0 {
-        return Ok(Removed::Yes);
+        return Ok(RunRemoval::Yes);
     }
     let is_there = transaction.prepare_cached("SELECT 1 FROM runs WHERE id = ?1")?.exists([id])?;
-    Ok(if is_there { Removed::Alive } else { Removed::NotThere })
+    Ok(if is_there { RunRemoval::Alive } else { RunRemoval::NotThere })
 }
 
 pub(crate) fn count_by_state(connection: &Connection) -> Result<BTreeMap<RunState, u64>, HistoryError> {

@@ -32,7 +32,7 @@ pub(super) struct Request {
 /// An answer; machine code follows `Compiled`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Answer {
+pub(super) enum CompileAnswer {
     Compiled,
     Invalid(String),
     Refused(String),
@@ -84,10 +84,10 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let mut pipe = Vec::new();
-        write_document(&mut pipe, &Answer::Refused("why".into())).unwrap();
+        write_document(&mut pipe, &CompileAnswer::Refused("why".into())).unwrap();
         write_bytes(&mut pipe, b"code").unwrap();
         let mut input = pipe.as_slice();
-        assert_eq!(read_document::<Answer>(&mut input).unwrap(), Answer::Refused("why".into()));
+        assert_eq!(read_document::<CompileAnswer>(&mut input).unwrap(), CompileAnswer::Refused("why".into()));
         assert_eq!(read_bytes(&mut input, 4).unwrap(), b"code");
         assert!(input.is_empty());
     }
@@ -103,7 +103,7 @@ mod tests {
         let error = read_bytes(&mut pipe.as_slice(), 99).unwrap_err();
         assert_eq!(error.to_string(), "100 bytes are announced, at most 99 are expected");
         assert_eq!(
-            read_document::<Answer>(&mut pipe.as_slice()).unwrap_err().kind(),
+            read_document::<CompileAnswer>(&mut pipe.as_slice()).unwrap_err().kind(),
             io::ErrorKind::InvalidData
         );
     }

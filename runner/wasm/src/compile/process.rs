@@ -9,7 +9,7 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 use penstock_types::text::printable;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use super::frame::{Answer, Request, read_bytes, read_document, write_bytes, write_document};
+use super::frame::{CompileAnswer, Request, read_bytes, read_document, write_bytes, write_document};
 use super::{CompilerProcess, refused};
 use crate::component::{ModuleKind, hex};
 use crate::error::{CompileLimit, ModuleError};
@@ -35,7 +35,7 @@ enum Failure {
 /// Output and status of an ended process.
 struct Ended {
     status: ExitStatus,
-    answer: io::Result<(Answer, Vec<u8>)>,
+    answer: io::Result<(CompileAnswer, Vec<u8>)>,
     complaint: String,
     /// True if it exceeded its wall-clock limit.
     was_late: bool,
@@ -197,7 +197,7 @@ impl<'scope> Talk<'scope> {
         worker: &Worker,
         process: &CompilerProcess,
         mut stdout: ChildStdout,
-    ) -> (io::Result<(Answer, Vec<u8>)>, String, bool) {
+    ) -> (io::Result<(CompileAnswer, Vec<u8>)>, String, bool) {
         let mut answer = read_answer(&mut stdout, process.limits.code_bytes);
         if answer.as_ref().is_err_and(|error| error.kind() != ErrorKind::UnexpectedEof) {
             kill(worker.pid());
@@ -213,10 +213,10 @@ impl<'scope> Talk<'scope> {
     }
 }
 
-fn read_answer(stdout: &mut ChildStdout, code_bytes: u64) -> io::Result<(Answer, Vec<u8>)> {
+fn read_answer(stdout: &mut ChildStdout, code_bytes: u64) -> io::Result<(CompileAnswer, Vec<u8>)> {
     let answer = read_document(stdout)?;
     let code = match answer {
-        Answer::Compiled => read_bytes(stdout, code_bytes)?,
+        CompileAnswer::Compiled => read_bytes(stdout, code_bytes)?,
         _ => Vec::new(),
     };
     match stdout.read(&mut [0])? {
@@ -240,14 +240,14 @@ fn judge(process: &CompilerProcess, ended: Ended) -> Result<Vec<u8>, Failure> {
     match answer {
         Ok((answer, code)) if status.success() => {
             return match answer {
-                Answer::Compiled => Ok(code),
-                Answer::Invalid(reason) => {
+                CompileAnswer::Compiled => Ok(code),
+                CompileAnswer::Invalid(reason) => {
                     Err(Failure::Module(ModuleError::Invalid { reason: printable(&reason, 1000) }))
                 }
-                Answer::Refused(reason) => Err(Failure::Module(refused(&reason))),
-                Answer::OutOfMemory => Err(exceeded(CompileLimit::Memory(limits.memory_bytes))),
-                Answer::TooLong => Err(exceeded(CompileLimit::Code(limits.code_bytes))),
-                Answer::OtherEngine => Err(Failure::Module(ModuleError::Compiler {
+                CompileAnswer::Refused(reason) => Err(Failure::Module(refused(&reason))),
+                CompileAnswer::OutOfMemory => Err(exceeded(CompileLimit::Memory(limits.memory_bytes))),
+                CompileAnswer::TooLong => Err(exceeded(CompileLimit::Code(limits.code_bytes))),
+                CompileAnswer::OtherEngine => Err(Failure::Module(ModuleError::Compiler {
                     reason: format!(
                         "`{}` is of another build than this process; start this process again",
                         process.program.display()

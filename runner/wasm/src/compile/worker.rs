@@ -9,7 +9,7 @@ use rustix::process::{
 };
 use wasmtime::Engine;
 
-use super::frame::{Answer, Request, read_bytes, read_document, write_bytes, write_document};
+use super::frame::{CompileAnswer, Request, read_bytes, read_document, write_bytes, write_document};
 use super::{Apart, apart};
 use crate::component::{ModuleKind, encode, hex};
 use crate::error::ModuleError;
@@ -39,60 +39,60 @@ fn answer(input: &mut impl Read, out: &mut impl Write) -> io::Result<()> {
     confine(&request)?;
     let module = read_bytes(input, request.module_bytes)?;
     let (answer, code) = match compiled(&request, &module) {
-        Ok(code) if code.len() as u64 > request.code_bytes => (Answer::TooLong, None),
-        Ok(code) => (Answer::Compiled, Some(code)),
+        Ok(code) if code.len() as u64 > request.code_bytes => (CompileAnswer::TooLong, None),
+        Ok(code) => (CompileAnswer::Compiled, Some(code)),
         Err(answer) => (answer, None),
     };
     write_document(out, &answer)?;
     code.map_or(Ok(()), |code| write_bytes(out, &code))
 }
 
-fn compiled(request: &Request, module: &[u8]) -> Result<Vec<u8>, Answer> {
+fn compiled(request: &Request, module: &[u8]) -> Result<Vec<u8>, CompileAnswer> {
     if request.is_look {
         return answered(|| made_component(request.kind, module).map(|_| Vec::new()));
     }
-    let engine = Engine::new(&code_config()).map_err(|error| told(&error))?;
+    let engine = Engine::new(&code_config()).map_err(|error| answer_of(&error))?;
     if request.engine != hex(&digest_of_engine(&engine)) {
-        return Err(Answer::OtherEngine);
+        return Err(CompileAnswer::OtherEngine);
     }
     answered(|| {
         let component = made_component(request.kind, module)?;
-        engine.precompile_component(component.as_deref().unwrap_or(module)).map_err(|error| told(&error))
+        engine.precompile_component(component.as_deref().unwrap_or(module)).map_err(|error| answer_of(&error))
     })
 }
 
-fn made_component(kind: ModuleKind, module: &[u8]) -> Result<Option<Vec<u8>>, Answer> {
+fn made_component(kind: ModuleKind, module: &[u8]) -> Result<Option<Vec<u8>>, CompileAnswer> {
     let encoded = match kind {
         ModuleKind::Component => return Ok(None),
         ModuleKind::Core => encode(module),
     };
     encoded.map(Some).map_err(|error| match error {
-        ModuleError::Invalid { reason } => Answer::Invalid(reason),
+        ModuleError::Invalid { reason } => CompileAnswer::Invalid(reason),
         other => refused(&other.to_string()),
     })
 }
 
-fn answered(work: impl FnOnce() -> Result<Vec<u8>, Answer> + Send) -> Result<Vec<u8>, Answer> {
+fn answered(work: impl FnOnce() -> Result<Vec<u8>, CompileAnswer> + Send) -> Result<Vec<u8>, CompileAnswer> {
     apart(work).unwrap_or_else(|error| match error {
         // Threads fail for want of address space, ours as well as those of the compiler.
-        Apart::NoThread(_) => Err(Answer::OutOfMemory),
-        Apart::Panicked(message) if message.contains("thread pool") => Err(Answer::OutOfMemory),
+        Apart::NoThread(_) => Err(CompileAnswer::OutOfMemory),
+        Apart::Panicked(message) if message.contains("thread pool") => Err(CompileAnswer::OutOfMemory),
         panicked => Err(refused(&panicked.to_string())),
     })
 }
 
-fn told(error: &wasmtime::Error) -> Answer {
+fn answer_of(error: &wasmtime::Error) -> CompileAnswer {
     let is_out_of_memory = error.is::<wasmtime::OutOfMemory>()
         || error.chain().any(|cause| {
             cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::OutOfMemory)
                 || cause.downcast_ref::<rustix::io::Errno>() == Some(&rustix::io::Errno::NOMEM)
         });
-    if is_out_of_memory { Answer::OutOfMemory } else { refused(&format!("{error:#}")) }
+    if is_out_of_memory { CompileAnswer::OutOfMemory } else { refused(&format!("{error:#}")) }
 }
 
 /// Cuts the reason to the length of an answer.
-fn refused(reason: &str) -> Answer {
-    Answer::Refused(printable(reason, 1000))
+fn refused(reason: &str) -> CompileAnswer {
+    CompileAnswer::Refused(printable(reason, 1000))
 }
 
 /// Gives this process its limits, before it reads a byte of the module.
