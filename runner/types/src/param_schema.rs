@@ -18,13 +18,33 @@ const MAX_PATTERN: usize = 1_000;
 /// Members whose value is no schema and holds none.
 const PLAIN: [&str; 6] = ["const", "default", "enum", "examples", "required", "type"];
 
+/// Reason to refuse a schema of params.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParamSchemaFault {
+    /// It comes to more than [`MAX_PARAM_SCHEMAS`].
+    #[error("comes to more than {most} schemas with its references followed", most = MAX_PARAM_SCHEMAS)]
+    TooLarge,
+    /// A keyword other than `$ref` that refers to a schema.
+    #[error("uses `{0}`, which is not followed here; use `$ref`")]
+    OtherReference(String),
+    /// A reference that leads back to itself.
+    #[error("refers to itself at `{0}`")]
+    Circle(String),
+    /// A reference to nothing.
+    #[error("refers to `{0}`, which is no place in it")]
+    UnknownPlace(String),
+    /// A long regular expression.
+    #[error("holds a regular expression of more than {most} characters", most = MAX_PATTERN)]
+    LongPattern,
+}
+
 /// Refuses a schema that is cheap to write and expensive to evaluate: one that refers to itself, or to the same parts so often
-/// that they come to more than [`MAX_PARAM_SCHEMAS`]. Fails with the reason.
-pub fn check_param_schema(schema: &Value) -> Result<(), String> {
+/// that they come to more than [`MAX_PARAM_SCHEMAS`].
+pub fn check_param_schema(schema: &Value) -> Result<(), ParamSchemaFault> {
     let mut sizes = Sizes { root: schema, of_references: BTreeMap::new() };
     let size = sizes.of(schema)?;
     if size > MAX_PARAM_SCHEMAS {
-        return Err(format!("comes to more than {MAX_PARAM_SCHEMAS} schemas with its references followed"));
+        return Err(ParamSchemaFault::TooLarge);
     }
     Ok(())
 }
@@ -45,7 +65,7 @@ struct Sizes<'a> {
 }
 
 impl<'a> Sizes<'a> {
-    fn of(&mut self, schema: &'a Value) -> Result<u64, String> {
+    fn of(&mut self, schema: &'a Value) -> Result<u64, ParamSchemaFault> {
         match schema {
             Value::Object(members) => {
                 let mut size = 1_u64;
@@ -53,19 +73,19 @@ impl<'a> Sizes<'a> {
                     let more = match (name.as_str(), value) {
                         ("$ref", Value::String(place)) => self.of_reference(place)?,
                         ("$dynamicRef" | "$recursiveRef", _) => {
-                            return Err(format!("uses `{name}`, which is not followed here; use `$ref`"));
+                            return Err(ParamSchemaFault::OtherReference(name.clone()));
                         }
                         ("pattern", Value::String(pattern)) => size_of_pattern(pattern)?,
                         ("patternProperties", Value::Object(named)) => {
                             named.iter().try_fold(0_u64, |size, (pattern, named)| {
                                 let more = size_of_pattern(pattern)?.saturating_add(self.of(named)?);
-                                Ok::<_, String>(size.saturating_add(more))
+                                Ok::<_, ParamSchemaFault>(size.saturating_add(more))
                             })?
                         }
                         // Names of params, which may be called anything.
                         ("properties" | "dependentSchemas", Value::Object(named)) => {
                             named.values().try_fold(0_u64, |size, named| {
-                                Ok::<_, String>(size.saturating_add(self.of(named)?))
+                                Ok::<_, ParamSchemaFault>(size.saturating_add(self.of(named)?))
                             })?
                         }
                         // What is defined counts where it is used.
@@ -84,15 +104,15 @@ impl<'a> Sizes<'a> {
         }
     }
 
-    fn of_reference(&mut self, place: &'a str) -> Result<u64, String> {
+    fn of_reference(&mut self, place: &'a str) -> Result<u64, ParamSchemaFault> {
         match self.of_references.get(place) {
             Some(Some(size)) => return Ok(*size),
-            Some(None) => return Err(format!("refers to itself at `{place}`")),
+            Some(None) => return Err(ParamSchemaFault::Circle(place.to_owned())),
             None => {}
         }
         let target = place.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
         let Some(target) = target else {
-            return Err(format!("refers to `{place}`, which is no place in it"));
+            return Err(ParamSchemaFault::UnknownPlace(place.to_owned()));
         };
         self.of_references.insert(place, None);
         let size = self.of(target)?;
@@ -101,9 +121,9 @@ impl<'a> Sizes<'a> {
     }
 }
 
-fn size_of_pattern(pattern: &str) -> Result<u64, String> {
+fn size_of_pattern(pattern: &str) -> Result<u64, ParamSchemaFault> {
     if pattern.chars().count() > MAX_PATTERN {
-        return Err(format!("holds a regular expression of more than {MAX_PATTERN} characters"));
+        return Err(ParamSchemaFault::LongPattern);
     }
     Ok(PATTERN_SIZE)
 }
@@ -134,7 +154,7 @@ mod tests {
             let next = json!({ "$ref": format!("#/$defs/d{}", level + 1) });
             schema["$defs"][format!("d{level}")] = json!({ "allOf": [next, next] });
         }
-        let told = check_param_schema(&schema).unwrap_err();
+        let told = check_param_schema(&schema).unwrap_err().to_string();
         assert_eq!(told, "comes to more than 2000 schemas with its references followed");
     }
 
@@ -144,8 +164,8 @@ mod tests {
             check_param_schema(&json!({ "allOf": vec![json!({ "pattern": pattern }); count] }))
         };
         with(30, "^[a-z]+$").unwrap();
-        assert!(with(41, "^[a-z]+$").unwrap_err().starts_with("comes to more than 2000 schemas"));
-        let told = with(1, &"a".repeat(1_001)).unwrap_err();
+        assert_eq!(with(41, "^[a-z]+$").unwrap_err(), ParamSchemaFault::TooLarge);
+        let told = with(1, &"a".repeat(1_001)).unwrap_err().to_string();
         assert_eq!(told, "holds a regular expression of more than 1000 characters");
         let named: serde_json::Map<_, _> = (0..41).map(|n| (format!("^{n}"), json!({}))).collect();
         assert!(check_param_schema(&json!({ "patternProperties": named })).is_err());
@@ -168,7 +188,7 @@ mod tests {
             (json!({ "properties": { "type": { "$ref": "#" } } }), "refers to itself at `#`"),
             (json!({ "$dynamicRef": "#x" }), "uses `$dynamicRef`, which is not followed here; use `$ref`"),
         ] {
-            assert_eq!(check_param_schema(&schema).unwrap_err(), told);
+            assert_eq!(check_param_schema(&schema).unwrap_err().to_string(), told);
         }
     }
 

@@ -260,7 +260,10 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
         }
     };
     if let Some(Err(reason)) = manifest.params.as_ref().map(check_param_schema) {
-        return fault(format!("the schema of params in the module's manifest {}", printable(&reason, 300)));
+        return fault(format!(
+            "the schema of params in the module's manifest {}",
+            printable(&reason.to_string(), 300)
+        ));
     }
     let words = [("name", &manifest.name), ("version", &manifest.version)];
     let counters = manifest.counters.iter().map(|counter| ("counters", counter));
