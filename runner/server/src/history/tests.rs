@@ -1,5 +1,3 @@
-#![expect(clippy::disallowed_methods, reason = "to measure what somebody waits for")]
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
