@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use jsonschema::PatternOptions;
 use penstock_types::fault::{Pointer, SpecFault};
-use penstock_types::param_schema::{MAX_PARAM_VALUES, count_values};
+use penstock_types::param_schema::{MAX_PARAM_CHECKS, param_schema_size, params_size};
 use penstock_types::plan::{ModuleFacts, Plan, StageKind};
 use penstock_types::spec::MAX_FAULTS;
 use serde_json::{Map, Value};
@@ -33,13 +34,7 @@ pub(crate) fn check_against(
 ) {
     match schema {
         Some(schema) => {
-            let params = Value::Object(params.clone());
-            if count_values(&params) > MAX_PARAM_VALUES {
-                let message =
-                    format!("holds more than {MAX_PARAM_VALUES} values; large data belong into `assets`");
-                return faults.push(SpecFault::new(place.clone(), message));
-            }
-            check(&params, schema, module, place, faults);
+            check(&Value::Object(params.clone()), schema, module, place, faults);
         }
         None if params.is_empty() => {}
         None => {
@@ -49,18 +44,33 @@ pub(crate) fn check_against(
 }
 
 fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: &mut Vec<SpecFault>) {
+    let unusable = |error: &dyn Display| {
+        let found =
+            format!("the manifest of the module `{module}` holds a schema that cannot be used: {error}");
+        SpecFault::new(place.clone(), format!("{found}; its author has to mend it"))
+    };
+    // Both are a stranger's: all errors are kept in memory before the first one is told.
+    let (schemas, values) = match param_schema_size(schema) {
+        Ok(schemas) => (schemas.max(1), params_size(params)),
+        Err(reason) => return faults.push(unusable(&format_args!("it {reason}"))),
+    };
+    if schemas.saturating_mul(values) > MAX_PARAM_CHECKS {
+        let found = format!(
+            "checking {values} values against the {schemas} schemas of the module `{module}` is more than \
+             {MAX_PARAM_CHECKS} checks; large data belong into `assets`"
+        );
+        return faults.push(SpecFault::new(place.clone(), found));
+    }
     // A stranger wrote it: expressions that go back and forth over a text could take for ever.
     let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_CACHE_BYTES);
     match jsonschema::options().with_pattern_options(patterns).build(schema) {
         Ok(validator) => faults.extend(validator.iter_errors(params).take(MAX_FAULTS).map(|error| {
             let within = Pointer::parse(error.instance_path().as_str());
-            let place = within.iter().flat_map(Pointer::steps).fold(place.clone(), |place, step| place.key(&step));
+            let place =
+                within.iter().flat_map(Pointer::steps).fold(place.clone(), |place, step| place.key(&step));
             SpecFault::new(place, format!("the module `{module}` refuses it: {error}"))
         })),
-        Err(error) => faults.push(SpecFault::new(
-            place.clone(),
-            format!("the manifest of the module `{module}` holds a schema that cannot be used: {error}; its author has to mend it"),
-        )),
+        Err(error) => faults.push(unusable(&error)),
     }
 }
 
@@ -74,6 +84,27 @@ mod tests {
         let mut faults = Vec::new();
         check(params, schema, "m", &Pointer::ROOT, &mut faults);
         faults.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn many_values_are_not_held_against_many_schemas() {
+        let schema =
+            json!({ "properties": { "a": { "items": { "allOf": vec![json!({ "const": 1 }); 900] } } } });
+        let params = |values: usize| json!({ "a": vec![0; values] });
+        assert_eq!(told(&schema, &params(100)).len(), MAX_FAULTS);
+        let told = told(&schema, &params(9_900));
+        insta::assert_snapshot!(told.join("\n"), @"the document: checking 9902 values against the 1803 schemas of the module `m` is more than 200000 checks; large data belong into `assets`");
+    }
+
+    #[test]
+    fn the_deepest_schema_is_evaluated_on_the_stack_of_a_thread() {
+        let mut schema = json!({ "type": "integer" });
+        let mut params = json!("no integer");
+        for _ in 0..31 {
+            schema = json!({ "anyOf": [{ "not": {} }, { "items": schema }] });
+            params = json!([params]);
+        }
+        assert_eq!(told(&schema, &params).len(), 1);
     }
 
     #[test]

@@ -1,22 +1,22 @@
-//! How large the schema of a module's params is: a stranger wrote it, and this process evaluates it.
+//! Size of the JSON Schema of a module's params: a stranger wrote it, and this process evaluates it.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Most schemas that a schema of params may come to, with every reference replaced by what it refers to. A value is
-/// checked against each of them at most once for each of its own members and elements.
+/// Most schemas that a schema of params may come to, with every reference replaced by what it refers to.
 pub const MAX_PARAM_SCHEMAS: u64 = 2_000;
-/// Most members and elements that params may have, those of members and elements included.
-pub const MAX_PARAM_VALUES: usize = 10_000;
+/// Most checks of one value against one schema that params may need: schemas times values.
+pub const MAX_PARAM_CHECKS: u64 = 200_000;
 
-/// As how many schemas a regular expression counts: each is compiled, and looks at every character.
+/// Most levels of a schema, with its references followed: evaluation recurses over them.
+const MAX_DEPTH: u32 = 64;
+/// Schemas that a regular expression counts as: each is compiled, and looks at every character.
 const PATTERN_SIZE: u64 = 50;
 /// Most characters of a regular expression.
 const MAX_PATTERN: usize = 1_000;
-
-/// Members whose value is no schema and holds none.
-const PLAIN: [&str; 6] = ["const", "default", "enum", "examples", "required", "type"];
+/// Bytes of text that count as one value.
+const TEXT_BYTES: usize = 64;
 
 /// Reason to refuse a schema of params.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +24,10 @@ pub enum ParamSchemaFault {
     /// It comes to more than [`MAX_PARAM_SCHEMAS`].
     #[error("comes to more than {most} schemas with its references followed", most = MAX_PARAM_SCHEMAS)]
     TooLarge,
-    /// A keyword other than `$ref` that refers to a schema.
+    /// It is nested deeper than evaluation may recurse.
+    #[error("is nested more than {most} levels deep with its references followed", most = MAX_DEPTH)]
+    TooDeep,
+    /// A keyword other than `$ref` that refers to a schema, or changes what references mean.
     #[error("uses `{0}`, which is not followed here; use `$ref`")]
     OtherReference(String),
     /// A reference that leads back to itself.
@@ -38,86 +41,127 @@ pub enum ParamSchemaFault {
     LongPattern,
 }
 
-/// Refuses a schema that is cheap to write and expensive to evaluate: one that refers to itself, or to the same parts so often
-/// that they come to more than [`MAX_PARAM_SCHEMAS`].
-pub fn check_param_schema(schema: &Value) -> Result<(), ParamSchemaFault> {
-    let mut sizes = Sizes { root: schema, of_references: BTreeMap::new() };
-    let size = sizes.of(schema)?;
-    if size > MAX_PARAM_SCHEMAS {
+/// The number of schemas that a schema comes to with its references followed. Refuses one that is cheap to write and expensive
+/// to evaluate: one that refers to itself, or to the same parts so often or so deep that it exceeds the limits.
+pub fn param_schema_size(schema: &Value) -> Result<u64, ParamSchemaFault> {
+    let mut walk = Walk { root: schema, of_references: BTreeMap::new() };
+    let extent = walk.measure(schema, 0)?;
+    if extent.schemas > MAX_PARAM_SCHEMAS {
         return Err(ParamSchemaFault::TooLarge);
     }
-    Ok(())
+    Ok(extent.schemas)
 }
 
-/// How many values there are in a value, itself included.
-pub fn count_values(value: &Value) -> usize {
+/// The number of values in params, those within others included. Text counts by its length, with the names on the way to it.
+pub fn params_size(params: &Value) -> u64 {
+    size_below(params, 0)
+}
+
+fn size_below(value: &Value, path_bytes: usize) -> u64 {
+    let own = |bytes: usize| 1 + (bytes / TEXT_BYTES) as u64;
     match value {
-        Value::Array(elements) => 1 + elements.iter().map(count_values).sum::<usize>(),
-        Value::Object(members) => 1 + members.values().map(count_values).sum::<usize>(),
-        _ => 1,
+        Value::String(text) => own(path_bytes + text.len()),
+        Value::Array(elements) => {
+            elements.iter().fold(own(path_bytes), |size, element| size + size_below(element, path_bytes))
+        }
+        Value::Object(members) => members
+            .iter()
+            .fold(own(path_bytes), |size, (name, member)| size + size_below(member, path_bytes + name.len())),
+        Value::Null | Value::Bool(_) | Value::Number(_) => own(path_bytes),
     }
 }
 
-struct Sizes<'a> {
-    root: &'a Value,
-    /// By what is referred to; `None` while it is being looked at.
-    of_references: BTreeMap<&'a str, Option<u64>>,
+/// Size of a part of a schema, with its references followed.
+#[derive(Clone, Copy, Default)]
+struct Extent {
+    schemas: u64,
+    /// Levels below this one.
+    height: u32,
 }
 
-impl<'a> Sizes<'a> {
-    fn of(&mut self, schema: &'a Value) -> Result<u64, ParamSchemaFault> {
+impl Extent {
+    fn add(&mut self, schemas: u64) {
+        self.schemas = self.schemas.saturating_add(schemas);
+    }
+
+    fn hold(&mut self, part: Self) {
+        self.add(part.schemas);
+        self.height = self.height.max(part.height + 1);
+    }
+}
+
+struct Walk<'a> {
+    root: &'a Value,
+    /// By the text of the reference; `None` while its target is being measured.
+    of_references: BTreeMap<&'a str, Option<Extent>>,
+}
+
+impl<'a> Walk<'a> {
+    fn measure(&mut self, schema: &'a Value, depth: u32) -> Result<Extent, ParamSchemaFault> {
+        if depth > MAX_DEPTH {
+            return Err(ParamSchemaFault::TooDeep);
+        }
+        let (mut extent, below) = (Extent::default(), depth + 1);
         match schema {
             Value::Object(members) => {
-                let mut size = 1_u64;
+                extent.add(1);
                 for (name, value) in members {
-                    let more = match (name.as_str(), value) {
-                        ("$ref", Value::String(place)) => self.of_reference(place)?,
+                    match (name.as_str(), value) {
+                        ("$ref", Value::String(place)) => extent.hold(self.measure_reference(place, below)?),
                         ("$dynamicRef" | "$recursiveRef", _) => {
                             return Err(ParamSchemaFault::OtherReference(name.clone()));
                         }
-                        ("pattern", Value::String(pattern)) => size_of_pattern(pattern)?,
+                        // Below it, references begin elsewhere.
+                        ("$id" | "id", Value::String(_)) if depth > 0 => {
+                            return Err(ParamSchemaFault::OtherReference(name.clone()));
+                        }
+                        ("pattern", Value::String(pattern)) => extent.add(size_of_pattern(pattern)?),
                         ("patternProperties", Value::Object(named)) => {
-                            named.iter().try_fold(0_u64, |size, (pattern, named)| {
-                                let more = size_of_pattern(pattern)?.saturating_add(self.of(named)?);
-                                Ok::<_, ParamSchemaFault>(size.saturating_add(more))
-                            })?
+                            for (pattern, named) in named {
+                                extent.add(size_of_pattern(pattern)?);
+                                extent.hold(self.measure(named, below)?);
+                            }
                         }
                         // Names of params, which may be called anything.
-                        ("properties" | "dependentSchemas", Value::Object(named)) => {
-                            named.values().try_fold(0_u64, |size, named| {
-                                Ok::<_, ParamSchemaFault>(size.saturating_add(self.of(named)?))
-                            })?
+                        ("properties" | "dependencies" | "dependentSchemas", Value::Object(named)) => {
+                            for named in named.values() {
+                                extent.hold(self.measure(named, below)?);
+                            }
                         }
                         // What is defined counts where it is used.
-                        ("$defs" | "definitions", _) => 0,
-                        (plain, _) if PLAIN.contains(&plain) => 0,
-                        (_, value) => self.of(value)?,
-                    };
-                    size = size.saturating_add(more);
+                        ("$defs" | "definitions" | "default" | "examples", _) => {}
+                        // Compared with a value, and repeated in an error.
+                        ("const" | "enum" | "required" | "type", value) => extent.add(params_size(value)),
+                        (_, value) => extent.hold(self.measure(value, below)?),
+                    }
                 }
-                Ok(size)
             }
             Value::Array(elements) => {
-                elements.iter().try_fold(0_u64, |size, element| Ok(size.saturating_add(self.of(element)?)))
+                for element in elements {
+                    extent.hold(self.measure(element, below)?);
+                }
             }
-            _ => Ok(0),
+            _ => {}
         }
+        Ok(extent)
     }
 
-    fn of_reference(&mut self, place: &'a str) -> Result<u64, ParamSchemaFault> {
+    fn measure_reference(&mut self, place: &'a str, depth: u32) -> Result<Extent, ParamSchemaFault> {
         match self.of_references.get(place) {
-            Some(Some(size)) => return Ok(*size),
+            Some(Some(extent)) if depth + extent.height > MAX_DEPTH => return Err(ParamSchemaFault::TooDeep),
+            Some(Some(extent)) => return Ok(*extent),
             Some(None) => return Err(ParamSchemaFault::Circle(place.to_owned())),
             None => {}
         }
-        let target = place.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
-        let Some(target) = target else {
+        // An escaped name would be another one here than where the schema is evaluated.
+        let pointer = place.strip_prefix('#').filter(|pointer| !pointer.contains('%'));
+        let Some(target) = pointer.and_then(|pointer| self.root.pointer(pointer)) else {
             return Err(ParamSchemaFault::UnknownPlace(place.to_owned()));
         };
         self.of_references.insert(place, None);
-        let size = self.of(target)?;
-        self.of_references.insert(place, Some(size));
-        Ok(size)
+        let extent = self.measure(target, depth)?;
+        self.of_references.insert(place, Some(extent));
+        Ok(extent)
     }
 }
 
@@ -136,8 +180,8 @@ mod tests {
 
     #[test]
     fn schemas_as_people_write_them_pass() {
-        check_param_schema(&json!(true)).unwrap();
-        check_param_schema(&json!({
+        assert_eq!(param_schema_size(&json!(true)), Ok(0));
+        param_schema_size(&json!({
             "$defs": { "side": { "type": "integer", "minimum": 1 } },
             "type": "object",
             "properties": { "width": { "$ref": "#/$defs/side" }, "height": { "$ref": "#/$defs/side" }, "mode": { "enum": ["a", "b"] } },
@@ -149,27 +193,58 @@ mod tests {
 
     #[test]
     fn a_chain_of_references_that_doubles_each_time_is_refused_at_once() {
-        let mut schema = json!({ "$ref": "#/$defs/d0", "$defs": { "d60": { "type": "object" } } });
-        for level in 0..60 {
+        let mut schema = json!({ "$ref": "#/$defs/d0", "$defs": { "d15": { "type": "object" } } });
+        for level in 0..15 {
             let next = json!({ "$ref": format!("#/$defs/d{}", level + 1) });
             schema["$defs"][format!("d{level}")] = json!({ "allOf": [next, next] });
         }
-        let told = check_param_schema(&schema).unwrap_err().to_string();
+        let told = param_schema_size(&schema).unwrap_err().to_string();
         assert_eq!(told, "comes to more than 2000 schemas with its references followed");
+    }
+
+    #[test]
+    fn links_through_nested_lists_have_an_end() {
+        // Ninety references, each below 110 lists: ten thousand levels in 22 kB.
+        let nested = |inner: Value| (0..110).fold(inner, |inner, _| json!([inner]));
+        let links: Vec<Value> = (1..90)
+            .map(|next| nested(json!({ "$ref": format!("#/enum/{next}") })))
+            .chain([json!(true)])
+            .collect();
+        let schema = json!({ "$ref": "#/enum/0", "enum": links });
+        assert_eq!(param_schema_size(&schema), Err(ParamSchemaFault::TooDeep));
+    }
+
+    #[test]
+    fn the_depth_of_a_reference_counts_wherever_it_is_used() {
+        let nested =
+            |levels: usize, inner: Value| (0..levels).fold(inner, |inner, _| json!({ "not": inner }));
+        let deep = |levels: usize| {
+            let used = json!({ "$ref": "#/$defs/a" });
+            let schema = json!({ "$defs": { "a": nested(40, json!({})) }, "allOf": [used, nested(levels, used.clone())] });
+            param_schema_size(&schema)
+        };
+        assert_eq!((deep(21).is_ok(), deep(22)), (true, Err(ParamSchemaFault::TooDeep)));
+    }
+
+    #[test]
+    fn the_size_of_params_grows_with_their_texts_and_the_names_above_them() {
+        assert_eq!(params_size(&json!({ "a": [1, null, "text"] })), 5);
+        assert_eq!(params_size(&json!("x".repeat(640))), 11);
+        assert_eq!(params_size(&json!({ ("x".repeat(640)): [1, 2] })), 1 + 3 * 11);
     }
 
     #[test]
     fn regular_expressions_are_few_and_short() {
         let with = |count: usize, pattern: &str| {
-            check_param_schema(&json!({ "allOf": vec![json!({ "pattern": pattern }); count] }))
+            param_schema_size(&json!({ "allOf": vec![json!({ "pattern": pattern }); count] }))
         };
         with(30, "^[a-z]+$").unwrap();
         assert_eq!(with(41, "^[a-z]+$").unwrap_err(), ParamSchemaFault::TooLarge);
         let told = with(1, &"a".repeat(1_001)).unwrap_err().to_string();
         assert_eq!(told, "holds a regular expression of more than 1000 characters");
         let named: serde_json::Map<_, _> = (0..41).map(|n| (format!("^{n}"), json!({}))).collect();
-        assert!(check_param_schema(&json!({ "patternProperties": named })).is_err());
-        check_param_schema(&json!({ "properties": { "pattern": { "type": "string" } } })).unwrap();
+        assert!(param_schema_size(&json!({ "patternProperties": named })).is_err());
+        param_schema_size(&json!({ "properties": { "pattern": { "type": "string" } } })).unwrap();
     }
 
     #[test]
@@ -187,14 +262,23 @@ mod tests {
             (json!({ "$ref": "#/$defs/none" }), "refers to `#/$defs/none`, which is no place in it"),
             (json!({ "properties": { "type": { "$ref": "#" } } }), "refers to itself at `#`"),
             (json!({ "$dynamicRef": "#x" }), "uses `$dynamicRef`, which is not followed here; use `$ref`"),
+            (
+                json!({ "not": { "$id": "a:b", "$ref": "#" } }),
+                "uses `$id`, which is not followed here; use `$ref`",
+            ),
+            (
+                json!({ "$ref": "#/a%25", "a%25": {}, "a%": {} }),
+                "refers to `#/a%25`, which is no place in it",
+            ),
+            (json!({ "dependencies": { "$defs": { "$ref": "#" } } }), "refers to itself at `#`"),
         ] {
-            assert_eq!(check_param_schema(&schema).unwrap_err().to_string(), told);
+            assert_eq!(param_schema_size(&schema).unwrap_err().to_string(), told);
         }
     }
 
     #[test]
     fn a_schema_that_is_long_is_refused_too() {
         let long = json!({ "allOf": vec![json!({}); 3000] });
-        assert!(check_param_schema(&long).is_err());
+        assert!(param_schema_size(&long).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use penstock_types::manifest::{MANIFEST_SECTION, MAX_COUNTERS, Manifest};
-use penstock_types::param_schema::check_param_schema;
+use penstock_types::param_schema::param_schema_size;
 use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -259,7 +259,7 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
             return fault(format!("the module's manifest cannot be read: {reason}"));
         }
     };
-    if let Some(Err(reason)) = manifest.params.as_ref().map(check_param_schema) {
+    if let Some(Err(reason)) = manifest.params.as_ref().map(param_schema_size) {
         return fault(format!(
             "the schema of params in the module's manifest {}",
             printable(&reason.to_string(), 300)
