@@ -8,6 +8,8 @@ use strsim::osa_distance;
 
 use crate::text::printable;
 
+/// Most bytes of a place; of a longer one the nearest place around it is told.
+const MAX_POINTER: usize = 1024;
 /// Most bytes of a place that messages show.
 const MAX_SHOWN_POINTER: usize = 300;
 /// Most bytes of a message: enough for every name that could be meant, too little for a document repeated in it.
@@ -52,8 +54,10 @@ pub enum FaultKind {
 pub struct Pointer(String);
 
 impl SpecFault {
-    /// A fault at `pointer`. The text may repeat what strangers wrote: it is made printable and cut to 2,000 bytes.
+    /// A fault at `pointer`. Both may repeat what strangers wrote: the text is made printable and cut to 2,000 bytes, a pointer of more
+    /// than 1,024 bytes is cut at the end of a step.
     pub fn new(pointer: Pointer, found: impl Into<String>) -> Self {
+        let pointer = pointer.cut(MAX_POINTER);
         Self { pointer, kind: FaultKind::Other, found: printable(&found.into(), MAX_MESSAGE), hint: None }
     }
 
@@ -132,6 +136,15 @@ impl Pointer {
         self.0.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"))
     }
 
+    /// This place, or the nearest one around it that has at most so many bytes.
+    fn cut(mut self, most: usize) -> Self {
+        if self.0.len() > most {
+            let end = self.0.as_bytes()[..=most].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            self.0.truncate(end);
+        }
+        self
+    }
+
     /// As RFC 6901 writes it.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -193,6 +206,17 @@ mod tests {
         assert!(
             fault.found.starts_with(r"`\u{1b}[2J\nxxx") && fault.message().len() <= MAX_MESSAGE + "…".len()
         );
+    }
+
+    #[test]
+    fn a_long_place_is_told_by_the_nearest_one_around_it() {
+        let around = Pointer::ROOT.key("stages").index(2);
+        let at = |pointer: Pointer| SpecFault::new(pointer, "").pointer;
+        assert_eq!(at(around.key(&"é".repeat(1 << 20))), around);
+        assert_eq!(at(around.key(&"x".repeat(1 << 20)).key("y")), around);
+        assert_eq!(at(Pointer::ROOT.key(&"x".repeat(1 << 20))), Pointer::ROOT);
+        let longest = around.key(&"x".repeat(MAX_POINTER - around.as_str().len() - 1));
+        assert_eq!((at(longest.clone()), at(longest.key("a"))), (longest.clone(), longest));
     }
 
     #[test]
