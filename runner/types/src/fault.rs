@@ -57,8 +57,12 @@ impl SpecFault {
     /// A fault at `pointer`. Both may repeat what strangers wrote: the text is made printable and cut to 2,000 bytes, a pointer of more
     /// than 1,024 bytes is cut at the end of a step.
     pub fn new(pointer: Pointer, found: impl Into<String>) -> Self {
-        let pointer = pointer.cut(MAX_POINTER);
-        Self { pointer, kind: FaultKind::Other, found: printable(&found.into(), MAX_MESSAGE), hint: None }
+        Self {
+            pointer: pointer.cut(),
+            kind: FaultKind::Other,
+            found: printable(&found.into(), MAX_MESSAGE),
+            hint: None,
+        }
     }
 
     /// The same fault of this kind.
@@ -136,10 +140,11 @@ impl Pointer {
         self.0.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"))
     }
 
-    /// This place, or the nearest one around it that has at most so many bytes.
-    fn cut(mut self, most: usize) -> Self {
-        if self.0.len() > most {
-            let end = self.0.as_bytes()[..=most].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    /// This place, or the nearest one around it that has at most 1,024 bytes.
+    #[must_use]
+    pub fn cut(mut self) -> Self {
+        if self.0.len() > MAX_POINTER {
+            let end = self.0.as_bytes()[..=MAX_POINTER].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
             self.0.truncate(end);
         }
         self

@@ -39,6 +39,9 @@ pub(super) struct Complete {
     pub(super) samples: u64,
 }
 
+/// Most differences that are listed.
+const MAX_CHANGES: usize = 1000;
+
 /// A place at which two documents differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DocumentChange {
@@ -78,7 +81,7 @@ impl Manifest {
     }
 }
 
-/// Every place at which `there` and `here` differ.
+/// Places at which `there` and `here` differ, the first [`MAX_CHANGES`] of them.
 pub(crate) fn differences(there: &Value, here: &Value) -> Vec<DocumentChange> {
     let mut found = Vec::new();
     compare(&Pointer::ROOT, Some(there), Some(here), &mut found);
@@ -86,9 +89,13 @@ pub(crate) fn differences(there: &Value, here: &Value) -> Vec<DocumentChange> {
 }
 
 fn compare(place: &Pointer, there: Option<&Value>, here: Option<&Value>, found: &mut Vec<DocumentChange>) {
+    if found.len() == MAX_CHANGES {
+        return;
+    }
+    // The place of a part is written where it differs only: a stranger's names can be long.
     match (there, here) {
         (Some(Value::Object(there)), Some(Value::Object(here))) => {
-            for (name, value) in there {
+            for (name, value) in there.iter().filter(|(name, value)| here.get(*name) != Some(*value)) {
                 compare(&place.key(name), Some(value), here.get(name), found);
             }
             for (name, value) in here.iter().filter(|(name, _)| !there.contains_key(*name)) {
@@ -96,15 +103,17 @@ fn compare(place: &Pointer, there: Option<&Value>, here: Option<&Value>, found: 
             }
         }
         (Some(Value::Array(there)), Some(Value::Array(here))) => {
-            for index in 0..there.len().max(here.len()) {
-                compare(&place.index(index), there.get(index), here.get(index), found);
+            let both =
+                (0..there.len().max(here.len())).map(|index| (index, there.get(index), here.get(index)));
+            for (index, there, here) in both.filter(|(_, there, here)| there != here) {
+                compare(&place.index(index), there, here, found);
             }
         }
         (there, here) if there == here => {}
         (there, here) => {
             let shown = |value: &Value| printable(&value.to_string(), MAX_SHOWN_VALUE);
             let (from, to) = (there.map(shown), here.map(shown));
-            found.push(DocumentChange { pointer: place.clone(), from, to });
+            found.push(DocumentChange { pointer: place.clone().cut(), from, to });
         }
     }
 }
@@ -123,6 +132,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn differences_have_an_end_and_short_places() {
+        let name = "x".repeat(1 << 20);
+        let long = |value: u32| json!({ "a": vec![value; 5000], (name.clone()): vec![value; 5000] });
+        let found = differences(&long(1), &long(2));
+        assert_eq!(found.len(), MAX_CHANGES);
+        let long = |value: u32| json!({ (name.clone()): vec![value; 5] });
+        let places: Vec<_> =
+            differences(&long(1), &long(2)).into_iter().map(|change| change.pointer).collect();
+        assert_eq!(places, vec![Pointer::ROOT; 5]);
+    }
 
     #[test]
     fn every_difference_is_told_with_its_place() {
