@@ -341,14 +341,16 @@ class Tokens(unittest.TestCase):
         server = Server(token="a-token-that-is-long-enough-0123456789abcdef")
         self.addCleanup(server.close)
         server.push(plane_stage())
-        run = penstock.connect(server.url, token=server.token).submit(streamed(plane_document(8)))
+        client = penstock.connect(server.url, token=server.token)
+        run = client.submit(streamed(plane_document(8)))
+        until(lambda: client._ask("GET", f"/runs/{run}")["state"] != "queued", "the run starts")
         for token in (None, "wrong"):
             with self.subTest(token), self.assertRaisesRegex(penstock.PenstockError, "token"):
                 penstock.connect(server.url, token=token).stream(run)
-        address = penstock.connect(server.url, token=server.token)._ask("GET", f"/runs/{run}/stream")
+        address = client._ask("GET", f"/runs/{run}/stream")
         with self.assertRaisesRegex(penstock.StreamError, "secret"):
             penstock._penstock.StreamClient(address["socket"], "0" * 64, 2)
-        self.assertEqual(len(list(penstock.connect(server.url, token=server.token).stream(run))), 2)
+        self.assertEqual(len(list(client.stream(run))), 2)
 
 
 @contextmanager
