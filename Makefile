@@ -69,8 +69,8 @@ photos: build
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
 
 .PHONY: demo
-demo: STAGES := decode-resize
-demo: rust-stages photos ## Make photos, decode and resize them in a sandbox, batch them, and see what limits it
+demo: ## Make photos, decode and resize them in a sandbox, batch them, and see what limits it
+	@$(MAKE) --no-print-directory -j2 rust-stages photos STAGES=decode-resize
 	$(PENSTOCK) run examples/pipelines/photos.json --store photos=$(DEMO)/photos \
 	  --module decode-resize=$(GUEST_DIR)/decode_resize.wasm
 
