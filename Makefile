@@ -49,6 +49,15 @@ guests: c-stages ## Build the example stages and the misbehaving modules of the 
 	@cargo=$$(guest-sdk/setup-target.sh --quiet); \
 	$$cargo build --locked --profile guest --target wasm32-unknown-unknown $(addprefix -p ,$(STAGES) $(TEST_GUESTS))
 
+# What the macro of the same version writes, so that stages are built without the macro.
+.PHONY: bindings
+bindings: ## Generate the guest SDK's side of the contract, after a change of guest-sdk/wit
+	cargo install --locked --quiet --debug --root $(TARGET_DIR)/wit-bindgen wit-bindgen-cli@0.61.1
+	$(TARGET_DIR)/wit-bindgen/bin/wit-bindgen rust guest-sdk/wit/stage.wit --world stage --format --out-dir $(TARGET_DIR)/bindings \
+	  --with penstock:stage/types@0.1.0=crate::export::types --pub-export-macro --export-macro-name export_component \
+	  --default-bindings-module ::penstock_guest::__private::bindings
+	cp $(TARGET_DIR)/bindings/stage.rs guest-sdk/src/bindings.rs
+
 .PHONY: build
 build: ## Build the `penstock` binary, optimised
 	cargo build --locked --release -p penstock -p make-data

@@ -1,20 +1,7 @@
 //! The module's side of the contract: exports, imports, and the panic hook. For WebAssembly only.
 
-/// The code that wit-bindgen generates from `wit/stage.wit`.
-#[expect(missing_docs, reason = "generated")]
-pub mod bindings {
-    wit_bindgen::generate!({
-        path: "wit/stage.wit",
-        world: "stage",
-        with: { "penstock:stage/types@0.1.0": crate::export::types },
-        pub_export_macro: true,
-        export_macro_name: "export_component",
-        default_bindings_module: "::penstock_guest::__private::bindings",
-    });
-}
-
 /// The types of the contract, by their names in it.
-mod types {
+pub(crate) mod types {
     pub(crate) use crate::item::{Field, Item, Outcome, Value};
     pub(crate) use crate::tensor::{Dtype, RawTensor as Tensor};
 }

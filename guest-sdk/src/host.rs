@@ -60,8 +60,8 @@ macro_rules! error {
 #[cfg(target_family = "wasm")]
 mod backend {
     use super::Level;
-    use crate::export::bindings::penstock::stage::host;
-    pub(super) use crate::export::bindings::penstock::stage::host::{asset, count};
+    use crate::bindings::penstock::stage::host;
+    pub(super) use crate::bindings::penstock::stage::host::{asset, count};
 
     pub(super) fn log(level: Level, message: &str) {
         let level = match level {

@@ -21,6 +21,12 @@
 // Derived and generated code names this crate from outside; so may its own tests and doc examples.
 extern crate self as penstock_guest;
 
+// Generated from `wit/stage.wit` by `make bindings`: the generator is heavier to build than most stages.
+#[cfg(target_family = "wasm")]
+#[rustfmt::skip]
+#[expect(unreachable_pub, unsafe_code, reason = "generated")]
+#[doc(hidden)]
+pub mod bindings;
 mod chunks;
 mod error;
 #[cfg(target_family = "wasm")]
@@ -61,7 +67,9 @@ pub mod __private {
 
     pub use crate::__export as export;
     #[cfg(target_family = "wasm")]
-    pub use crate::export::{StageSlot, bindings};
+    pub use crate::bindings;
+    #[cfg(target_family = "wasm")]
+    pub use crate::export::StageSlot;
     pub use crate::json::Json;
     pub use crate::params::{MemberReader, Rule};
     pub use crate::stage::Stage;

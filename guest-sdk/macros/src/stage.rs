@@ -116,11 +116,8 @@ fn one_by_one(call: &TokenStream) -> TokenStream {
 }
 
 fn of_impl(arguments: &Arguments, block: &ItemImpl) -> Result<TokenStream> {
-    let kind = block
-        .trait_
-        .as_ref()
-        .and_then(|(_, path, _)| path.segments.last())
-        .map(|last| last.ident.to_string());
+    let kind =
+        block.trait_.as_ref().and_then(|(path, _)| path.segments.last()).map(|last| last.ident.to_string());
     let owner = &block.self_ty;
     let finish = || {
         quote! {
