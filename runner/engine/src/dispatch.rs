@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use penstock_types::run::RunState;
+use penstock_types::run::{FailureGroup, RunState};
 use penstock_types::stats::Tick;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -15,12 +15,14 @@ use tokio_util::task::TaskTracker;
 use crate::clock::Clock;
 use crate::graph::Graph;
 use crate::item::Item;
-use crate::ports::{Ending, Fault, Observer, Output, Produced, SampleFailure, StopFlag, TaskOp};
-use crate::schedule::{OpTime, RunSums, Schedule, SinkDelivery, Task, WorkerJob};
+use crate::ports::{Ending, Fault, Observer, Output, Produced, StopFlag, TaskOp};
+use crate::schedule::{FailedTask, FailureGroups, OpTime, RunSums, Schedule, SinkDelivery, Task, WorkerJob};
 
 /// The schedule of one run behind its lock, and the ways to wake the threads and tasks that share it.
 pub(crate) struct Dispatcher {
     state: Mutex<DispatchState>,
+    /// Booked after the run's lock is released, and so a moment after the sums count them.
+    failures: Mutex<FailureGroups>,
     /// Each worker waits here for jobs.
     work: Vec<Condvar>,
     /// The consumer waits here for items.
@@ -59,7 +61,7 @@ struct WakeUps {
     workers: Vec<usize>,
     source: bool,
     starts: Vec<(Task, Item)>,
-    failures: Vec<SampleFailure>,
+    failures: Vec<FailedTask>,
     over_now: bool,
 }
 
@@ -108,6 +110,7 @@ impl Dispatcher {
                 ended_at: None,
                 owner_ended: false,
             }),
+            failures: Mutex::default(),
             work: (0..graph.threads).map(|_| Condvar::new()).collect(),
             arrived: Condvar::new(),
             ended: Condvar::new(),
@@ -318,6 +321,11 @@ impl Dispatcher {
         (reading, also(&state.schedule))
     }
 
+    /// Failures by group, most frequent first, and how many are in none.
+    pub(crate) fn failure_groups(&self) -> (Vec<FailureGroup>, u64) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).listed()
+    }
+
     /// Runs one op that waits, and hands its answer in.
     async fn run_task(self: Arc<Self>, op: Arc<dyn TaskOp>, task: Task, item: Item) {
         let _guard = PanicGuard(self.clone());
@@ -407,8 +415,10 @@ impl Dispatcher {
                 self.spawn(self.clone().run_task(op.clone(), task, item));
             }
         }
-        for failure in &wake_ups.failures {
-            self.observers.iter().for_each(|observer| observer.on_failure(failure));
+        for task in wake_ups.failures {
+            task.book(&self.failures, |failure| {
+                self.observers.iter().for_each(|observer| observer.on_failure(failure));
+            });
         }
     }
 }

@@ -171,7 +171,7 @@ pub enum Items {
 }
 
 /// One sample that failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failed {
     /// The sample as it came in.
     pub sample: Sample,

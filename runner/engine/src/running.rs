@@ -110,9 +110,9 @@ impl RunHandle {
     }
 
     pub fn view(&self) -> RunView {
-        let (now, (error, ledger, (failures, failures_not_listed))) = self.dispatcher.read(|schedule| {
-            (schedule.error().map(str::to_owned), schedule.ledger(), schedule.failure_groups())
-        });
+        let (now, (error, ledger)) =
+            self.dispatcher.read(|schedule| (schedule.error().map(str::to_owned), schedule.ledger()));
+        let (failures, failures_not_listed) = self.dispatcher.failure_groups();
         RunView {
             state: now.state,
             error,

@@ -22,13 +22,13 @@ use std::collections::VecDeque;
 
 use penstock_types::ledger::{Ledger, StageBook};
 use penstock_types::policy::{FailureLimit, OnError, Order};
-use penstock_types::run::FailureGroup;
 use penstock_types::stats::{QueueMeter, QueueSums, StageMeter, TaskSums, Tick};
 
 use self::aggregate::Aggregate;
 use self::core::{Core, StageStep};
 use self::disaggregate::Disaggregate;
-use self::failures::{FailureLog, exceeds, too_many};
+pub(crate) use self::failures::{FailedTask, FailureGroups};
+use self::failures::{exceeds, too_many};
 use self::pipe::Pipe;
 use self::queue::{ByteBudget, Queue, Take};
 use self::sink::SinkEnd;
@@ -36,7 +36,7 @@ use self::source::SourceEnd;
 use self::work::WorkList;
 pub(crate) use self::work::{OpCall, OpTime, RunsOn, Task, WorkerJob};
 use crate::item::Item;
-use crate::ports::{Fault, Output, Produced, SampleFailure};
+use crate::ports::{Fault, Output, Produced};
 
 /// What a schedule is made of.
 #[derive(Debug)]
@@ -82,7 +82,9 @@ pub(crate) struct Schedule {
     queues: Vec<Queue>,
     budget: ByteBudget,
     work: WorkList,
-    log: FailureLog,
+    failed_samples: u64,
+    /// Tasks that failed since the last look.
+    failed: Vec<FailedTask>,
     max_failures: Option<FailureLimit>,
     /// Ops to be built before the source opens.
     preparing: usize,
@@ -158,7 +160,8 @@ impl Schedule {
             queues,
             budget: ByteBudget::new(shape.buffer_bytes),
             work: WorkList::default(),
-            log: FailureLog::default(),
+            failed_samples: 0,
+            failed: Vec::new(),
             max_failures: shape.max_failures,
             preparing: 0,
             first_alive: 0,
@@ -243,7 +246,10 @@ impl Schedule {
         let now = self.forward_to(now);
         let stage = &mut self.stages[task.stage];
         let Kind::Pipe(pipe) = &mut stage.kind else { return };
-        pipe.complete(task.slot, outcome, time, &mut stage.core, &mut self.log, now);
+        if let Some(failed) = pipe.complete(task.slot, outcome, time, &mut stage.core, now) {
+            self.failed_samples += failed.samples();
+            self.failed.push(failed);
+        }
         if self.error.is_none()
             && let Some(message) = self.exceeded(task.stage, false)
         {
@@ -345,13 +351,9 @@ impl Schedule {
         self.work.jobs.iter().map(|job| job.worker)
     }
 
-    pub(crate) fn take_failures(&mut self) -> Vec<SampleFailure> {
-        self.log.take_fresh()
-    }
-
-    /// Failures by group, most frequent first, and how many are in none.
-    pub(crate) fn failure_groups(&self) -> (Vec<FailureGroup>, u64) {
-        self.log.groups()
+    /// What failed since the last call, to be booked without the run's lock.
+    pub(crate) fn take_failures(&mut self) -> Vec<FailedTask> {
+        std::mem::take(&mut self.failed)
     }
 
     /// All sums up to `now`.
@@ -362,7 +364,7 @@ impl Schedule {
             stages: self.stages.iter_mut().map(|stage| stage.core.meter.sums(now).clone()).collect(),
             queues: self.queues.iter_mut().map(|queue| queue.meter().sums(now)).collect(),
             delivered: self.delivered(),
-            failed_samples: self.log.samples(),
+            failed_samples: self.failed_samples,
             occupancy: self.queues.iter().map(Queue::items).collect(),
         }
     }
@@ -457,7 +459,7 @@ impl Schedule {
 
     /// Why the run cannot go on after what failed in `stage`, or everywhere, if it cannot.
     fn exceeded(&self, stage: usize, over: bool) -> Option<String> {
-        let failures = self.log.samples();
+        let failures = self.failed_samples;
         if failures == 0 {
             return None;
         }

@@ -1,22 +1,34 @@
 use std::cmp::Reverse;
+use std::sync::{Mutex, PoisonError};
 
 use penstock_types::policy::{FailureLimit, OnError, RATE_NEEDS_TASKS};
 use penstock_types::run::{Disposition, FailureClass, FailureGroup, FailureRecord};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
-use crate::item::Sample;
 use crate::ports::{Failed, Fault, SampleFailure};
 
 /// Most groups a run lists; what comes on top is only counted.
 const MAX_GROUPS: usize = 100;
 const FIRST_KEYS: usize = 5;
 
+/// Most samples that are put into groups before others get their turn.
+const BOOKED_AT_ONCE: usize = 256;
+
+/// The failed samples of one task, as they leave the schedule: nothing is made of them while the run's lock is held.
+#[derive(Debug)]
+pub(crate) struct FailedTask {
+    stage: String,
+    disposition: Disposition,
+    failed: Vec<Failed>,
+    /// What stands for samples that the op did not give back, and how many they are.
+    lost: Option<(Failed, u64)>,
+}
+
+/// The failures of a run by group. Has a lock of its own.
 #[derive(Debug, Default)]
-pub(crate) struct FailureLog {
+pub(crate) struct FailureGroups {
     groups: Vec<OpenGroup>,
     not_listed: u64,
-    samples: u64,
-    fresh: Vec<SampleFailure>,
 }
 
 /// A group that may grow.
@@ -30,37 +42,73 @@ struct OpenGroup {
     first: Vec<(u32, u64, String)>,
 }
 
-impl FailureLog {
-    /// Notes a failed sample and says what becomes of it.
-    pub(crate) fn note(&mut self, stage: &str, on_error: OnError, failed: Failed) -> Disposition {
+impl FailedTask {
+    pub(crate) fn new(
+        stage: &str,
+        on_error: OnError,
+        failed: Vec<Failed>,
+        lost: Option<(Failed, u64)>,
+    ) -> Self {
         let disposition = match on_error {
             OnError::Skip | OnError::Fail => Disposition::Skipped,
             OnError::DeadLetter => Disposition::DeadLettered,
         };
-        let Failed { sample, fault } = failed;
-        self.samples += 1;
-        self.group(stage, &sample, &fault);
-        self.fresh.push(SampleFailure {
-            record: FailureRecord {
-                stage: stage.to_owned(),
-                key: sample.key.to_string(),
-                epoch: sample.origin.epoch,
-                index: sample.origin.index,
-                class: fault.class,
-                message: fault.message.to_string(),
-                disposition,
-            },
-            sample,
-        });
-        disposition
+        Self { stage: stage.to_owned(), disposition, failed, lost }
     }
 
-    pub(crate) fn take_fresh(&mut self) -> Vec<SampleFailure> {
-        std::mem::take(&mut self.fresh)
+    pub(crate) fn samples(&self) -> u64 {
+        self.failed.len() as u64 + self.lost.as_ref().map_or(0, |(_, lost)| *lost)
     }
 
+    pub(crate) fn disposition(&self) -> Disposition {
+        self.disposition
+    }
+
+    /// The first of the samples that failed.
+    pub(crate) fn first(&self) -> Option<&Failed> {
+        self.failed.first().or(self.lost.as_ref().map(|(failed, _)| failed))
+    }
+
+    /// Puts all samples into their groups, and tells of each. Called without the run's lock.
+    pub(crate) fn book(self, groups: &Mutex<FailureGroups>, mut tell: impl FnMut(&SampleFailure)) {
+        let Self { stage, disposition, failed, lost } = self;
+        let lost = lost.into_iter().flat_map(|(failed, lost)| (0..lost).map(move |_| failed.clone()));
+        let mut rest = failed.into_iter().chain(lost).peekable();
+        while rest.peek().is_some() {
+            let some = rest.by_ref().take(BOOKED_AT_ONCE).map(|failed| (common_message(&failed), failed));
+            let some: Vec<(String, Failed)> = some.collect();
+            let mut groups = groups.lock().unwrap_or_else(PoisonError::into_inner);
+            some.iter().for_each(|(message, failed)| groups.add(&stage, failed, message));
+            drop(groups);
+            for (_, Failed { sample, fault }) in some {
+                let record = FailureRecord {
+                    stage: stage.clone(),
+                    key: sample.key.to_string(),
+                    epoch: sample.origin.epoch,
+                    index: sample.origin.index,
+                    class: fault.class,
+                    message: fault.message.to_string(),
+                    disposition,
+                };
+                tell(&SampleFailure { record, sample });
+            }
+        }
+    }
+}
+
+/// The message of a failure with a placeholder for the sample's key: else each sample would make a group.
+fn common_message(failed: &Failed) -> String {
+    let (key, message) = (&failed.sample.key, &failed.fault.message);
+    if !message.contains('`') {
+        return message.to_string();
+    }
+    let shown = printable(key, MAX_SHOWN_KEY);
+    message.replace(&format!("`{key}`"), "`{key}`").replace(&format!("`{shown}`"), "`{key}`")
+}
+
+impl FailureGroups {
     /// The groups, most frequent first and then in the order of the source, and the number of failures outside of them.
-    pub(crate) fn groups(&self) -> (Vec<FailureGroup>, u64) {
+    pub(crate) fn listed(&self) -> (Vec<FailureGroup>, u64) {
         let mut groups: Vec<&OpenGroup> = self.groups.iter().collect();
         groups.sort_by_key(|group| (Reverse(group.count), &group.first, &group.stage, &group.message));
         let groups = groups.into_iter().map(|group| FailureGroup {
@@ -73,30 +121,31 @@ impl FailureLog {
         (groups.collect(), self.not_listed)
     }
 
-    pub(crate) fn samples(&self) -> u64 {
-        self.samples
-    }
-
-    fn group(&mut self, stage: &str, sample: &Sample, fault: &Fault) {
-        let key = &sample.key;
-        let shown = printable(key, MAX_SHOWN_KEY);
-        // A message that names the sample would make a group of every sample.
-        let message =
-            fault.message.replace(&format!("`{key}`"), "`{key}`").replace(&format!("`{shown}`"), "`{key}`");
+    fn add(&mut self, stage: &str, failed: &Failed, message: &str) {
+        let Failed { sample, fault } = failed;
         let same = |group: &&mut OpenGroup| {
             group.stage == stage && group.class == fault.class && group.message == message
         };
-        let first = (sample.origin.epoch, sample.origin.index, shown);
+        let first = || (sample.origin.epoch, sample.origin.index, printable(&sample.key, MAX_SHOWN_KEY));
         if let Some(group) = self.groups.iter_mut().find(same) {
             group.count += 1;
-            let place = group.first.partition_point(|other| *other <= first);
-            if place < FIRST_KEYS {
+            let is_early =
+                |last: &(u32, u64, String)| (sample.origin.epoch, sample.origin.index) <= (last.0, last.1);
+            if group.first.len() < FIRST_KEYS || group.first.last().is_some_and(is_early) {
+                let first = first();
+                let place = group.first.partition_point(|other| *other <= first);
                 group.first.insert(place, first);
                 group.first.truncate(FIRST_KEYS);
             }
         } else if self.groups.len() < MAX_GROUPS {
-            let (stage, class, first) = (stage.to_owned(), fault.class, vec![first]);
-            self.groups.push(OpenGroup { stage, class, message, count: 1, first });
+            let (stage, message) = (stage.to_owned(), message.to_owned());
+            self.groups.push(OpenGroup {
+                stage,
+                class: fault.class,
+                message,
+                count: 1,
+                first: vec![first()],
+            });
         } else {
             self.not_listed += 1;
         }
@@ -137,7 +186,7 @@ pub(crate) fn lost_samples(missing: u64) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::item::Origin;
+    use crate::item::{Origin, Sample};
 
     fn failed(index: u64) -> Failed {
         let origin = Origin { epoch: 0, index, path: 0 };
@@ -147,11 +196,15 @@ mod tests {
 
     #[test]
     fn a_group_names_its_first_samples_of_the_source_whatever_order_they_fail_in() {
-        let mut log = FailureLog::default();
-        for index in [9, 3, 12, 6, 0, 7, 1] {
-            log.note("1:fetch", OnError::Skip, failed(index));
+        let groups = Mutex::new(FailureGroups::default());
+        let mut told = Vec::new();
+        for indexes in [vec![9, 3], vec![12, 6, 0], vec![7], vec![1]] {
+            let task =
+                FailedTask::new("1:fetch", OnError::Skip, indexes.into_iter().map(failed).collect(), None);
+            task.book(&groups, |failure| told.push(failure.record.index));
         }
-        let (groups, _) = log.groups();
+        assert_eq!(told, [9, 3, 12, 6, 0, 7, 1]);
+        let (groups, _) = groups.into_inner().unwrap().listed();
         assert_eq!(groups[0].count, 7);
         assert_eq!(groups[0].first_keys, ["0.txt", "1.txt", "3.txt", "6.txt", "7.txt"]);
     }

@@ -5,7 +5,7 @@ use penstock_types::policy::Order;
 use penstock_types::stats::{Slot, Tick};
 
 use super::core::{Core, StageStep};
-use super::failures::{FailureLog, lost_samples};
+use super::failures::{FailedTask, lost_samples};
 use super::queue::Take;
 use super::work::{OpCall, OpTime, RunsOn, Task, WorkerJob};
 use crate::item::{Item, Origin, Sample};
@@ -104,41 +104,47 @@ impl Pipe {
         self.turn_slot(slot, SlotState::Working(Slot::Busy), core, now);
     }
 
-    /// The op of `slot`'s task is done. `Err` means that it never came back with an answer.
+    /// The op of `slot`'s task is done. `Err` means that it never came back with an answer. Returns what failed.
     pub(crate) fn complete(
         &mut self,
         slot: usize,
         outcome: Result<Output, Fault>,
         time: OpTime,
         core: &mut Core,
-        log: &mut FailureLog,
         now: Tick,
-    ) {
-        let had = self.slots[slot].inside + self.held;
+    ) -> Option<FailedTask> {
+        let (came_in, held) = (self.slots[slot].inside, self.held);
+        let had = came_in + held;
         let was_task = self.slots[slot].first.is_some();
-        let mut output = outcome.unwrap_or_else(|fault| self.lose_all(slot, fault));
+        let (output, fault) = match outcome {
+            Ok(output) => (output, None),
+            Err(fault) => (Output::default(), Some(fault)),
+        };
         let passed_on = output.items.samples();
         let given = passed_on + output.dropped + output.failed.len() as u64 + output.held;
-        core.book.made += given.saturating_sub(had);
-        if given < had {
-            let fault = lost_samples(had - given);
-            output.failed.extend((given..had).map(|_| self.placeholder(slot, fault.clone())));
-        }
+        // All that came in is gone with an op that gave no answer. One that had nothing failed all the same.
+        let lost = if fault.is_some() { had.max(1) } else { had.saturating_sub(given) };
+        core.book.made += (given + lost).saturating_sub(had);
         self.held = output.held;
         core.book.dropped += output.dropped;
         core.meter.on_instances(output.instances);
-        if was_task {
+        let lost =
+            (lost > 0).then(|| (self.placeholder(slot, fault.unwrap_or_else(|| lost_samples(lost))), lost));
+        let failures = output.failed.len() as u64 + lost.as_ref().map_or(0, |(_, lost)| *lost);
+        if was_task || failures > 0 {
             let op_nanos =
                 output.op_time.map_or(time.wall, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
             core.meter.on_cpu(time.cpu);
-            core.meter.on_task(Some(op_nanos), output.failed.len() as u64);
+            // A `finish` is a task only if it fails: no sample came in with it.
+            core.meter.on_task(Some(op_nanos), failures);
+            core.failed_held += failures.saturating_sub(came_in).min(held);
         }
-        for failed in output.failed {
-            core.fail(failed, log);
-        }
+        let failed = (failures > 0).then(|| FailedTask::new(&core.id, core.on_error, output.failed, lost));
+        failed.iter().for_each(|failed| core.fail(failed));
         self.slots[slot].inside = passed_on;
         self.slots[slot].results = Results::new(output.items);
         self.settle_slot(slot, core, now);
+        failed
     }
 
     pub(crate) fn runs_on(&self) -> RunsOn {
@@ -311,15 +317,9 @@ impl Pipe {
         core.meter.on_slot(now, from.doing(), to.doing());
     }
 
-    /// All that came in with `slot`'s task failed, and the samples themselves are gone.
-    fn lose_all(&self, slot: usize, fault: Fault) -> Output {
-        let lost = self.slots[slot].inside + self.held;
-        let failed = (0..lost).map(|_| self.placeholder(slot, fault.clone())).collect();
-        Output { failed, ..Output::default() }
-    }
-
     fn placeholder(&self, slot: usize, fault: Fault) -> Failed {
-        let (key, origin) = self.slots[slot].first.clone().unwrap_or_else(|| ("".into(), Origin::default()));
+        let (key, origin) =
+            self.slots[slot].first.clone().unwrap_or_else(|| ("finish".into(), Origin::default()));
         Failed { sample: Sample::new(key, origin), fault }
     }
 }

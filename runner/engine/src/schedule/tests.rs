@@ -445,7 +445,7 @@ proptest! {
         let ledger = driver.ledger();
         prop_assert!(ledger.balanced, "{ledger:#?}");
         if let FailureLimit::Count(most) = limit {
-            let failed = driver.schedule.log.samples();
+            let failed = driver.schedule.failed_samples;
             if !of_stage {
                 prop_assert_eq!(driver.schedule.error().is_some(), failed > most, "{} failed", failed);
             }
@@ -522,7 +522,9 @@ fn an_op_that_loses_samples_is_caught_and_the_books_balance() {
     driver.step(0, false);
     let job = driver.schedule.take_job(0, Tick::ZERO).unwrap();
     driver.schedule.complete(job.task, Ok(Output::default()), OpTime::default(), Tick::ZERO);
-    let (groups, _) = driver.schedule.failure_groups();
+    let groups = std::sync::Mutex::new(FailureGroups::default());
+    driver.schedule.take_failures().into_iter().for_each(|task| task.book(&groups, |_| {}));
+    let (groups, _) = groups.into_inner().unwrap().listed();
     assert_eq!(
         (groups[0].class, groups[0].first_keys.as_slice()),
         (FailureClass::Contract, ["0".to_owned()].as_slice())
@@ -627,6 +629,101 @@ fn a_rate_is_looked_at_when_the_time_is_up_however_few_the_tasks_were() {
     assert_eq!(driver.schedule.error(), None);
     driver.schedule.time_is_up();
     assert!(driver.schedule.error().is_some_and(|error| error.contains("1 of 1 tasks failed")));
+}
+
+/// A stateful stage that holds four samples, fails with them in `finish`, and allows a share of its tasks to fail.
+fn failed_in_finish(rate: f64, outcome: impl Fn(Vec<Sample>) -> Result<Output, Fault>) -> Schedule {
+    let mut stages = vec![stage(1, 2, pipe(1, Order::Completion, RunsOn::OneThread(0)))];
+    stages[0].max_failures = Some(FailureLimit::Rate(rate));
+    let mut driver = Driver::new(shape(stages, 3), vec![Produced::Samples(samples(0..4, 0))], 1);
+    let mut held = Vec::new();
+    loop {
+        while driver.step(0, false) && driver.running.is_empty() {}
+        let Some((task, work)) = driver.running.pop() else { break driver.schedule };
+        let output = match work {
+            OpCall::Apply(item) => {
+                held.extend(into_samples(item));
+                Ok(Output { held: held.len() as u64, ..Output::default() })
+            }
+            OpCall::Finish => outcome(std::mem::take(&mut held)),
+            OpCall::Prepare => Ok(Output::default()),
+        };
+        driver.schedule.complete(task, output, OpTime::default(), Tick::ZERO);
+    }
+}
+
+#[test]
+fn samples_that_fail_in_finish_count_as_the_tasks_that_took_them() {
+    let fault = Fault::new(FailureClass::Bug, "trapped");
+    let outcomes: [&dyn Fn(Vec<Sample>) -> Result<Output, Fault>; 3] =
+        [&|held| Ok(Output::all_failed(held, &fault)), &|_| Err(fault.clone()), &|_| Ok(Output::default())];
+    for outcome in outcomes {
+        let mut schedule = failed_in_finish(0.5, outcome);
+        let row = schedule.read(Tick::ZERO).stages[0].row;
+        assert_eq!((row.tasks, row.failures, row.failed_samples), (5, 1, 4), "fails on old");
+        schedule.time_is_up();
+        assert!(schedule.error().is_some_and(|error| error.contains("5 of 5 tasks failed")), "{schedule:?}");
+        assert!(schedule.ledger().balanced);
+    }
+}
+
+/// CPU time of this thread.
+fn cpu_time(work: impl FnOnce()) -> std::time::Duration {
+    let now = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let begin = now();
+    work();
+    (now() - begin).try_into().unwrap()
+}
+
+#[test]
+fn a_batch_of_a_million_that_fails_is_counted_under_the_runs_lock_and_booked_without_it() {
+    const SAMPLES: u64 = 1_000_000;
+    for is_lost in [false, true] {
+        let stages = vec![
+            stage(1, 2, StageRule::Aggregate { size: SAMPLES as usize, drop_last: false }),
+            stage(2, 2, pipe(1, Order::Completion, RunsOn::AnyThread)),
+        ];
+        let chunk = || samples(0..SAMPLES, 0);
+        let mut driver = Driver::new(shape(stages, 3), vec![Produced::Samples(chunk())], 1);
+        while driver.running.is_empty() {
+            driver.step(0, false);
+        }
+        let (task, work) = driver.running.pop().unwrap();
+        let OpCall::Apply(item) = work else { panic!("nothing to apply") };
+        let fault = Fault::new(FailureClass::Bug, "trapped");
+        let outcome = match is_lost {
+            true => Err(fault),
+            false => Ok(Output::all_failed(item.into_samples(), &fault)),
+        };
+        let counting = cpu_time(|| driver.schedule.complete(task, outcome, OpTime::default(), Tick::ZERO));
+        let ledger = driver.ledger();
+        assert_eq!((ledger.total.skipped, ledger.balanced), (SAMPLES, true));
+
+        let groups = std::sync::Mutex::new(FailureGroups::default());
+        let mut told = 0;
+        let booking = cpu_time(|| {
+            driver.schedule.take_failures().into_iter().for_each(|task| task.book(&groups, |_| told += 1));
+        });
+        assert_eq!(told, SAMPLES);
+        let (groups, _) = groups.into_inner().unwrap().listed();
+        assert_eq!((groups.len(), groups[0].count), (1, SAMPLES));
+        // Microseconds, where booking takes a second.
+        assert!(counting * 100 < booking, "{counting:?} and {booking:?}");
+    }
+}
+
+#[test]
+fn a_finish_that_panics_with_nothing_held_is_a_failure_all_the_same() {
+    let mut stages = vec![stage(1, 2, pipe(1, Order::Completion, RunsOn::OneThread(0)))];
+    stages[0].on_error = OnError::Fail;
+    let mut driver = Driver::new(shape(stages, 3), vec![], 1);
+    driver.schedule.offer(Ok(None), Tick::ZERO);
+    let job = driver.schedule.take_job(0, Tick::ZERO).unwrap();
+    let fault = Fault::new(FailureClass::Bug, "panicked");
+    driver.schedule.complete(job.task, Err(fault), OpTime::default(), Tick::ZERO);
+    let error = driver.schedule.error().unwrap_or_default();
+    assert!(error.contains("sample `finish` failed: panicked"), "{error}");
+    assert!(driver.ledger().balanced);
 }
 
 #[test]

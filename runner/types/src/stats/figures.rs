@@ -7,7 +7,8 @@ use super::tick::nanos_to_seconds;
 /// What the tasks of one stage did in a stretch of time. A task is one call of the stage on one item.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskFigures {
-    /// Tasks completed, failed ones included. For `aggregate` every item that came in is a task.
+    /// Tasks completed, failed ones included. For `aggregate` every item that came in is a task. The end of an epoch is one for a
+    /// stateful module that fails at it.
     pub num_tasks: u64,
     /// Tasks with at least one failed sample.
     pub num_failures: u64,

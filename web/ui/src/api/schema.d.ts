@@ -1693,7 +1693,8 @@ export interface components {
         TaskFigures: {
             /**
              * Format: uint64
-             * @description Tasks completed, failed ones included. For `aggregate` every item that came in is a task.
+             * @description Tasks completed, failed ones included. For `aggregate` every item that came in is a task. The end of an epoch is one for a
+             *     stateful module that fails at it.
              */
             num_tasks: number;
             /**
