@@ -1,6 +1,6 @@
 //! Samples into the guest and back. Everything that comes back is checked here, once, before anything else sees it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,20 +13,24 @@ use crate::bindings::exports::penstock::stage::transform::{ItemParam, ItemResult
 use crate::bindings::penstock::stage::types as wit;
 use crate::error::mib;
 use crate::limits::{
-    MAX_CHILDREN, MAX_FIELDS, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_OUTPUT_BYTES, MAX_RANK, MAX_REASON_BYTES,
+    CallClock, MAX_CHILDREN, MAX_FIELDS, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_OUTPUT_BYTES, MAX_RANK,
+    MAX_REASON_BYTES, MAX_SHAPE_BYTES,
 };
 use crate::seed::{StageSeed, child_path};
+use crate::trap::CallEnd;
 
 /// Names of fields kept as shared strings; a guest with more names pays for each.
 const KNOWN_NAMES: usize = 32;
 /// Number of fields up to which names are compared pair by pair.
 const FEW_FIELDS: usize = 16;
+/// Bytes whose copy takes the host about as long as one value.
+const BYTES_PER_VALUE: u64 = 4_096;
 const SHOWN_NAME: usize = 64;
 
 /// Converts for one stage on one thread.
 #[derive(Debug)]
 pub(crate) struct Converter {
-    wants: Option<Vec<String>>,
+    wants: Wants,
     seed: StageSeed,
     known: Vec<Arc<str>>,
 }
@@ -40,18 +44,33 @@ pub(crate) enum Turned {
     Failed(Failed),
 }
 
-/// What the children of one sample start from: the sample, with nothing left in the fields that the guest was given, so
-/// that a sample cut into its parts is not copied once for each of them.
+/// Fields that cross into the guest.
+#[derive(Debug)]
+enum Wants {
+    All,
+    Few(Vec<String>),
+    Many(HashSet<String>),
+}
+
+/// What the children of one sample start from: the sample as it came in, and the fields of it that each of them gets, which are
+/// those carried past the guest.
 #[derive(Debug)]
 pub(crate) struct Template {
-    sample: Sample,
-    /// For each field, true if the guest was given it. An empty field keeps its place for a new value of its name.
-    wanted: Vec<bool>,
+    pub(crate) parent: Sample,
+    /// Places of the carried fields in the sample, ascending.
+    carried: Vec<usize>,
+    /// Places of all its fields by their names; `None` where they are few.
+    places: Option<HashMap<Arc<str>, usize>>,
 }
 
 impl Converter {
     /// A converter that lets the fields of `wants` cross, or all of them.
     pub(crate) fn new(wants: Option<Vec<String>>, seed: StageSeed) -> Self {
+        let wants = match wants {
+            None => Wants::All,
+            Some(wants) if wants.len() <= FEW_FIELDS => Wants::Few(wants),
+            Some(wants) => Wants::Many(wants.into_iter().collect()),
+        };
         Self { wants, seed, known: Vec::new() }
     }
 
@@ -68,25 +87,42 @@ impl Converter {
 
     /// Checks the guest's answer for a sample against the contract, where nothing may be held. Returns how many bytes of
     /// the sample will be copied to its children.
-    pub(crate) fn check(&self, outcome: &Outcome, input: &Sample) -> Result<u64, Fault> {
+    pub(crate) fn check(
+        &self,
+        outcome: &Outcome,
+        input: &Sample,
+        clock: &mut CallClock,
+    ) -> Result<u64, CallEnd> {
         match outcome {
-            Outcome::Keep(item) => check_items(std::slice::from_ref(item), Some(&input.key)).map(|()| 0),
-            Outcome::Many(items) => {
-                check_children(items, &input.key)?;
-                self.check_copies(input, items.len())
+            Outcome::Keep(item) => {
+                check_items(std::slice::from_ref(item), Some(&input.key), clock).map(|()| 0)
             }
-            Outcome::Held => Err(broken("answered `held`, but its manifest does not say `mode: stateful`")),
-            Outcome::Drop | Outcome::Failed(_) => Ok(0),
+            Outcome::Many(items) => {
+                check_children(items, &input.key, clock)?;
+                Ok(self.check_copies(input, items.len())?)
+            }
+            Outcome::Held => {
+                Err(broken("answered `held`, but its manifest does not say `mode: stateful`").into())
+            }
+            Outcome::Drop | Outcome::Failed(_) => Ok(clock.on_work(1).map(|()| 0)?),
         }
     }
 
-    /// Converts a checked answer. `held` makes nothing.
-    pub(crate) fn turn(&mut self, outcome: Outcome, input: Sample) -> Turned {
+    /// Converts a checked answer. `held` makes nothing. The sample comes back as it was if the call ends meanwhile.
+    pub(crate) fn turn(
+        &mut self,
+        outcome: Outcome,
+        input: Sample,
+        clock: &mut CallClock,
+    ) -> Result<Turned, (CallEnd, Sample)> {
         match outcome {
-            Outcome::Keep(item) => Turned::Keep(self.sample(item, input)),
-            Outcome::Many(items) if !items.is_empty() => Turned::Many(self.children(items, input)),
-            Outcome::Many(_) | Outcome::Drop | Outcome::Held => Turned::Drop,
-            Outcome::Failed(reason) => Turned::Failed(failed(input, &reason)),
+            Outcome::Keep(item) => match clock.on_work(work_of(&item) + input.fields.len() as u64) {
+                Ok(()) => Ok(Turned::Keep(self.sample(item, input))),
+                Err(kill) => Err((kill.into(), input)),
+            },
+            Outcome::Many(items) if !items.is_empty() => self.children(items, input, clock).map(Turned::Many),
+            Outcome::Many(_) | Outcome::Drop | Outcome::Held => Ok(Turned::Drop),
+            Outcome::Failed(reason) => Ok(Turned::Failed(failed(input, &reason))),
         }
     }
 
@@ -111,60 +147,104 @@ impl Converter {
     /// The sample made of a checked item: in `input`'s place, with the fields carried past the guest, in the order in
     /// which they were made.
     pub(crate) fn sample(&mut self, item: ItemResult, input: Sample) -> Sample {
-        self.place(item, input, |this, _, field| this.is_wanted(&field.name))
-    }
-
-    /// The children made of checked items.
-    pub(crate) fn children(&mut self, items: Vec<ItemResult>, parent: Sample) -> Vec<Sample> {
-        let template = self.template(parent);
-        items.into_iter().zip(0_u64..).map(|(item, number)| self.child(item, &template, number)).collect()
-    }
-
-    /// Starting point of the sample's children.
-    pub(crate) fn template(&self, mut parent: Sample) -> Template {
-        let wanted: Vec<bool> = parent.fields.iter().map(|field| self.is_wanted(&field.name)).collect();
-        for (field, _) in parent.fields.iter_mut().zip(&wanted).filter(|(_, wanted)| **wanted) {
-            field.value = Value::Int(0);
-        }
-        Template { sample: parent, wanted }
-    }
-
-    /// Child `number` of a template's sample, made of a checked item.
-    pub(crate) fn child(&mut self, item: ItemResult, template: &Template, number: u64) -> Sample {
-        let mut child = self.place(item, template.sample.clone(), |_, field, _| template.wanted[field]);
-        child.origin = child_of(template.sample.origin, number);
-        child
-    }
-
-    /// The item in `input`'s place. A field that `is_wanted`, given its number and itself, goes unless the item has it.
-    fn place(
-        &mut self,
-        item: ItemResult,
-        input: Sample,
-        is_wanted: impl Fn(&Self, usize, &Field) -> bool,
-    ) -> Sample {
         let key = if *item.key == *input.key { input.key } else { item.key.into() };
         let mut given: Vec<Option<wit::FieldResult>> = item.fields.into_iter().map(Some).collect();
         let mut fields = Vec::with_capacity(given.len().max(input.fields.len()));
-        for (number, mut field) in input.fields.into_iter().enumerate() {
+        let by_name = (given.len() > FEW_FIELDS && input.fields.len() > FEW_FIELDS).then(|| {
+            let names = given.iter().flatten().map(|field| field.name.clone());
+            names.zip(0..).collect::<HashMap<String, usize>>()
+        });
+        for mut field in input.fields {
             let same = |slot: &Option<wit::FieldResult>| {
                 slot.as_ref().is_some_and(|given| *given.name == *field.name)
             };
-            if let Some(replaced) = given.iter_mut().find(|slot| same(slot)).and_then(Option::take) {
+            let slot = match &by_name {
+                Some(slots) => slots.get(&*field.name).copied(),
+                None => given.iter().position(same),
+            };
+            if let Some(replaced) = slot.and_then(|slot| given[slot].take()) {
                 field.value = value(replaced.value);
                 fields.push(field);
-            } else if !is_wanted(self, number, &field) {
+            } else if !self.is_wanted(&field.name) {
                 fields.push(field);
             }
         }
         for made in given.into_iter().flatten() {
             fields.push(Field { name: self.name(&made.name), value: value(made.value) });
         }
+        // A wide sample of which little is left must not keep its width.
+        if fields.capacity() > 4 * (fields.len() + FEW_FIELDS) {
+            fields.shrink_to_fit();
+        }
         Sample { key, origin: input.origin, fields }
     }
 
+    /// The children made of checked items. The parent comes back as it was if the call ends meanwhile.
+    pub(crate) fn children(
+        &mut self,
+        items: Vec<ItemResult>,
+        parent: Sample,
+        clock: &mut CallClock,
+    ) -> Result<Vec<Sample>, (CallEnd, Sample)> {
+        let template = self.template(parent);
+        let mut children = Vec::with_capacity(items.len());
+        if let Err(kill) = clock.on_work(template.parent.fields.len() as u64) {
+            return Err((kill.into(), template.parent));
+        }
+        for (item, number) in items.into_iter().zip(0_u64..) {
+            if let Err(kill) = clock.on_work(template.work_of(&item)) {
+                return Err((kill.into(), template.parent));
+            }
+            children.push(self.child(item, &template, number));
+        }
+        Ok(children)
+    }
+
+    /// Starting point of the sample's children.
+    pub(crate) fn template(&self, parent: Sample) -> Template {
+        let named = || parent.fields.iter().map(|field| &field.name).enumerate();
+        let carried = named().filter(|(_, name)| !self.is_wanted(name)).map(|(place, _)| place).collect();
+        let places = (parent.fields.len() > FEW_FIELDS)
+            .then(|| named().map(|(place, name)| (name.clone(), place)).collect());
+        Template { carried, places, parent }
+    }
+
+    /// Child `number` of a template's sample, made of a checked item: the fields that the sample has stand in the sample's order,
+    /// new ones behind them.
+    pub(crate) fn child(&mut self, item: ItemResult, template: &Template, number: u64) -> Sample {
+        let parent = &template.parent;
+        let key = if *item.key == *parent.key { parent.key.clone() } else { item.key.into() };
+        let (mut placed, mut made) = (Vec::with_capacity(item.fields.len()), Vec::new());
+        for field in item.fields {
+            let value = value(field.value);
+            match template.place_of(&field.name) {
+                Some(place) => {
+                    placed.push((place, Field { name: parent.fields[place].name.clone(), value }));
+                }
+                None => made.push(Field { name: self.name(&field.name), value }),
+            }
+        }
+        placed.sort_unstable_by_key(|(place, _)| *place);
+        let mut fields = Vec::with_capacity(template.carried.len() + placed.len() + made.len());
+        let mut carried = template.carried.iter().copied().peekable();
+        for (place, field) in placed {
+            while let Some(before) = carried.next_if(|before| *before < place) {
+                fields.push(parent.fields[before].clone());
+            }
+            carried.next_if_eq(&place);
+            fields.push(field);
+        }
+        fields.extend(carried.map(|place| parent.fields[place].clone()));
+        fields.append(&mut made);
+        Sample { key, origin: child_of(parent.origin, number), fields }
+    }
+
     fn is_wanted(&self, name: &str) -> bool {
-        self.wants.as_ref().is_none_or(|wants| wants.iter().any(|wanted| wanted == name))
+        match &self.wants {
+            Wants::All => true,
+            Wants::Few(wants) => wants.iter().any(|wanted| wanted == name),
+            Wants::Many(wants) => wants.contains(name),
+        }
     }
 
     fn name(&mut self, name: &str) -> Arc<str> {
@@ -177,6 +257,25 @@ impl Converter {
         }
         name
     }
+}
+
+impl Template {
+    fn place_of(&self, name: &str) -> Option<usize> {
+        match &self.places {
+            Some(places) => places.get(name).copied(),
+            None => self.parent.fields.iter().position(|field| &*field.name == name),
+        }
+    }
+
+    /// Values that a child made of this item takes.
+    fn work_of(&self, item: &ItemResult) -> u64 {
+        work_of(item) + self.carried.len() as u64
+    }
+}
+
+/// Values of an item, as [`CallClock::on_work`] counts them.
+fn work_of(item: &ItemResult) -> u64 {
+    1 + item.fields.len() as u64
 }
 
 /// Origin of child `number` of a sample.
@@ -204,27 +303,33 @@ pub(crate) fn at(place: &str, fault: &Fault) -> Fault {
 }
 
 /// Checks the children of `many` against the contract.
-pub(crate) fn check_children(items: &[ItemResult], key: &str) -> Result<(), Fault> {
+pub(crate) fn check_children(items: &[ItemResult], key: &str, clock: &mut CallClock) -> Result<(), CallEnd> {
     if items.len() > MAX_CHILDREN {
-        return Err(broken(format!("made {} samples of one, limit is {MAX_CHILDREN}", items.len())));
+        return Err(broken(format!("made {} samples of one, limit is {MAX_CHILDREN}", items.len())).into());
     }
-    check_items(items, Some(key))
+    check_items(items, Some(key), clock)
 }
 
 /// Checks the items made of one sample against the contract. `key` is that of the sample, which may be returned
 /// unchanged.
-pub(crate) fn check_items(items: &[ItemResult], key: Option<&str>) -> Result<(), Fault> {
+pub(crate) fn check_items(
+    items: &[ItemResult],
+    key: Option<&str>,
+    clock: &mut CallClock,
+) -> Result<(), CallEnd> {
     let mut bytes = 0_u64;
     for item in items {
         if key != Some(item.key.as_str()) {
             check_length("key", &item.key, MAX_KEY_BYTES)?;
         }
         check_fields(&item.fields)?;
-        bytes += item.fields.iter().map(|field| size(&field.value)).sum::<u64>();
+        let made: u64 = item.fields.iter().map(|field| size(&field.value)).sum();
+        clock.on_work(work_of(item) + made / BYTES_PER_VALUE)?;
+        bytes += made;
     }
     if bytes > MAX_OUTPUT_BYTES {
         let (made, limit) = (mib(bytes), mib(MAX_OUTPUT_BYTES));
-        return Err(broken(format!("made {made} MiB of one sample, limit is {limit} MiB")));
+        return Err(broken(format!("made {made} MiB of one sample, limit is {limit} MiB")).into());
     }
     Ok(())
 }
@@ -271,19 +376,22 @@ fn check_tensor(tensor: &wit::TensorResult) -> Result<(), Fault> {
         return Err(broken(format!("a tensor with {} dimensions, limit is {MAX_RANK}", tensor.shape.len())));
     }
     let dtype = dtype(tensor.dtype);
-    let elements =
-        tensor.shape.iter().try_fold(1_u64, |product, length| product.checked_mul(u64::from(*length)));
-    let needed = elements.and_then(|elements| elements.checked_mul(dtype.size() as u64));
-    let found = tensor.data.len() as u64;
-    match needed {
-        Some(needed) if needed == found => Ok(()),
-        Some(needed) => Err(broken(format!(
-            "a {} tensor of shape {:?} has {needed} bytes, but {found} were given",
-            dtype.name(),
-            tensor.shape
-        ))),
-        None => Err(broken(format!("a tensor of shape {:?} is larger than any memory", tensor.shape))),
+    // As if there were one of each size: a consumer may multiply the sizes of an array without elements all the same.
+    let sizes = tensor.shape.iter().map(|size| u64::from(*size).max(1));
+    let product = sizes.fold(dtype.size() as u64, u64::saturating_mul);
+    if product > MAX_SHAPE_BYTES {
+        return Err(broken(format!("a tensor of shape {:?} is larger than any memory", tensor.shape)));
     }
+    let needed = if tensor.shape.contains(&0) { 0 } else { product };
+    let found = tensor.data.len() as u64;
+    if needed == found {
+        return Ok(());
+    }
+    Err(broken(format!(
+        "a {} tensor of shape {:?} has {needed} bytes, but {found} were given",
+        dtype.name(),
+        tensor.shape
+    )))
 }
 
 fn size(value: &wit::ValueResult) -> u64 {

@@ -1,4 +1,20 @@
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
 use super::*;
+use crate::limits::Allowed;
+
+/// The clock of a call with so much CPU time; a run that is stopping ends it at once.
+fn clock(allowed: Duration, is_stopped: bool) -> CallClock {
+    let stop = Arc::new(AtomicBool::new(is_stopped));
+    CallClock::new(stop, Allowed { per_sample: allowed, samples: 1 })
+}
+
+/// Checks without a limit of time.
+fn check_items(items: &[ItemResult], key: Option<&str>) -> Result<(), CallEnd> {
+    super::check_items(items, key, &mut clock(Duration::MAX, false))
+}
 
 fn tensor(dtype: wit::Dtype, shape: Vec<u32>, bytes: usize) -> wit::TensorResult {
     wit::TensorResult { dtype, shape, data: vec![0; bytes] }
@@ -27,6 +43,14 @@ fn a_shape_whose_product_wraps_to_the_right_size_is_refused() {
 }
 
 #[test]
+fn a_shape_without_elements_whose_sizes_overflow_in_a_batch_is_refused() {
+    for shape in [vec![u32::MAX, u32::MAX, 0], vec![0, u32::MAX, 1 << 11]] {
+        assert!(check_tensor(&tensor(wit::Dtype::Uint8, shape, 0)).unwrap_err().message.contains("larger"));
+    }
+    assert_eq!(check_tensor(&tensor(wit::Dtype::Uint8, vec![0, u32::MAX, 1 << 10], 0)), Ok(()));
+}
+
+#[test]
 fn a_name_given_twice_is_found_among_few_and_among_many_fields() {
     for count in [2, FEW_FIELDS, FEW_FIELDS + 1, MAX_FIELDS] {
         let mut fields: Vec<_> = (0..count).map(|number| int(&format!("f{number}"))).collect();
@@ -45,7 +69,7 @@ fn the_children_of_one_sample_share_its_limit() {
     assert_eq!(check_items(&[half()], None), Ok(()));
     assert_eq!(
         check_items(&[half(), half()], None),
-        Err(broken("made 129 MiB of one sample, limit is 128 MiB"))
+        Err(broken("made 129 MiB of one sample, limit is 128 MiB").into())
     );
 }
 
@@ -53,7 +77,7 @@ fn the_children_of_one_sample_share_its_limit() {
 fn a_key_that_came_in_may_go_out_whatever_it_is() {
     let item = ItemResult { key: String::new(), seed: 0, fields: Vec::new() };
     assert_eq!(check_items(std::slice::from_ref(&item), Some("")), Ok(()));
-    assert_eq!(check_items(std::slice::from_ref(&item), Some("k")), Err(broken("gave an empty key")));
+    assert_eq!(check_items(std::slice::from_ref(&item), Some("k")), Err(broken("gave an empty key").into()));
 }
 
 #[test]
@@ -90,17 +114,81 @@ fn parent(label: &str) -> Sample {
 
 #[test]
 fn children_start_without_the_values_that_the_guest_was_given() {
-    assert_eq!(converter(None).template(parent("cat")).sample.bytes(), 3 * 8);
+    assert!(converter(None).template(parent("cat")).carried.is_empty());
     let template = converter(Some(&["text", "image"])).template(parent("cat"));
-    assert_eq!(template.sample.field("label"), Some(&Value::Text("cat".into())));
-    assert_eq!(template.sample.bytes(), 3 + 2 * 8);
+    assert_eq!(template.carried, [1]);
+}
+
+#[test]
+fn children_of_a_wide_sample_are_as_wide_as_their_own_fields() {
+    let mut wide = Sample::new("k", Origin::default());
+    wide.fields =
+        (0..100_000).map(|n| Field { name: format!("f{n}").into(), value: Value::Int(n) }).collect();
+    let items: Vec<_> = (0..100)
+        .map(|n| ItemResult { key: "k".into(), seed: 0, fields: vec![int("new"), int(&format!("f{n}"))] })
+        .collect();
+    let children = converter(None).children(items, wide.clone(), &mut clock(Duration::MAX, false)).unwrap();
+    assert_eq!(children.len(), 100);
+    for (child, n) in children.iter().zip(0..) {
+        assert!(child.fields.capacity() <= 4, "{}", child.fields.capacity());
+        let names: Vec<String> = child.fields.iter().map(|field| field.name.to_string()).collect();
+        assert_eq!(names, [format!("f{n}"), "new".to_owned()]);
+    }
+    let item = ItemResult { key: "k".into(), seed: 0, fields: vec![int("new")] };
+    let kept = converter(None).sample(item, wide);
+    assert!(kept.fields.capacity() <= 4, "{}", kept.fields.capacity());
+}
+
+#[test]
+fn many_fields_keep_their_places_among_many_as_among_few() {
+    let name = |n: usize| format!("f{n:03}");
+    let wants: Vec<String> = (0..200).filter(|n| n % 3 > 0).map(name).collect();
+    let mut input = Sample::new("k", Origin::default());
+    input.fields = (0..200).map(|n| Field { name: name(n).into(), value: Value::Int(-1) }).collect();
+    // Every fifth field comes back, in the opposite order, and a new one.
+    let given = || (0..200).rev().filter(|n| n % 5 == 0).map(|n| int(&name(n))).chain([int("new")]).collect();
+    let item = || ItemResult { key: "k".into(), seed: 0, fields: given() };
+    let expected: Vec<(String, Value)> = (0..200)
+        .filter(|n| n % 5 == 0 || n % 3 == 0)
+        .map(|n| (name(n), Value::Int(if n % 5 == 0 { 1 } else { -1 })))
+        .chain([("new".to_owned(), Value::Int(1))])
+        .collect();
+    let found = |sample: &Sample| {
+        let pairs = sample.fields.iter().map(|field| (field.name.to_string(), field.value.clone()));
+        pairs.collect::<Vec<_>>()
+    };
+    let mut converter = Converter::new(Some(wants), StageSeed::new(7, "split"));
+    assert_eq!(found(&converter.sample(item(), input.clone())), expected);
+    let children = converter.children(vec![item()], input, &mut clock(Duration::MAX, false)).unwrap();
+    assert_eq!(found(&children[0]), expected);
+}
+
+#[test]
+fn conversion_ends_at_the_deadline_and_at_a_stop_and_gives_the_sample_back() {
+    let items = |count| -> Vec<ItemResult> {
+        let item = |n| ItemResult { key: format!("{n}"), seed: 0, fields: vec![int("a"), int("b")] };
+        (0..count).map(item).collect()
+    };
+    for (mut clock, is_stop) in [(clock(Duration::ZERO, false), false), (clock(Duration::MAX, true), true)] {
+        let end = |end: &CallEnd| match end {
+            CallEnd::Stopped => is_stop,
+            CallEnd::Fault(fault) => !is_stop && fault.message.contains("deadline"),
+        };
+        let (ended, sample) = converter(None).children(items(60_000), parent("cat"), &mut clock).unwrap_err();
+        assert!(end(&ended), "{ended:?}");
+        assert_eq!(sample, parent("cat"));
+        let ended = converter(None).check(&Outcome::Many(items(60_000)), &parent("cat"), &mut clock);
+        assert!(end(&ended.unwrap_err()));
+        assert_eq!(converter(None).children(items(3), parent("cat"), &mut clock).unwrap().len(), 3);
+    }
 }
 
 #[test]
 fn a_childs_fields_keep_the_places_of_its_parents() {
     let text = wit::FieldResult { name: "text".into(), value: wit::ValueResult::Text("part".into()) };
     let item = ItemResult { key: "k/0".into(), seed: 0, fields: vec![int("new"), text] };
-    let children = converter(Some(&["text", "image"])).children(vec![item], parent("cat"));
+    let clock = &mut clock(Duration::MAX, false);
+    let children = converter(Some(&["text", "image"])).children(vec![item], parent("cat"), clock).unwrap();
     let mut wanted = Sample::new("k/0", child_of(Origin::default(), 0));
     wanted.set("text", Value::Text("part".into()));
     wanted.set("label", Value::Text("cat".into()));

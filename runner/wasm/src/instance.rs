@@ -90,21 +90,22 @@ impl Instance {
         }
     }
 
-    /// One outcome per item, in order; their number is not checked here.
+    /// One outcome per item, in order; their number is not checked here. [`Self::begin`] has to be called first.
     pub(crate) fn process(&mut self, items: &[ItemParam<'_>]) -> Result<Vec<Outcome>, CallEnd> {
-        self.begin(u32::try_from(items.len()).unwrap_or(u32::MAX));
         let answer = self.stage.penstock_stage_transform().call_process(&mut self.store, items);
         answer.map_err(|error| self.end(&error))
     }
 
     /// Items that a stateful guest returns at the end of an epoch in which it holds `held` samples.
     pub(crate) fn finish(&mut self, held: usize) -> Result<Vec<ItemResult>, CallEnd> {
-        self.begin(u32::try_from(held).unwrap_or(u32::MAX).clamp(1, MAX_FINISH_FACTOR));
+        self.begin(held.clamp(1, MAX_FINISH_FACTOR as usize));
         let answer = self.stage.penstock_stage_transform().call_finish(&mut self.store);
         answer.map_err(|error| self.end(&error))
     }
 
-    fn begin(&mut self, samples: u32) {
+    /// Begins a call with so many samples: what the host does for it is charged from here on.
+    pub(crate) fn begin(&mut self, samples: usize) {
+        let samples = u32::try_from(samples).unwrap_or(u32::MAX);
         let guest = self.store.data_mut();
         guest.clock.begin(Allowed { per_sample: self.deadline, samples });
         guest.host.begin();
@@ -113,6 +114,11 @@ impl Instance {
             self.output_limit = output_limit;
             self.store.set_hostcall_fuel(fuel(output_limit));
         }
+    }
+
+    /// The clock of the current call.
+    pub(crate) fn clock(&mut self) -> &mut CallClock {
+        &mut self.store.data_mut().clock
     }
 
     fn end(&self, error: &wasmtime::Error) -> CallEnd {

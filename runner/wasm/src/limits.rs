@@ -30,6 +30,9 @@ pub(crate) const MAX_FIELDS: usize = 256;
 pub(crate) const MAX_NAME_BYTES: usize = 256;
 pub(crate) const MAX_KEY_BYTES: usize = 4_096;
 pub(crate) const MAX_RANK: usize = 16;
+/// Bytes of a tensor as if it had one element where its shape says 0. A batch of 1,000,000 such tensors, the largest there is, is
+/// below 2^63: whoever multiplies its sizes gets no overflow.
+pub(crate) const MAX_SHAPE_BYTES: u64 = 1 << 42;
 /// Longest message of a guest that is repeated in a fault, in bytes.
 pub(crate) const MAX_REASON_BYTES: usize = 1_024;
 /// Samples that the host remembers as held by one stateful instance; older ones count as taken into others.
@@ -44,6 +47,8 @@ pub(crate) const MAX_FINISH_FACTOR: u32 = 1_000;
 pub(crate) const INIT_FACTOR: u32 = 10;
 /// Least CPU time that the start of an instance may take.
 pub(crate) const MIN_INIT: Duration = Duration::from_secs(1);
+/// Values that the host converts, or pages of 4 KiB, between two looks at deadline and stop: less than a tick's time.
+const WORK_PER_LOOK: u64 = 8_192;
 
 /// Reasons why the host ends a guest.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -153,6 +158,11 @@ pub(crate) struct CallClock {
     timed_call: u64,
     start: Clocks,
     allowed: Allowed,
+    /// Values converted in this call since the last look.
+    work: u64,
+    /// Set once the host had much to convert: from then on calls are timed from their beginning, because no tick comes while the
+    /// engine reads what a guest gives back.
+    is_heavy: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -172,13 +182,30 @@ struct Clocks {
 
 impl CallClock {
     pub(crate) fn new(stop: Arc<AtomicBool>, allowed: Allowed) -> Self {
-        Self { stop, call: 1, timed_call: 0, start: Clocks::default(), allowed }
+        Self { stop, call: 1, timed_call: 0, start: Clocks::default(), allowed, work: 0, is_heavy: false }
     }
 
     /// Starts a call.
     pub(crate) fn begin(&mut self, allowed: Allowed) {
         self.call += 1;
         self.allowed = allowed;
+        self.work = 0;
+        if self.is_heavy {
+            (self.timed_call, self.start) = (self.call, Clocks::read());
+        }
+    }
+
+    /// Charges the host's own work for the current call: so many values converted, or pages of bytes. Looks at deadline and stop
+    /// as a running guest does, once there was enough of it.
+    #[inline]
+    pub(crate) fn on_work(&mut self, values: u64) -> Result<(), Kill> {
+        self.work = self.work.saturating_add(values);
+        if self.work < WORK_PER_LOOK {
+            return Ok(());
+        }
+        self.work = 0;
+        self.is_heavy = true;
+        self.on_tick().map(drop)
     }
 
     /// Called by a running guest at every tick.
@@ -304,6 +331,28 @@ mod tests {
         assert_eq!(grow(20_001, Some(20_000)), Err(ours.into()));
         let own = "asked for a table of 12 entries, but the module itself declares a maximum of 9";
         assert_eq!(grow(12, Some(9)), Err(own.into()));
+    }
+
+    #[test]
+    fn work_of_the_host_is_charged_to_its_call_and_times_the_next_ones_from_their_beginning() {
+        let mut clock = clock(1);
+        for _ in 1..WORK_PER_LOOK {
+            assert_eq!(clock.on_work(1), Ok(()));
+        }
+        clock.begin(clock.allowed);
+        assert_eq!(clock.on_work(WORK_PER_LOOK - 1), Ok(()));
+        assert_eq!(
+            (clock.timed_call, clock.is_heavy),
+            (0, false),
+            "little work in many calls reads no clock"
+        );
+        assert_eq!(clock.on_work(1), Ok(()));
+        assert_eq!(clock.timed_call, clock.call);
+        clock.begin(Allowed { per_sample: Duration::ZERO, samples: 1 });
+        assert_eq!(clock.timed_call, clock.call);
+        assert!(matches!(clock.on_work(WORK_PER_LOOK), Err(Kill::Deadline { .. })));
+        clock.stop.store(true, Ordering::Relaxed);
+        assert_eq!(clock.on_work(WORK_PER_LOOK), Err(Kill::Stopped));
     }
 
     #[test]

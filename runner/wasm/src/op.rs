@@ -6,6 +6,7 @@ use std::time::Duration;
 use penstock_engine::item::{Item, Origin, Sample};
 use penstock_engine::ports::{Failed, Fault, Items, Output, StopFlag, ThreadOp};
 use penstock_types::manifest::Mode;
+use penstock_types::run::FailureClass;
 use penstock_types::text::printable;
 
 use crate::bindings::exports::penstock::stage::transform::{ItemResult, Outcome};
@@ -13,7 +14,7 @@ use crate::convert::{Converter, Turned, at, broken, check_children, check_items,
 use crate::error::mib;
 use crate::held::HeldOutput;
 use crate::instance::{Instance, StageParts};
-use crate::limits::{MAX_CALL_OUTPUT_BYTES, MAX_CHILDREN, monotonic};
+use crate::limits::{CallClock, MAX_CALL_OUTPUT_BYTES, MAX_CHILDREN, monotonic};
 use crate::trap::CallEnd;
 
 const SHOWN_KEY: usize = 64;
@@ -59,15 +60,17 @@ impl GuestOp {
             Ok(outcome) => outcome,
             Err(end) => return self.failed_call(end, vec![sample]),
         };
-        if let Err(fault) = self.converter.check(&outcome, &sample) {
-            return self.charge_all(fault, vec![sample]);
+        let clock = clock_of(&mut self.instance);
+        if let Err(end) = self.converter.check(&outcome, &sample, clock) {
+            return self.failed_call(end, vec![sample]);
         }
         let mut output = Output::default();
-        match self.converter.turn(outcome, sample) {
-            Turned::Keep(sample) => output.items = Items::One(Item::Sample(sample)),
-            Turned::Drop => output.dropped = 1,
-            Turned::Many(samples) => output.items = several(samples),
-            Turned::Failed(failed) => output.failed.push(failed),
+        match self.converter.turn(outcome, sample, clock) {
+            Ok(Turned::Keep(sample)) => output.items = Items::One(Item::Sample(sample)),
+            Ok(Turned::Drop) => output.dropped = 1,
+            Ok(Turned::Many(samples)) => output.items = several(samples),
+            Ok(Turned::Failed(failed)) => output.failed.push(failed),
+            Err((end, sample)) => return self.failed_call(end, vec![sample]),
         }
         self.done(output)
     }
@@ -81,31 +84,48 @@ impl GuestOp {
             Err(end) => return self.failed_call(end, batch),
         };
         // Before any sample is given away: a guest that was wrong about one may have been about its neighbours.
-        if let Err(fault) = self.check_batch(&outcomes, &batch) {
-            return self.charge_all(fault, batch);
+        if let Err(end) = self.check_batch(&outcomes, &batch) {
+            return self.failed_call(end, batch);
         }
         let mut output = Output::default();
         let mut survivors = Vec::with_capacity(batch.len());
-        for (outcome, sample) in outcomes.into_iter().zip(batch) {
-            match self.converter.turn(outcome, sample) {
-                Turned::Keep(sample) => survivors.push(sample),
-                Turned::Drop => output.dropped += 1,
-                Turned::Many(samples) => survivors.extend(samples),
-                Turned::Failed(failed) => output.failed.push(failed),
+        let mut answered = outcomes.into_iter().zip(batch);
+        while let Some((outcome, sample)) = answered.next() {
+            match self.converter.turn(outcome, sample, clock_of(&mut self.instance)) {
+                Ok(Turned::Keep(sample)) => survivors.push(sample),
+                Ok(Turned::Drop) => output.dropped += 1,
+                Ok(Turned::Many(samples)) => survivors.extend(samples),
+                Ok(Turned::Failed(failed)) => output.failed.push(failed),
+                Err((end, sample)) => {
+                    // What is converted is whole and checked; what is not fails, each sample as it came in.
+                    let rest = std::iter::once(sample).chain(answered.map(|(_, sample)| sample)).collect();
+                    let mut ended = self.failed_call(end, rest);
+                    output.failed.append(&mut ended.failed);
+                    return Output {
+                        items: batch_of(survivors),
+                        failed: output.failed,
+                        dropped: output.dropped,
+                        ..ended
+                    };
+                }
             }
         }
-        if !survivors.is_empty() {
-            output.items = Items::One(Item::Batch(survivors));
-        }
+        output.items = batch_of(survivors);
         self.done(output)
     }
 
     /// Checks all outcomes of a batch against the contract, and names the first that breaks it.
-    fn check_batch(&self, outcomes: &[Outcome], batch: &[Sample]) -> Result<(), Fault> {
+    fn check_batch(&mut self, outcomes: &[Outcome], batch: &[Sample]) -> Result<(), CallEnd> {
+        let clock = clock_of(&mut self.instance);
         let mut copied = 0_u64;
         for (outcome, sample) in outcomes.iter().zip(batch) {
-            let place = || format!("sample `{}` of the batch: ", printable(&sample.key, SHOWN_KEY));
-            let bytes = self.converter.check(outcome, sample).map_err(|fault| at(&place(), &fault))?;
+            let bytes = self.converter.check(outcome, sample, clock).map_err(|end| match end {
+                CallEnd::Fault(fault) if fault.class == FailureClass::Contract => {
+                    let key = printable(&sample.key, SHOWN_KEY);
+                    CallEnd::Fault(at(&format!("sample `{key}` of the batch: "), &fault))
+                }
+                end => end,
+            })?;
             copied = copied.saturating_add(bytes);
         }
         if copied > MAX_CALL_OUTPUT_BYTES {
@@ -114,7 +134,8 @@ impl GuestOp {
                 "made so many samples that copies of the fields carried past it would take {} MiB in one call, limit is \
                  {limit} MiB; a field named under `wants` is not carried",
                 mib(copied)
-            )));
+            ))
+            .into());
         }
         Ok(())
     }
@@ -125,18 +146,19 @@ impl GuestOp {
             Ok(outcome) => outcome,
             Err(end) => return self.failed_call(end, vec![sample]),
         };
+        let clock = clock_of(&mut self.instance);
         let mut output = Output::default();
         match outcome {
             Outcome::Held => output.dropped += self.held.push(sample),
             Outcome::Drop => output.dropped += 1,
-            Outcome::Keep(item) => match check_items(std::slice::from_ref(&item), Some(&sample.key)) {
+            Outcome::Keep(item) => match check_items(std::slice::from_ref(&item), Some(&sample.key), clock) {
                 Ok(()) => return self.release(vec![item], sample, |origin, _| origin),
-                Err(fault) => return self.charge_all(fault, vec![sample]),
+                Err(end) => return self.failed_call(end, vec![sample]),
             },
-            Outcome::Many(items) => match check_children(&items, &sample.key) {
+            Outcome::Many(items) => match check_children(&items, &sample.key, clock) {
                 Ok(()) if items.is_empty() => output.dropped += 1,
                 Ok(()) => return self.release(items, sample, child_of),
-                Err(fault) => return self.charge_all(fault, vec![sample]),
+                Err(end) => return self.failed_call(end, vec![sample]),
             },
             Outcome::Failed(reason) => output.failed.push(failed(sample, &reason)),
         }
@@ -173,6 +195,9 @@ impl GuestOp {
         };
         let mut samples = Vec::with_capacity(items.len());
         for ((item, earlier), number) in items.into_iter().zip(earlier).zip(0_u64..) {
+            if self.stop.is_set() {
+                break; // the engine takes nothing any more
+            }
             let sample = match earlier {
                 Some(earlier) => self.converter.sample(item, earlier),
                 None => {
@@ -198,14 +223,17 @@ impl GuestOp {
         }
         let instance = self.instance.as_mut().expect("made above");
         let converter = &self.converter;
+        instance.begin(samples.len());
         let mut fields = Vec::with_capacity(samples.iter().map(|sample| sample.fields.len()).sum());
         let outcomes = if let [sample] = samples {
             converter.fields(sample, &mut fields);
+            instance.clock().on_work(1 + sample.fields.len() as u64)?;
             instance.process(&[converter.item(sample, &fields)])?
         } else {
             let mut ends = Vec::with_capacity(samples.len());
             for sample in samples {
                 converter.fields(sample, &mut fields);
+                instance.clock().on_work(1 + sample.fields.len() as u64)?;
                 ends.push(fields.len());
             }
             let starts = std::iter::once(0).chain(ends.iter().copied());
@@ -303,11 +331,18 @@ impl ThreadOp for GuestOp {
             let reason = format!("`finish` gave {} samples, limit is {limit}", items.len());
             return self.charge_all(broken(reason), Vec::new());
         }
-        if let Err(fault) = items.iter().try_for_each(|item| check_items(std::slice::from_ref(item), None)) {
-            return self.charge_all(at("`finish` ", &fault), Vec::new());
+        let clock = instance.clock();
+        let checked = items.iter().try_for_each(|item| check_items(std::slice::from_ref(item), None, clock));
+        match checked {
+            Err(CallEnd::Fault(fault)) => return self.charge_all(at("`finish` ", &fault), Vec::new()),
+            Err(CallEnd::Stopped) => return self.failed_call(CallEnd::Stopped, Vec::new()),
+            Ok(()) => {}
         }
         let mut samples = Vec::with_capacity(items.len());
         for (item, number) in items.into_iter().zip(0_u64..) {
+            if stop.is_set() {
+                break; // the engine takes nothing any more
+            }
             let made_of = self
                 .held
                 .take(&item.key)
@@ -317,6 +352,15 @@ impl ThreadOp for GuestOp {
         let taken_into_others = self.held.drain().len() as u64;
         self.done(Output { items: several(samples), dropped: taken_into_others, ..Output::default() })
     }
+}
+
+/// The clock of the call that an instance has just answered.
+fn clock_of(instance: &mut Option<Instance>) -> &mut CallClock {
+    instance.as_mut().expect("it answered").clock()
+}
+
+fn batch_of(samples: Vec<Sample>) -> Items {
+    if samples.is_empty() { Items::None } else { Items::One(Item::Batch(samples)) }
 }
 
 fn several(mut samples: Vec<Sample>) -> Items {

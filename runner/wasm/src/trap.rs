@@ -47,6 +47,18 @@ pub(crate) struct CallFacts<'a> {
     pub(crate) output_limit: u64,
 }
 
+impl From<Fault> for CallEnd {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<Kill> for CallEnd {
+    fn from(kill: Kill) -> Self {
+        Self::of_kill(&kill)
+    }
+}
+
 impl CallEnd {
     /// Translates the engine's error of a failed call.
     pub(crate) fn of(error: &wasmtime::Error, call: &CallFacts<'_>) -> Self {

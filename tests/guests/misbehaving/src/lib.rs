@@ -102,6 +102,7 @@ fn outcome(how: &str, mut item: Item) -> Outcome {
         "held" => return Outcome::Held,
         "shape" => item.fields = vec![tensor("pixels", vec![2, 3], 7)],
         "shape-overflow" => item.fields = vec![tensor("pixels", vec![u32::MAX; 3], 8)],
+        "shape-of-nothing" => item.fields = vec![tensor("pixels", vec![u32::MAX, u32::MAX, 0], 0)],
         "rank" => item.fields = vec![tensor("pixels", vec![1; 200], 4)],
         "nan" => {
             let bits = f64::from_bits(0x7ff8_0000_dead_beef);
