@@ -1,8 +1,9 @@
 //! From checked bytes to machine code: in this process, or in a child that may die of it.
 //!
 //! Compilers can be made to take minutes and gigabytes, and to crash, by modules that the gate cannot tell from others. A
-//! child process has limits that the kernel holds, and takes nothing with it when it ends.
+//! child process has limits that the kernel holds, can do nothing but compute, and takes nothing with it when it ends.
 
+mod confine;
 mod frame;
 mod process;
 mod queue;

@@ -1,0 +1,166 @@
+//! System calls of the compiling process: enough to compute and to answer, nothing that reaches out of it.
+
+use std::collections::BTreeMap;
+use std::env::consts::ARCH;
+use std::io;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+
+/// System calls that are allowed whatever their arguments are. Descriptors cannot be made, so the three pipes are all that can be
+/// read or written.
+const ALLOWED: [i64; 31] = [
+    libc::SYS_brk,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_madvise,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    libc::SYS_read,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_sigaltstack,
+    libc::SYS_sysinfo,
+    libc::SYS_tgkill,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// Gives up, for this thread and those that it starts, every system call but those that computing takes: no file and no socket is
+/// opened, no process and no program is started, no limit is raised, no privilege is gained. What is refused looks as if the kernel
+/// did not have it, so that libraries take their ways around: the C library, for one, starts threads by `clone3`, of which a filter
+/// cannot see what it starts, and else by `clone`, of which it can.
+///
+/// Fails where the kernel has no filters, and then nothing may be compiled.
+pub(super) fn allow_computing_only() -> io::Result<()> {
+    let failed = |error: &dyn std::fmt::Display| {
+        io::Error::other(format!(
+            "the kernel takes no filter of system calls (seccomp), which confines it: {error}"
+        ))
+    };
+    let program = filter().map_err(|error| failed(&error))?;
+    // Sets `no_new_privs`, too: without it only root may give anything up.
+    seccompiler::apply_filter(&program).map_err(|error| failed(&error))
+}
+
+fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.map(|call| (call, Vec::new())).into();
+    // A thread of this process, and no process.
+    let thread = libc::CLONE_THREAD as u64;
+    rules.insert(libc::SYS_clone, only(0, SeccompCmpOp::MaskedEq(thread), thread)?);
+    // Limits are read; a new one would be the third argument.
+    rules.insert(libc::SYS_prlimit64, only(2, SeccompCmpOp::Eq, 0)?);
+    rules.insert(libc::SYS_prctl, only(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?);
+    let refused = SeccompAction::Errno(libc::ENOSYS as u32);
+    SeccompFilter::new(rules, refused, SeccompAction::Allow, ARCH.try_into()?)?.try_into()
+}
+
+/// The rule that an argument compares so with a value.
+fn only(
+    argument: u8,
+    compares: SeccompCmpOp,
+    value: u64,
+) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Qword, compares, value)?;
+    Ok(vec![SeccompRule::new(vec![condition])?])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::unix::net::UnixStream;
+    use std::path::Path;
+    use std::process::Command;
+    use std::sync::mpsc;
+
+    use rustix::process::{Resource, getrlimit, setrlimit};
+
+    use super::*;
+
+    /// Confines a thread, and returns what the work finds there.
+    fn confined<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                allow_computing_only().unwrap();
+                work()
+            });
+            thread.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn no_network_no_file_and_no_process_is_within_its_reach() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        assert!(TcpStream::connect(address).is_ok() && File::open("/proc/self/status").is_ok());
+        let limit = getrlimit(Resource::Core);
+        let attempts = confined(move || {
+            [
+                ("connect", TcpStream::connect(address).err()),
+                ("listen", TcpListener::bind(("127.0.0.1", 0)).err()),
+                ("datagram", UdpSocket::bind(("127.0.0.1", 0)).err()),
+                ("pair", UnixStream::pair().err()),
+                ("read", File::open("/proc/self/status").err()),
+                ("write", File::create("/tmp/penstock-confined").err()),
+                ("remove", std::fs::remove_file("/tmp/penstock-confined").err()),
+                ("list", std::fs::read_dir("/").err()),
+                ("start", Command::new("/bin/true").spawn().err()),
+                ("limit", setrlimit(Resource::Core, limit).err().map(Into::into)),
+                ("pipe", io::pipe().err()),
+            ]
+        });
+        for (attempt, error) in attempts {
+            let error = error.unwrap_or_else(|| panic!("{attempt} was allowed"));
+            assert_eq!(error.raw_os_error(), Some(libc::ENOSYS), "{attempt}: {error}");
+        }
+    }
+
+    #[test]
+    fn its_threads_compute_and_are_confined_with_it() {
+        let (error, sum) = confined(|| {
+            let thread = std::thread::Builder::new().name("compile-module".into());
+            let work = || (File::open("/proc/self/status").err(), vec![1_u64; 1 << 20].iter().sum::<u64>());
+            thread.spawn(work).unwrap().join().unwrap()
+        });
+        assert_eq!(error.and_then(|error| error.raw_os_error()), Some(libc::ENOSYS));
+        assert_eq!(sum, 1 << 20);
+    }
+
+    #[test]
+    fn the_kernel_says_that_it_is_confined_and_gains_no_privileges() {
+        let (say, said) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let status = Path::new("/proc").join(std::fs::read_link("/proc/thread-self").unwrap());
+                allow_computing_only().unwrap();
+                say.send(status.join("status")).unwrap();
+                ended.recv().unwrap_err();
+            });
+            let status = std::fs::read_to_string(said.recv().unwrap()).unwrap();
+            drop(end);
+            for line in ["NoNewPrivs:\t1", "Seccomp:\t2"] {
+                assert!(status.lines().any(|found| found == line), "{status}");
+            }
+        });
+    }
+}
