@@ -35,10 +35,19 @@ const BAD_INPUT: u8 = 2;
 /// Stopped by Ctrl-C.
 const STOPPED: u8 = 130;
 
+/// What this process starts, and what should ever escape a sandbox in it, gains nothing by programs that run as another user.
+/// Called before there are other threads, each of which takes it over.
+fn give_up_privileges() {
+    if let Err(error) = rustix::thread::set_no_new_privs(true) {
+        warn(&format!("the kernel does not let this process give up privileges: {error}"));
+    }
+}
+
 /// Reads the command line of this process, does what it says, and returns the exit code.
 pub fn main() -> ExitCode {
     heaps::bound();
     files::allow_many();
+    give_up_privileges();
     let args = Args::read();
     let _logs = start_logs(args.log_json, &args.command);
     let outcome = match &args.command {
