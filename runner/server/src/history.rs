@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, Transaction};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -39,6 +39,7 @@ pub(crate) use self::runs::{
     Entry, KnownSubmission, MAX_ERRORS, MAX_LOGS, Registered, Repeat, now, write as write_entry,
 };
 pub(crate) use self::schema::VERSION;
+use crate::private;
 
 const FILE: &str = "penstock.sqlite";
 const LOCK: &str = "penstock.lock";
@@ -46,6 +47,8 @@ const LOCK: &str = "penstock.lock";
 const WAITING: usize = 1024;
 /// Connections that read at a time.
 const READERS: usize = 4;
+/// Longest time in which the pages of the database are checked at a start.
+const CHECK_TIME: Duration = Duration::from_secs(5);
 /// Time a connection waits for another process that reads the file, in milliseconds.
 const PATIENCE_MS: u32 = 5_000;
 
@@ -106,8 +109,21 @@ impl History {
         let lock = lock(folder)?;
         let path = folder.join(FILE);
         let database = |source| HistoryOpenError::Database { path: path.clone(), source };
+        // SQLite gives the files beside it the mode of the database.
+        let beside = ["-wal", "-shm"].map(|end| folder.join(format!("{FILE}{end}")));
+        for file in beside.iter().filter(|file| file.exists()).chain([&path]) {
+            private::file(file)
+                .map_err(|source| HistoryOpenError::Unusable { path: file.clone(), source })?;
+        }
         let mut connection = Connection::open(&path).map_err(database)?;
         configure(&connection).map_err(database)?;
+        if let Some(damage) = damage(&connection, CHECK_TIME) {
+            tracing::error!(
+                path = %path.display(),
+                damage,
+                "the history is damaged: what lies on these pages is lost or wrong; restore a copy, or go on without it"
+            );
+        }
         match schema::migrate(&mut connection).map_err(database)? {
             schema::Found::Ready => {}
             schema::Found::Newer(found) => return Err(HistoryOpenError::Newer { path, found }),
@@ -292,12 +308,43 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_size_limit", 64 << 20)
 }
 
+/// The first damage found in the pages of the database, if any is found within `most`. Reads no more than that takes: a history may
+/// be larger than what can be read at a start.
+fn damage(connection: &Connection, most: Duration) -> Option<String> {
+    let interrupt = connection.get_interrupt_handle();
+    let (checks, checked) = sync_channel::<()>(0);
+    std::thread::scope(|scope| {
+        let timer = Builder::new().name("history-check".to_owned()).spawn_scoped(scope, move || {
+            if checked.recv_timeout(most) == Err(RecvTimeoutError::Timeout) {
+                interrupt.interrupt();
+            }
+        });
+        if let Err(error) = timer {
+            tracing::warn!(%error, "no thread to end the check of the history in time; it is not checked");
+            return None;
+        }
+        let found = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
+        drop(checks);
+        match found {
+            Ok(found) => (found != "ok").then_some(found),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
+                tracing::warn!(
+                    ?most,
+                    "the history is larger than can be checked in this time; damage may be found later"
+                );
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        }
+    })
+}
+
 /// Locks the directory; the system releases the lock when the process dies.
 fn lock(folder: &Path) -> Result<File, HistoryOpenError> {
     let path = folder.join(LOCK);
     let unusable = |source| HistoryOpenError::Unusable { path: path.clone(), source };
-    let file =
-        fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(unusable)?;
+    private::file(&path).map_err(unusable)?;
+    let file = fs::OpenOptions::new().write(true).open(&path).map_err(unusable)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(HistoryOpenError::InUse(folder.to_owned())),

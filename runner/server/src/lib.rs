@@ -14,6 +14,7 @@ mod letters;
 mod live;
 mod owner;
 mod predicting;
+mod private;
 mod queries;
 mod runs;
 mod submit;

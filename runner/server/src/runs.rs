@@ -22,6 +22,7 @@ use crate::feed::Feed;
 use crate::history::History;
 use crate::live::{LiveRun, Totals};
 use crate::owner::{Message, Owner, Shutdown, View};
+use crate::private;
 use crate::wire::BudgetUse;
 use crate::workshop::{CACHE, Workshop};
 
@@ -110,7 +111,7 @@ impl Runs {
             .map_err(|source| unusable(&data_dir, source))?;
         let history = History::open(&data_dir, runtime)?;
         let cache = data_dir.join(CACHE);
-        fs::create_dir_all(&cache).map_err(|source| unusable(&cache, source))?;
+        private::folder(&cache).map_err(|source| unusable(&cache, source))?;
         let gate = sandbox.gate.clone();
         let instances = budget.instances.saturating_add(TRIALS as u32 * TRIAL_INSTANCES);
         let sandbox = Sandbox::new(SandboxSettings { cache_dir: Some(cache), instances, ..sandbox })?;

@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 
 use crate::error::OpenError;
 use crate::history::{History, HistoryError, modules, runs, transact};
+use crate::private;
 use penstock_pipeline::{Modules, Stores};
 
 /// Loaded modules that are cached.
@@ -77,7 +78,7 @@ impl Workshop {
             }
         }
         for folder in [DRAFTS, OBJECTS, RUNS].map(|folder| data_dir.join(folder)) {
-            fs::create_dir_all(&folder).map_err(unusable(&folder))?;
+            private::folder(&folder).map_err(unusable(&folder))?;
         }
         let workshop = Self {
             runtime,

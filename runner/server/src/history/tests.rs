@@ -15,7 +15,9 @@ use super::chunk::unpack;
 use super::layout::LayoutStage;
 use super::read::columns;
 use super::runs::{Entry, Registered, insert, sweep, write};
-use super::{History, HistoryError, Layout, READERS, RowBuffer, RunRows, schema, transact};
+use super::{
+    CHECK_TIME, History, HistoryError, Layout, READERS, RowBuffer, RunRows, damage, schema, transact,
+};
 use crate::wire::{RunSpec, ValidQueue};
 
 const STAGES: usize = 9;
@@ -295,4 +297,23 @@ fn rows_that_are_held_and_rows_that_are_stored_are_told_once() {
         let told: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
         assert_eq!((windows.len() as u64, told), ((700 * QUARTER).div_ceil(width), tasks));
     }
+}
+
+#[test]
+fn overwritten_pages_are_told_and_a_check_ends_in_its_time() {
+    let (folder, connection) = recorded(1);
+    assert_eq!(damage(&connection, CHECK_TIME), None);
+    connection.pragma_update(None, "journal_mode", "delete").unwrap();
+    drop(connection);
+    let path = folder.path().join("history");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let pages = bytes.len() / 4096;
+    assert!(pages > 8, "{pages} pages");
+    bytes[(pages / 2) * 4096..(pages / 2 + 1) * 4096].fill(0xa5);
+    std::fs::write(&path, bytes).unwrap();
+    let connection = Connection::open(&path).unwrap();
+    assert!(damage(&connection, CHECK_TIME).is_some());
+    // A check that may take no time at all finds nothing, and ends.
+    let (_folder, whole) = recorded(1);
+    assert_eq!(damage(&whole, Duration::ZERO), None);
 }
