@@ -192,6 +192,19 @@ deny: ## Check licences, sources and bans of all dependencies (needs cargo-deny;
 	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
 	cargo deny --all-features check bans licenses sources
 
+.PHONY: audit
+audit: ## Look for known vulnerabilities in all dependencies, the pages' too (asks GitHub and npm; says what it cannot ask)
+	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	@if cargo deny --all-features fetch db; then cargo deny --all-features check --disable-fetch advisories; \
+	else echo "Cargo.lock: NOT CHECKED: the database of advisories cannot be had" >&2; fi
+	@for folder in $(UI) tests/e2e; do \
+	  if said=$$(cd $$folder && npm audit --audit-level=low 2>&1); then echo "$$folder: $$said"; continue; fi; \
+	  case "$$said" in \
+	    *"audit endpoint returned an error"*) echo "$$folder: NOT CHECKED: npm's registry does not answer" >&2 ;; \
+	    *) echo "$$folder: $$said" >&2; exit 1 ;; \
+	  esac; \
+	done
+
 .PHONY: fmt
 fmt: ## Format everything
 	cargo fmt --all

@@ -32,7 +32,7 @@ impl Driver {
 
     fn load() -> Result<Self, GpuError> {
         let driver = Self(symbols::load()?);
-        // SAFETY: the only flags there are is none.
+        // SAFETY: relies on the driver's header: `cuInit` takes 0 and nothing else, any number of times, from any thread.
         match driver.call(|all| &all.init, |init| unsafe { init(0) }) {
             Err(DriverError { code: NO_DEVICE, .. }) => Err(GpuError::NoDevice),
             result => Ok(result.map(|()| driver)?),
@@ -41,7 +41,7 @@ impl Driver {
 
     pub(crate) fn devices(&self) -> Result<u32, DriverError> {
         let mut count: c_int = 0;
-        // SAFETY: it writes a number.
+        // SAFETY: `cuDeviceGetCount` writes one number to `count`, which outlives the call.
         self.call(|all| &all.device_count, |get| unsafe { get(&raw mut count) })?;
         Ok(u32::try_from(count).unwrap_or(0))
     }

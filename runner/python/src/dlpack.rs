@@ -140,11 +140,11 @@ impl Exported {
                 flags: 0,
                 tensor,
             };
-            // SAFETY: the struct is the one that the name stands for, and its deleter frees it.
+            // SAFETY: `ManagedVersioned` is the struct that `VERSIONED_NAME` stands for, and `delete_versioned` is its deleter.
             unsafe { capsule(py, managed, VERSIONED_NAME, |managed| delete_versioned(managed)) }
         } else {
             let managed = Managed { tensor, owner, deleter: Some(delete) };
-            // SAFETY: as above.
+            // SAFETY: `Managed` is the struct that `NAME` stands for, and `delete` is its deleter.
             unsafe { capsule(py, managed, NAME, |managed| delete(managed)) }
         }
     }
@@ -161,14 +161,14 @@ unsafe fn capsule<T>(
     free: unsafe fn(*mut T),
 ) -> PyResult<Py<PyAny>> {
     let managed = Box::into_raw(Box::new(managed));
-    // SAFETY: the pointer is not null, and the name lives for ever.
+    // SAFETY: `py` says that this thread holds Python's lock; the pointer is not null, and the name is a constant.
     let capsule = unsafe { ffi::PyCapsule_New(managed.cast(), name.as_ptr(), Some(drop_capsule)) };
     if capsule.is_null() {
-        // SAFETY: nobody has it.
+        // SAFETY: no capsule was made, so that this is the only pointer to it; `free` is its deleter, as the caller promises.
         unsafe { free(managed) };
         return Err(PyErr::take(py).unwrap_or_else(|| PyMemoryError::new_err("no memory for a capsule")));
     }
-    // SAFETY: a new reference, which is ours.
+    // SAFETY: `PyCapsule_New` gave a new reference, which is not null, and which nothing else counts.
     Ok(unsafe { Bound::from_owned_ptr(py, capsule) }.unbind())
 }
 
@@ -186,14 +186,15 @@ unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
 
 unsafe extern "C" fn delete(managed: *mut Managed) {
     if !managed.is_null() {
-        // SAFETY: made by `Box::into_raw`, and deleted once.
+        // SAFETY: `capsule` made it by `Box::into_raw`; by the format's contract its taker, or the capsule that was not taken, calls
+        // the deleter once.
         unsafe { drop_owner(Box::from_raw(managed).owner) }
     }
 }
 
 unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
     if !managed.is_null() {
-        // SAFETY: as above.
+        // SAFETY: as in `delete`.
         unsafe { drop_owner(Box::from_raw(managed).owner) }
     }
 }
@@ -205,7 +206,9 @@ unsafe fn drop_owner(owner: *mut c_void) {
     }
 }
 
-/// Where the bytes lie, for the struct of C; array libraries take them as theirs to write to.
+/// Where the bytes lie, for the struct of C. Array libraries take them as theirs to write to, which they are: arrays of a pipeline in this
+/// process belong to their batch alone, and those of a stream are a private mapping of the server's memory, of which a page that is
+/// written to becomes this process's own.
 pub(crate) fn address(bytes: &[u8]) -> *mut c_void {
     if bytes.is_empty() { ptr::null_mut() } else { bytes.as_ptr().cast_mut().cast() }
 }

@@ -38,15 +38,15 @@ const STREAM_NON_BLOCKING: u32 = 1;
 const EVENT_DEFAULT: u32 = 0;
 const EVENT_DISABLE_TIMING: u32 = 2;
 
-// SAFETY: the driver's handles may be used from any thread.
+// SAFETY: relies on the CUDA driver, whose contexts any thread may enter and leave.
 unsafe impl Send for CudaContext {}
-// SAFETY: as above.
+// SAFETY: relies on the driver's own locks, as its calls on one context from several threads at a time are allowed.
 unsafe impl Sync for CudaContext {}
-// SAFETY: as above.
+// SAFETY: relies on the driver, whose streams belong to a context and to no thread.
 unsafe impl Send for CudaStream {}
-// SAFETY: as above.
+// SAFETY: relies on the driver, whose events belong to a context and to no thread.
 unsafe impl Send for CudaEvent {}
-// SAFETY: as above; what can be done by a shared reference changes nothing on this side.
+// SAFETY: a shared reference only passes the handle to the driver, which locks; nothing on this side changes.
 unsafe impl Sync for CudaEvent {}
 
 impl CudaContext {
@@ -54,14 +54,14 @@ impl CudaContext {
     pub(crate) fn open(driver: &'static Driver, number: u32) -> Result<Arc<Self>, DriverError> {
         let mut device: CUdevice = 0;
         let ordinal = c_int::try_from(number).unwrap_or(c_int::MAX);
-        // SAFETY: it writes a number.
+        // SAFETY: `cuDeviceGet` writes one number to `device`, which outlives the call.
         driver.call(|all| &all.device, |get| unsafe { get(&raw mut device, ordinal) })?;
         let name = name(driver, device)?;
         let mut uuid = CUuuid { bytes: [0; 16] };
-        // SAFETY: it writes 16 bytes.
+        // SAFETY: `cuDeviceGetUuid` writes 16 bytes, which `uuid` has.
         driver.call(|all| &all.device_uuid, |get| unsafe { get(&raw mut uuid, device) })?;
         let mut context: CUcontext = null_mut();
-        // SAFETY: it writes a handle; `Drop` gives it back, once.
+        // SAFETY: `cuDevicePrimaryCtxRetain` writes a handle to `context`; `Drop` gives it back, once.
         driver.call(|all| &all.retain, |retain| unsafe { retain(&raw mut context, device) })?;
         let uuid = uuid.bytes.map(|byte| byte.to_ne_bytes()[0]);
         Ok(Arc::new(Self { driver, device, context, number, name, uuid }))
@@ -96,7 +96,7 @@ impl CudaContext {
     }
 
     fn enter(&self) -> Result<Entered<'_>, DriverError> {
-        // SAFETY: the context is alive.
+        // SAFETY: the context was retained by `open` and is released by `Drop` of `self`, which is borrowed.
         self.driver.call(|all| &all.push, |push| unsafe { push(self.context) })?;
         Ok(Entered(self))
     }
@@ -105,7 +105,7 @@ impl CudaContext {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let mut popped: CUcontext = null_mut();
-        // SAFETY: it was pushed by this thread, and whatever was pushed since is popped.
+        // SAFETY: `enter` pushed it on this thread: guards are local variables of `call`, dropped last made first.
         let result = self.0.driver.call(|all| &all.pop, |pop| unsafe { pop(&raw mut popped) });
         self.0.give_back("a context", result);
     }
@@ -134,7 +134,7 @@ impl CudaStream {
         let mut stream: CUstream = null_mut();
         context.call(
             |all| &all.stream_create,
-            // SAFETY: it writes a handle; `Drop` gives it back, once.
+            // SAFETY: `cuStreamCreate` writes a handle to `stream`; `Drop` gives it back, once.
             |create| unsafe { create(&raw mut stream, STREAM_NON_BLOCKING) },
         )?;
         Ok(Self { context: context.clone(), stream })
@@ -156,7 +156,7 @@ impl CudaStream {
 
     /// Whether the driver still takes work for it; a lost device answers everything with the reason of its loss.
     pub(crate) fn check(&self) -> Result<(), DriverError> {
-        // SAFETY: the stream is alive.
+        // SAFETY: `self` owns the stream until its drop.
         self.context.ask(|all| &all.stream_query, |query| unsafe { query(self.stream) }).map(|_| ())
     }
 
@@ -167,7 +167,7 @@ impl CudaStream {
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
-        // SAFETY: it is alive, and used no more; what is in it is still done.
+        // SAFETY: `self` owns the stream and drops it once; the driver finishes what is in it.
         let result = self.context.call(|all| &all.stream_destroy, |destroy| unsafe { destroy(self.stream) });
         self.context.give_back("a stream", result);
     }
@@ -187,7 +187,7 @@ impl CudaEvent {
         let mut event: CUevent = null_mut();
         context.call(
             |all| &all.event_create,
-            // SAFETY: it writes a handle; `Drop` gives it back, once.
+            // SAFETY: `cuEventCreate` writes a handle to `event`; `Drop` gives it back, once.
             |create| unsafe { create(&raw mut event, flags) },
         )?;
         Ok(Self { context: context.clone(), event })
@@ -195,7 +195,7 @@ impl CudaEvent {
 
     /// Whether all that was before it, where it was recorded last, is done.
     pub(crate) fn is_complete(&self) -> Result<bool, DriverError> {
-        // SAFETY: the event is alive.
+        // SAFETY: `self` owns the event until its drop.
         self.context.ask(|all| &all.event_query, |query| unsafe { query(self.event) })
     }
 
@@ -204,7 +204,7 @@ impl CudaEvent {
         let mut millis: f32 = 0.0;
         self.context.call(
             |all| &all.event_elapsed,
-            // SAFETY: both events are alive, and it writes a number.
+            // SAFETY: both events are borrowed, so they are alive, and one number is written to `millis`.
             |elapsed| unsafe { elapsed(&raw mut millis, earlier.event, self.event) },
         )?;
         Ok(Duration::try_from_secs_f32(millis / 1e3).unwrap_or_default())
@@ -212,20 +212,20 @@ impl CudaEvent {
 
     /// The stream, which is alive, goes on after this event only.
     pub(super) fn before(&self, stream: CUstream) -> Result<(), DriverError> {
-        // SAFETY: stream and event are alive.
+        // SAFETY: the caller keeps the stream alive for the call, and `self` owns the event.
         self.context.call(|all| &all.stream_wait, |wait| unsafe { wait(stream, self.event, 0) })
     }
 
     /// The event comes behind all that is in the stream, which is alive.
     pub(super) fn behind(&self, stream: CUstream) -> Result<(), DriverError> {
-        // SAFETY: stream and event are alive.
+        // SAFETY: the caller keeps the stream alive for the call, and `self` owns the event.
         self.context.call(|all| &all.event_record, |record| unsafe { record(self.event, stream) })
     }
 }
 
 impl Drop for CudaEvent {
     fn drop(&mut self) {
-        // SAFETY: it is alive, and used no more; streams that wait for it go on waiting.
+        // SAFETY: `self` owns the event and drops it once; by the driver's word streams that wait for it go on waiting.
         let result = self.context.call(|all| &all.event_destroy, |destroy| unsafe { destroy(self.event) });
         self.context.give_back("an event", result);
     }
@@ -233,7 +233,7 @@ impl Drop for CudaEvent {
 
 fn name(driver: &Driver, device: CUdevice) -> Result<String, DriverError> {
     let mut text: [c_char; 256] = [0; 256];
-    // SAFETY: it writes at most so many bytes, the last of them 0.
+    // SAFETY: `cuDeviceGetName` writes at most the 256 bytes that `text` has, the last of them 0.
     driver.call(|all| &all.device_name, |get| unsafe { get(text.as_mut_ptr(), 256, device) })?;
     let bytes = text.map(|byte| byte.to_ne_bytes()[0]);
     Ok(CStr::from_bytes_until_nul(&bytes)

@@ -24,16 +24,16 @@ pub(crate) struct HostRegion {
 /// Memory that every context of the process takes for pinned. Not write-combined: a stage that read it would crawl.
 const PORTABLE: u32 = 1;
 
-// SAFETY: it owns its memory.
+// SAFETY: the region is the only owner of its memory, which any thread may free: the driver gave it out as portable.
 unsafe impl Send for HostRegion {}
-// SAFETY: as above; a shared reference reads only.
+// SAFETY: a shared reference gives out `&[u8]` alone, and writing takes a unique one.
 unsafe impl Sync for HostRegion {}
 
 impl DeviceRegion {
     /// Takes `len` bytes, at least one.
     pub(crate) fn new(context: &Arc<CudaContext>, len: usize) -> Result<Self, DriverError> {
         let mut begin: CUdeviceptr = 0;
-        // SAFETY: it writes an address; `Drop` gives it back, once.
+        // SAFETY: `cuMemAlloc` writes an address to `begin`; `Drop` gives it back, once.
         context.call(|all| &all.alloc, |alloc| unsafe { alloc(&raw mut begin, len) })?;
         Ok(Self { context: context.clone(), begin, len })
     }
@@ -53,7 +53,7 @@ impl DeviceRegion {
 
 impl Drop for DeviceRegion {
     fn drop(&mut self) {
-        // SAFETY: it is ours and used no more: the driver waits for what the device still does with it.
+        // SAFETY: `self` owns it and drops it once; `cuMemFree` waits for what the device still does with it.
         let result = self.context.call(|all| &all.free, |free| unsafe { free(self.begin) });
         self.context.give_back("memory of the device", result);
     }
@@ -63,10 +63,10 @@ impl HostRegion {
     /// Takes `len` bytes, at least one; they are 0.
     pub(crate) fn new(context: &Arc<CudaContext>, len: usize) -> Result<Self, DriverError> {
         let mut begin: *mut c_void = null_mut();
-        // SAFETY: it writes an address; `Drop` gives it back, once.
+        // SAFETY: `cuMemHostAlloc` writes an address to `begin`; `Drop` gives it back, once.
         context.call(|all| &all.alloc_host, |alloc| unsafe { alloc(&raw mut begin, len, PORTABLE) })?;
         let begin = begin.cast::<u8>();
-        // SAFETY: so many bytes are there, and nobody else knows of them.
+        // SAFETY: the driver has just given out `len` bytes from `begin` on, and there is no other pointer to them.
         unsafe { begin.write_bytes(0, len) };
         Ok(Self { context: context.clone(), begin, len })
     }
@@ -74,14 +74,14 @@ impl HostRegion {
 
 impl AsRef<[u8]> for HostRegion {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: so many bytes are there, all of them written, and it owns them.
+        // SAFETY: `new` got `len` bytes from `begin` on and wrote all of them; they are freed by `Drop` alone, so they outlive `&self`.
         unsafe { &*slice_from_raw_parts(self.begin, self.len) }
     }
 }
 
 impl AsMut<[u8]> for HostRegion {
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above.
+        // SAFETY: as for `as_ref`, and `&mut self` says that there is no other reference to them.
         unsafe { &mut *slice_from_raw_parts_mut(self.begin, self.len) }
     }
 }
@@ -89,7 +89,7 @@ impl AsMut<[u8]> for HostRegion {
 impl Drop for HostRegion {
     fn drop(&mut self) {
         let begin = self.begin.cast::<c_void>();
-        // SAFETY: it is ours and used no more.
+        // SAFETY: `self` owns it and drops it once; copies that read it hold the region as `Bytes`, so none is under way.
         let result = self.context.call(|all| &all.free_host, |free| unsafe { free(begin) });
         self.context.give_back("pinned memory", result);
     }
@@ -125,7 +125,7 @@ impl Copies {
         self.reads.push(bytes);
         stream.context().call(
             |all| &all.copy_to_device,
-            // SAFETY: both sides have so many bytes, and what is read is kept until it was.
+            // SAFETY: `to` has room for `len` bytes, as asserted above, and `from` stays: `self.reads` holds it until the copy is done.
             |copy| unsafe { copy(to, from, len, stream.handle()) },
         )
     }
