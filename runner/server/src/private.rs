@@ -1,4 +1,4 @@
-//! Files and folders of the data directory: no other user reads them, whoever may enter the directory itself.
+//! Files and folders of the data directory: closed to other users, even where these may enter the directory itself.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;

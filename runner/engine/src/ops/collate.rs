@@ -27,7 +27,7 @@ impl Collate {
 }
 
 impl Collate {
-    /// What becomes of a batch; `None` once the run is stopping.
+    /// Output of a batch; `None` once the run is stopping.
     fn collated(&self, samples: Vec<Sample>, stop: &StopFlag) -> Option<Output> {
         let (alike, failed) = keep_alike(samples, stop)?;
         let output = if alike.is_empty() {
@@ -48,7 +48,7 @@ impl ThreadOpFactory for Collate {
 impl ThreadOp for Collate {
     fn apply(&mut self, item: Item, stop: &StopFlag) -> Output {
         match item {
-            // What is made after a stop is taken by nobody: its samples are left.
+            // The engine takes no output after a stop, and counts the samples as left.
             Item::Batch(samples) => self.collated(samples, stop).unwrap_or_default(),
             Item::Sample(sample) => {
                 let message =
@@ -117,7 +117,7 @@ fn keep_alike(mut samples: Vec<Sample>, stop: &StopFlag) -> Option<(Vec<Sample>,
     Some((samples, failed))
 }
 
-/// True if all samples have the same fields, in whatever order. `None` once the run is stopping.
+/// True if all samples have the same fields, in any order. `None` once the run is stopping.
 fn are_alike(samples: &[Sample], stop: &StopFlag) -> Option<bool> {
     let Some((first, rest)) = samples.split_first() else { return Some(true) };
     let places = LazyCell::new(|| places_of(first));

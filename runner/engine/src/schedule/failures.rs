@@ -11,7 +11,7 @@ use crate::ports::{Failed, Fault, SampleFailure};
 const MAX_GROUPS: usize = 100;
 const FIRST_KEYS: usize = 5;
 
-/// Most samples that are put into groups before others get their turn.
+/// Samples put into groups before the lock of the groups is released for other threads.
 const BOOKED_AT_ONCE: usize = 256;
 
 /// The failed samples of one task, as they leave the schedule: nothing is made of them while the run's lock is held.
@@ -20,11 +20,11 @@ pub(crate) struct FailedTask {
     stage: String,
     disposition: Disposition,
     failed: Vec<Failed>,
-    /// What stands for samples that the op did not give back, and how many they are.
+    /// Placeholder of the samples that the op did not give back, and their number.
     lost: Option<(Failed, u64)>,
 }
 
-/// The failures of a run by group. Has a lock of its own.
+/// Failures of a run by group, behind a lock apart from the run's.
 #[derive(Debug, Default)]
 pub(crate) struct FailureGroups {
     groups: Vec<OpenGroup>,
