@@ -117,6 +117,25 @@ fn files_are_the_same_bytes_for_any_number_of_threads() {
     }
 }
 
+#[test]
+fn a_shape_that_overflows_in_a_batch_costs_its_sample_and_not_the_files() {
+    let folder = Folder::new();
+    folder.records(["a", "b", "c", "d"]);
+    fs::create_dir(folder.join("out")).unwrap();
+    let document = folder.document(&json!({
+        "name": "shapes",
+        "source": { "records": { "store": "here", "key": "records.ndjson" } },
+        "stages": [
+            { "wasm": { "module": "guest", "params": { "how": "shape-of-nothing" } } },
+            { "aggregate": { "size": 2 } },
+            { "collate": {} }
+        ],
+        "consumer": { "files": { "store": "out" } }
+    }));
+    let snapshot = call(&folder, &document).module("guest", "guest-misbehaving").finish().exits(0).snapshot();
+    assert_eq!((snapshot.state, snapshot.ledger.total.skipped), (RunState::Completed, 4));
+}
+
 /// A generator of which nothing is asked but that it is the same every time.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

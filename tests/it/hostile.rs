@@ -19,6 +19,7 @@
 //! | wrong pointers, lengths, overlaps, a lying allocator | `answers::*`, `corpus::answers_*` |
 //! | too few, too many, empty | `sandbox::too_few_*`, `sandbox::too_many_*`, `failures::empty_values_*` |
 //! | impossible tensors | `failures::{a_shape_that_overflows, rank_200, nan_payloads}_*`, `answers::discriminants_*` |
+//! | an answer of a million small values | `what_the_host_reads_for_a_guest_is_charged_to_its_call` |
 //! | bombs of output and of children | `sandbox::huge_output_*`, `sandbox::a_bomb_of_children_*`, `carried::*` |
 //! | input changed while it is read | memory is never shared; `gate::large_tables_and_other_memories_*` |
 //! | floods, long lines, escapes, no UTF-8 in the log | `sandbox::a_log_flood_*`, `failures::{a_long_line, log_lines}_*`, `what_is_no_text_*` |
@@ -142,6 +143,49 @@ fn an_allocator_that_loops_is_ended_like_any_other_code() {
 fn filling_memory_in_a_loop_is_ended_at_the_deadline() {
     let misdeed = "(loop (memory.fill (i32.const 0) (i32.const 7) (i32.const 0xff00000)) (br 0))";
     insta::assert_snapshot!(costs_one_sample(&guest(r#"(memory (export "memory") 4080)"#, misdeed)), @"1 x [1:guest] bug: exceeded its deadline of 500 ms CPU time per sample (`deadline_ms`) (bad)");
+}
+
+/// Answers with 6,000 children that share one list of 250 small fields: little work for the guest, 1.5 million fields for the host.
+const MILLION_FIELDS: &str = r"
+    (loop $fields
+        (global.set $name (i32.add (i32.const 0x8000) (i32.mul (global.get $n) (i32.const 2))))
+        (i32.store8 (global.get $name) (i32.add (i32.const 97) (i32.div_u (global.get $n) (i32.const 16))))
+        (i32.store8 offset=1 (global.get $name) (i32.add (i32.const 97) (i32.rem_u (global.get $n) (i32.const 16))))
+        (global.set $at (i32.add (i32.const 0x10000) (i32.mul (global.get $n) (i32.const 40))))
+        (i32.store (global.get $at) (global.get $name))
+        (i32.store offset=4 (global.get $at) (i32.const 2))
+        (i32.store8 offset=8 (global.get $at) (i32.const 1)) ;; a text
+        (i32.store offset=16 (global.get $at) (global.get $name))
+        (i32.store offset=20 (global.get $at) (i32.const 1))
+        (global.set $n (i32.add (global.get $n) (i32.const 1)))
+        (br_if $fields (i32.lt_u (global.get $n) (i32.const 250))))
+    (global.set $n (i32.const 0))
+    (loop $items
+        (global.set $at (i32.add (i32.const 0x20000) (i32.mul (global.get $n) (i32.const 24))))
+        (i32.store (global.get $at) (i32.const 0x8000))
+        (i32.store offset=4 (global.get $at) (i32.const 2))
+        (i32.store offset=16 (global.get $at) (i32.const 0x10000))
+        (i32.store offset=20 (global.get $at) (i32.const 250))
+        (global.set $n (i32.add (global.get $n) (i32.const 1)))
+        (br_if $items (i32.lt_u (global.get $n) (i32.const 6000))))
+    (i32.store (i32.const 0x100) (i32.const 0x110))
+    (i32.store (i32.const 0x104) (i32.const 1))
+    (i32.store8 (i32.const 0x110) (i32.const 2)) ;; `many`
+    (i32.store (i32.const 0x118) (i32.const 0x20000))
+    (i32.store (i32.const 0x11c) (i32.const 6000))
+    (return (i32.const 0x100))";
+
+#[test]
+fn what_the_host_reads_for_a_guest_is_charged_to_its_call() {
+    let parts = r#"(memory (export "memory") 8)
+        (global $n (mut i32) (i32.const 0)) (global $at (mut i32) (i32.const 0)) (global $name (mut i32) (i32.const 0))"#;
+    let (folder, document) = prepared(["a", "b", "bad", "d", "e"], &guest(parts, MILLION_FIELDS));
+    let finished = call(&folder, &document).set("/stages/0/wasm/deadline_ms=50").finish().exits(0);
+    let snapshot = finished.snapshot();
+    assert_eq!((snapshot.ledger.total.delivered, snapshot.ledger.total.skipped), (4, 1));
+    // By the clock on the wall, where others use the machine.
+    let told = finished.section("Failures:");
+    assert!(told.contains("its deadline of 50 ms CPU time per sample (`deadline_ms`)"), "{told}");
 }
 
 #[test]

@@ -149,6 +149,19 @@ class Streams(unittest.TestCase):
             self.assertEqual((next(other).indexes, other.number, other.redelivered), ([4, 5, 6, 7], 1, True))
             self.assertEqual([other.number for _ in other], list(range(2, 10)))
 
+    def test_what_a_consumer_writes_is_not_in_the_batch_that_the_next_one_gets_again(self) -> None:
+        run = self.submit(plane_document(40))
+        stream = self.connected.stream(run)
+        plane = numpy.from_dlpack(next(stream)["plane"])
+        wanted = plane.copy()
+        plane[:] = -1
+        stream.close()
+        with self.connected.stream(run) as other:
+            again = next(other)
+            self.assertEqual((other.number, other.redelivered), (0, True))
+            self.assertTrue((numpy.from_dlpack(again["plane"]) == wanted).all())
+            self.assertTrue((plane == -1).all(), "memory of this process alone")
+
     def test_a_consumer_without_files_leaves_and_the_next_one_gets_all_of_it(self) -> None:
         run = self.submit(plane_document(40))
         stream = self.connected.stream(run)

@@ -1,5 +1,7 @@
 //! Starts, ends and falls of a server.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Mutex;
 use std::{env, fs, thread};
 
@@ -213,4 +215,36 @@ fn planted_secrets_are_shown_nowhere() {
     for text in shown {
         assert!(!text.contains("Canary") && !text.contains("127.0.0.1:9"), "{text}");
     }
+}
+
+#[test]
+fn a_server_gains_no_privileges_by_what_it_starts() {
+    let served = Serving::default().start();
+    let tasks = fs::read_dir(format!("/proc/{}/task", served.process())).unwrap();
+    for task in tasks {
+        // A thread may end meanwhile.
+        let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
+        assert!(status.lines().any(|line| line == "NoNewPrivs:\t1"), "{status}");
+    }
+}
+
+#[test]
+fn a_data_directory_that_others_may_enter_shows_them_nothing() {
+    let folder = Folder::new();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    Serving::over(folder.path()).start().kill();
+    let opened = |entry: &fs::DirEntry| entry.metadata().unwrap().permissions().mode() & 0o077 > 0;
+    let make_open = |entry: fs::DirEntry| {
+        let mode = if entry.path().is_dir() { 0o755 } else { 0o644 };
+        fs::set_permissions(entry.path(), Permissions::from_mode(mode)).unwrap();
+    };
+    fs::read_dir(folder.path()).unwrap().for_each(|entry| make_open(entry.unwrap()));
+    let served = Serving::over(folder.path()).start();
+    let names: Vec<_> = fs::read_dir(served.data())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| opened(entry))
+        .map(|entry| entry.file_name())
+        .collect();
+    assert!(names.is_empty(), "{names:?}");
 }
