@@ -24,22 +24,24 @@ export function photos(path, count = 40) {
 }
 
 /** `penstock serve` over a data directory; resolves when it listens. */
-export async function serve({ data, port = 0, args = [], env = {} }) {
-  const all = ['serve', `--listen=127.0.0.1:${port}`, '--data-dir', data, ...args]
+export async function serve({ data, port = 0, args = [], env = {}, makesToken = false }) {
+  const all = ['serve', `--listen=127.0.0.1:${port}`, '--data-dir', data, ...(env.PENSTOCK_TOKEN || makesToken ? [] : ['--no-token']), ...args]
   const clean = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PENSTOCK_')))
   const child = spawn(wanted('PENSTOCK'), all, { env: { ...clean, ...env }, stdio: ['ignore', 'pipe', 'inherit'] })
+  let said = ''
   const url = await new Promise((resolve, reject) => {
-    let said = ''
     child.stdout.on('data', (piece) => {
       said += piece
       const found = /http:\/\/[\d.:]+/.exec(said)
-      if (found) resolve(found[0])
+      if (found && said.includes('Ctrl-C')) resolve(found[0])
     })
     child.once('exit', (code) => reject(new Error(`the server ended with ${code}: ${said}`)))
   })
   const ended = new Promise((resolve) => child.once('exit', resolve))
   return {
     url,
+    /** The link that signs a browser in, of a server that makes its own token. */
+    link: /http\S+#sign-in=\S+/.exec(said)?.[0],
     port: Number(new URL(url).port),
     async stop(signal = 'SIGINT') {
       child.kill(signal)

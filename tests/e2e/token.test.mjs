@@ -49,3 +49,28 @@ test('the token was never in an address', async () => {
   const answers = await Promise.all(['token', 'access_token'].map((name) => fetch(`${server.url}/api/v1/runs?${name}=${TOKEN}`)))
   for (const { status } of answers) assert.ok([400, 401].includes(status), `${status}`)
 })
+
+test('a link signs a visitor in once, and its code stands in no address afterwards', async () => {
+  const own = folder()
+  const served = await serve({ data: join(own.path, 'data'), env: { XDG_STATE_HOME: own.path }, makesToken: true })
+  const visitor = await browse(served.url)
+  try {
+    await visitor.page.goto(served.link)
+    await visitor.page.getByRole('link', { name: 'Runs' }).waitFor()
+    await open(visitor.page, served, '/system')
+    await visitor.page.getByRole('heading', { name: 'System', level: 1 }).waitFor()
+    assert.ok(!visitor.page.url().includes('sign-in'), visitor.page.url())
+    const other = await browse(served.url)
+    try {
+      await other.page.goto(served.link)
+      await other.page.getByRole('heading', { name: 'Sign in' }).waitFor()
+      assert.equal(new URL(other.page.url()).hash, '')
+    } finally {
+      await other.close()
+    }
+  } finally {
+    await visitor.close()
+    await served.stop()
+    own.remove()
+  }
+})

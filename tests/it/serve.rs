@@ -7,6 +7,7 @@ mod client;
 mod conformance;
 mod events;
 mod life;
+mod tokens;
 mod trouble;
 
 use std::fs;

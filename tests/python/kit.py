@@ -349,12 +349,16 @@ def finished(child: subprocess.Popen[str], patience: float = PATIENCE) -> tuple[
 class Server:
     """`penstock serve` over a folder of its own."""
 
-    def __init__(self, *arguments: str, token: str | None = None, program: Path | None = None) -> None:
+    def __init__(self, *arguments: str, token: str | None = None, makes_token: bool = False, program: Path | None = None) -> None:
         self._data = tempfile.mkdtemp(prefix="penstock-python-serve-")
         self.token = token
+        #: Where it tells programs of its user of itself, if it makes its own token.
+        self.state = f"{self._data}/state"
+        given = {"XDG_STATE_HOME": self.state} if makes_token else {} if token is None else {"PENSTOCK_TOKEN": token}
+        free = [] if given else ["--no-token"]
         self._child = subprocess.Popen(
-            [program or wanted("PENSTOCK"), "serve", "--listen=127.0.0.1:0", f"--data-dir={self._data}/data", *arguments],
-            env=clean(**({} if token is None else {"PENSTOCK_TOKEN": token})), stdout=subprocess.PIPE, text=True,
+            [program or wanted("PENSTOCK"), "serve", "--listen=127.0.0.1:0", f"--data-dir={self._data}/data", *free, *arguments],
+            env=clean(**given), stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._child.stdout is not None
         line = self._child.stdout.readline()

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import os
 import random
 import resource
 import signal
@@ -16,6 +17,7 @@ from unittest import mock
 
 import numpy
 import penstock
+from penstock._announced import announced_token
 from kit import Server, content, finished, folder, module, photo_document, photo_pipeline, photos, plane_document, plane_stage, program, until
 
 # One consumer after another, each killed in the middle of whatever it does. Forked from a process that has no threads, so
@@ -459,6 +461,19 @@ class Foreign(unittest.TestCase):
 
 
 class Servers(unittest.TestCase):
+    def test_the_token_of_this_users_server_is_found_and_goes_nowhere_else(self) -> None:
+        server = Server(makes_token=True)
+        self.addCleanup(server.close)
+        with mock.patch.dict(os.environ, {"XDG_STATE_HOME": server.state}):
+            with self.assertRaisesRegex(penstock.PenstockError, "no run"):
+                penstock.connect(server.url).run("x")
+            with self.assertRaisesRegex(penstock.PenstockError, "token"):
+                penstock.connect(server.url, token="another-0123456789").run("x")
+            server.kill()
+            self.assertIsNone(announced_token(server.url), "nothing is left of a killed server")
+        with self.assertRaisesRegex(penstock.PenstockError, "does not answer"):
+            penstock.connect(server.url).run("x")
+
     def test_a_server_that_is_not_there_is_told(self) -> None:
         with self.assertRaisesRegex(penstock.PenstockError, "http://127.0.0.1:9 does not answer.*refused"):
             penstock.connect("http://127.0.0.1:9").run("x")

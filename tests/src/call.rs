@@ -16,6 +16,7 @@ use crate::programs::{module, penstock};
 pub struct Call {
     arguments: Vec<OsString>,
     out: Option<PathBuf>,
+    variables: Vec<(String, OsString)>,
 }
 
 /// What a call left.
@@ -33,7 +34,7 @@ pub struct Finished {
 impl Call {
     /// `penstock` with these arguments.
     pub fn new(arguments: &[&str]) -> Self {
-        Self { arguments: arguments.iter().map(OsString::from).collect(), out: None }
+        Self { arguments: arguments.iter().map(OsString::from).collect(), out: None, variables: Vec::new() }
     }
 
     /// `penstock run FILE`.
@@ -84,6 +85,13 @@ impl Call {
         self.argument(format!("--threads={threads}"))
     }
 
+    /// A variable of its environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
     /// `--out DIR`.
     #[must_use]
     pub fn out(mut self, folder: &Path) -> Self {
@@ -103,6 +111,7 @@ impl Call {
         command.args(&self.arguments).stdin(Stdio::null());
         clean(&mut command);
         command.env("PENSTOCK_CACHE_DIR", kept("cache"));
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 

@@ -24,6 +24,8 @@ pub struct Serving {
     command: Command,
     data: PathBuf,
     own: Option<Folder>,
+    listen: &'static str,
+    makes_token: bool,
 }
 
 /// A server that answers. It is killed when this is dropped.
@@ -33,6 +35,7 @@ pub struct Served {
     address: SocketAddr,
     agent: Agent,
     token: Option<String>,
+    link: String,
     data: PathBuf,
     _own: Option<Folder>,
 }
@@ -58,9 +61,9 @@ impl Serving {
     /// A server over a data directory that is there, or is to be made.
     pub fn over(data: &Path) -> Self {
         let mut command = Command::new(penstock());
-        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        command.arg("serve");
         clean(&mut command);
-        Self { command, data: data.to_owned(), own: None }
+        Self { command, data: data.to_owned(), own: None, listen: "127.0.0.1:0", makes_token: false }
     }
 
     fn placed(mut self) -> Self {
@@ -90,9 +93,29 @@ impl Serving {
         self
     }
 
-    /// Starts it, and waits until it listens.
+    /// Another address than the loopback one.
+    #[must_use]
+    pub fn listening(self, listen: &'static str) -> Self {
+        Self { listen, ..self }
+    }
+
+    /// Lets it make its own token, as it does by default, and tell of itself in the folder `state` of its data directory.
+    #[must_use]
+    pub fn with_own_token(mut self) -> Self {
+        let state = self.data.join("state");
+        self.command.env("XDG_STATE_HOME", state);
+        Self { makes_token: true, ..self }
+    }
+
+    /// Starts it, and waits until it listens. It wants a token only if the test gives one, or lets it make one.
     pub fn start(mut self) -> Served {
-        self.command.arg("--data-dir").arg(&self.data);
+        self.command.args(["--listen", self.listen]).arg("--data-dir").arg(&self.data);
+        let is_given =
+            self.command.get_envs().any(|(name, value)| name == "PENSTOCK_TOKEN" && value.is_some())
+                || self.command.get_args().any(|argument| argument == "--token-file");
+        if !is_given && !self.makes_token {
+            self.command.arg("--no-token");
+        }
         let token =
             self.command.get_envs().find(|(name, _)| *name == "PENSTOCK_TOKEN").and_then(|(_, value)| value);
         let token = token.map(|token| token.to_string_lossy().into_owned());
@@ -100,6 +123,10 @@ impl Serving {
         let mut stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
         let mut line = String::new();
         stdout.read_line(&mut line).expect("it writes");
+        let mut link = String::new();
+        if self.makes_token {
+            stdout.read_line(&mut link).expect("it writes");
+        }
         let address = line.split_once("http://").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
         let Some(address) = address else {
             let mut rest = String::new();
@@ -111,7 +138,8 @@ impl Serving {
             .max_redirects(0)
             .timeout_global(Some(PATIENCE));
         let agent = config.build().new_agent();
-        Served { child, stdout, address, agent, token, data: self.data, _own: self.own }
+        let link = link.trim().trim_start_matches("sign in ").to_owned();
+        Served { child, stdout, address, agent, token, link, data: self.data, _own: self.own }
     }
 }
 
@@ -124,6 +152,11 @@ impl Served {
     /// Its data directory.
     pub fn data(&self) -> &Path {
         &self.data
+    }
+
+    /// The link that signs a browser in, if it has made its own token.
+    pub fn link(&self) -> &str {
+        &self.link
     }
 
     /// Its process.

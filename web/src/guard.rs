@@ -10,9 +10,11 @@ use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use crate::codes::SignInCodes;
 use crate::problem::{ApiError, ProblemKind};
 use crate::session;
-use crate::settings::{ServeSettings, Token};
+use crate::settings::ServeSettings;
+use crate::token::Token;
 
 /// Content policy of the pages: no other origin, no inline script.
 const CONTENT_POLICY: &str = "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; \
@@ -29,26 +31,27 @@ pub(crate) struct RequestGuard(Arc<Rules>);
 struct Rules {
     hosts: Vec<String>,
     token: Option<Token>,
+    codes: SignInCodes,
 }
 
 impl RequestGuard {
     pub(crate) fn new(settings: &ServeSettings) -> Self {
         let hosts = settings.hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
-        Self(Arc::new(Rules { hosts, token: settings.token.clone() }))
+        Self(Arc::new(Rules { hosts, token: settings.token.clone(), codes: SignInCodes::default() }))
     }
 
     pub(crate) fn token(&self) -> Option<&Token> {
         self.0.token.as_ref()
     }
 
+    pub(crate) fn codes(&self) -> &SignInCodes {
+        &self.0.codes
+    }
+
     /// Returns true if the request proves knowledge of the token, or no token is set.
     pub(crate) fn is_signed_in(&self, headers: &HeaderMap) -> bool {
         let Some(token) = self.token() else { return true };
-        let bearer = headers.get(header::AUTHORIZATION).and_then(|value| {
-            let (scheme, offered) = value.as_bytes().split_at_checked("Bearer ".len())?;
-            scheme.eq_ignore_ascii_case(b"Bearer ").then_some(offered)
-        });
-        if let Some(offered) = bearer {
+        if let Some(offered) = bearer(headers) {
             return token.is(offered);
         }
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
@@ -115,6 +118,13 @@ impl RequestGuard {
         }
         Ok(())
     }
+}
+
+/// The token that a request sends, if it sends one.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let (scheme, offered) =
+        headers.get(header::AUTHORIZATION)?.as_bytes().split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(offered)
 }
 
 /// Refuses requests that fail the guard's checks, and adds security headers to every answer.

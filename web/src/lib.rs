@@ -4,6 +4,7 @@ mod answer;
 mod api;
 mod app;
 mod body;
+mod codes;
 mod extract;
 mod guard;
 mod metrics;
@@ -16,11 +17,13 @@ mod router;
 mod server;
 mod session;
 mod settings;
+mod token;
 
 pub use pages::{ReportPageError, report_page};
 pub use problem::{DocumentFault, Problem};
 pub use server::Server;
-pub use settings::{ServeError, ServeLimits, ServeSettings, Token};
+pub use settings::{ServeError, ServeLimits, ServeSettings};
+pub use token::{Token, TokenError};
 
 #[cfg(test)]
 mod tests {

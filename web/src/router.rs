@@ -22,8 +22,12 @@ use crate::problem::{ApiError, ProblemKind};
 use crate::settings::ServeSettings;
 use crate::{api, metrics, pages};
 
-pub(crate) fn router(settings: &ServeSettings, runs: Runs, ending: CancellationToken) -> Router {
-    let guard = RequestGuard::new(settings);
+pub(crate) fn router(
+    settings: &ServeSettings,
+    runs: Runs,
+    guard: RequestGuard,
+    ending: CancellationToken,
+) -> Router {
     let limits = settings.limits;
     let streams = Arc::new(Semaphore::new(limits.event_streams));
     let started = ServerStart { at: std::time::SystemTime::now(), tick: tokio::time::Instant::now() };

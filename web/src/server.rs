@@ -15,10 +15,12 @@ use penstock_server::Runs;
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::guard::RequestGuard;
 use crate::places::{ConnectionPlace, ConnectionPlaces};
 use crate::router::router;
 use crate::settings::{ServeError, ServeLimits, ServeSettings};
@@ -39,6 +41,7 @@ pub struct Server {
     settings: ServeSettings,
     app: Router,
     ending: CancellationToken,
+    guard: RequestGuard,
 }
 
 impl Server {
@@ -48,12 +51,18 @@ impl Server {
         let failed = |source| ServeError::Listen { address: settings.listen, source };
         let listener = TcpListener::bind(settings.listen).await.map_err(failed)?;
         let ending = CancellationToken::new();
-        let app = router(&settings, runs, ending.clone());
-        Ok(Self { listener, settings, app, ending })
+        let guard = RequestGuard::new(&settings);
+        let app = router(&settings, runs, guard.clone(), ending.clone());
+        Ok(Self { listener, settings, app, ending, guard })
     }
 
     pub fn address(&self) -> SocketAddr {
         self.listener.local_addr().unwrap_or(self.settings.listen)
+    }
+
+    /// Makes a code that signs a browser in, once and soon: `#sign-in=` and the code behind an address of a page.
+    pub fn sign_in_code(&self) -> Result<String, ServeError> {
+        Ok(self.guard.codes().add(Instant::now())?)
     }
 
     /// Answers until `end`. Then it accepts no connection, ends event streams, and gives other requests the drain time.

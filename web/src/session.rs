@@ -7,7 +7,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use crate::settings::Token;
+use crate::token::Token;
 
 const NAME: &str = "penstock_session";
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -1,12 +1,9 @@
-use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use penstock_types::config::{GateBounds, RunBounds};
-use subtle::ConstantTimeEq;
 
-/// Fewest characters of a token: a shorter one can be guessed.
-pub(crate) const LEAST_TOKEN_CHARACTERS: usize = 16;
+use crate::token::{Token, TokenError};
 
 /// Settings of a server: address, token and limits.
 #[derive(Clone, Debug)]
@@ -51,24 +48,15 @@ pub struct ServeLimits {
     pub drain_time: Duration,
 }
 
-/// A secret that opens the API; its `Debug` form hides it.
-#[derive(Clone)]
-pub struct Token(Box<[u8]>);
-
 /// Reason why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(
-        "`{0}` can be reached from other machines, so a token is needed: put one into a file and name it with `--token-file` (or `token_file`), \
-         or listen on 127.0.0.1"
+        "`{0}` can be reached from other machines, so a token is needed: leave `--no-token` out, or listen on 127.0.0.1"
     )]
     OpenToStrangers(SocketAddr),
-    #[error(
-        "the token has {found} characters, and {LEAST_TOKEN_CHARACTERS} are needed; `openssl rand -hex 32` makes a good one"
-    )]
-    ShortToken { found: usize },
-    #[error("the token has characters other than visible ASCII; `openssl rand -hex 32` makes a good one")]
-    TokenCharacters,
+    #[error(transparent)]
+    Token(#[from] TokenError),
     #[error("cannot listen on `{address}`")]
     Listen {
         address: SocketAddr,
@@ -95,35 +83,6 @@ impl Default for ServeLimits {
     }
 }
 
-impl Token {
-    /// Takes the token without the white space around it.
-    pub fn new(written: &str) -> Result<Self, ServeError> {
-        let written = written.trim();
-        if !written.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(ServeError::TokenCharacters);
-        }
-        if written.len() < LEAST_TOKEN_CHARACTERS {
-            return Err(ServeError::ShortToken { found: written.len() });
-        }
-        Ok(Self(written.as_bytes().into()))
-    }
-
-    /// Compares in constant time.
-    pub(crate) fn is(&self, offered: &[u8]) -> bool {
-        self.0.ct_eq(offered).into()
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Token(…)")
-    }
-}
-
 impl ServeSettings {
     /// Refuses to listen to other machines without a token.
     pub fn check(&self) -> Result<(), ServeError> {
@@ -137,16 +96,6 @@ impl ServeSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_token_is_long_enough_visible_and_never_shown() {
-        assert!(matches!(Token::new(" short \n"), Err(ServeError::ShortToken { found: 5 })));
-        assert!(matches!(Token::new("sixteen or more, with blanks"), Err(ServeError::TokenCharacters)));
-        let token = Token::new("0123456789abcdef\n").unwrap();
-        assert!(token.is(b"0123456789abcdef"));
-        assert!(!token.is(b"0123456789abcdeg") && !token.is(b"0123456789abcde") && !token.is(b""));
-        assert!(!format!("{token:?}").contains("0123"));
-    }
 
     #[test]
     fn only_this_machine_may_come_without_a_token() {

@@ -11,7 +11,9 @@ use penstock_types::manifest::Mode;
 use penstock_types::spec::{DeadlineMs, MemoryMib};
 
 pub(crate) use self::bench::{BenchCommand, BenchCompareArgs, BenchStorageArgs};
-pub(crate) use self::server::{ModulesArgs, PushArgs, RunsArgs, ServeArgs, ServerArgs, StopArgs, SubmitArgs};
+pub(crate) use self::server::{
+    ModulesArgs, PushArgs, RunsArgs, ServeArgs, ServerArgs, StopArgs, SubmitArgs, TokenCommand,
+};
 
 /// Runs data-loading pipelines for ML and tells what limits them.
 ///
@@ -124,11 +126,14 @@ pub(crate) enum Command {
     Index(IndexCommand),
     /// Serve the API and the pages: others upload modules, submit runs, and watch them live in a browser.
     ///
-    /// Without a token it listens to this machine alone.
+    /// Clients need a token. Without one that is given, it makes one in the data directory and prints a link that signs a browser in.
     #[command(after_help = "Examples:\n  penstock serve --store photos=./photos\n  \
         penstock serve --config penstock.json --listen 0.0.0.0:7700 --token-file token\n\n\
         Exit codes: 0 it was told to end, 1 failed, 2 bad input.")]
     Serve(ServeArgs),
+    /// Sign in to a server.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Upload a module to a server; the next version of its name.
     #[command(after_help = "Example:\n  penstock push decode_resize.wasm --alias stable")]
     Push(PushArgs),

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use serde::de::DeserializeOwned;
 use ureq::Agent;
 use ureq::http::{Method, Request, Uri};
 
+use crate::announced;
 use crate::args::ServerArgs;
 use crate::input::{bad, unreadable};
 
@@ -67,7 +69,11 @@ impl Client {
             .timeout_per_read(Some(PATIENCE))
             .timeout_per_write(Some(PATIENCE))
             .user_agent(concat!("penstock/", env!("CARGO_PKG_VERSION")));
-        Ok(Self { agent: config.build().new_agent(), base, token: token(args.token_file.as_deref())? })
+        let token = match token(args.token_file.as_deref())? {
+            None => announced_token(&address)?,
+            given => given,
+        };
+        Ok(Self { agent: config.build().new_agent(), base, token })
     }
 
     /// The page of the same path, for people.
@@ -117,17 +123,31 @@ impl Client {
 
 /// What stands in the file that the user names, or else in the environment.
 fn token(file: Option<&Path>) -> Result<Option<String>> {
-    let token = match file.filter(|file| !file.as_os_str().is_empty()) {
-        Some(file) => Some(fs::read_to_string(file).map_err(|error| unreadable(file, &error))?),
-        None => env::var("PENSTOCK_TOKEN").ok(),
-    };
-    let token = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
-    match token {
-        Some(token) if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            Err(bad("the token has characters other than visible ASCII"))
-        }
-        token => Ok(token),
+    match file.filter(|file| !file.as_os_str().is_empty()) {
+        Some(file) => in_file(file),
+        None => env::var("PENSTOCK_TOKEN").map_or(Ok(None), |token| checked(&token)),
     }
+}
+
+/// Token of a server that this user runs at the address. It goes to a number alone: a name may lead elsewhere.
+fn announced_token(address: &Uri) -> Result<Option<String>> {
+    let usual = if address.scheme_str() == Some("https") { 443 } else { 80 };
+    let host = address.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let Ok(ip) = host.parse() else { return Ok(None) };
+    let address = SocketAddr::new(ip, address.port_u16().unwrap_or(usual));
+    announced::token_file(address).map_or(Ok(None), |file| in_file(&file))
+}
+
+fn in_file(file: &Path) -> Result<Option<String>> {
+    checked(&fs::read_to_string(file).map_err(|error| unreadable(file, &error))?)
+}
+
+fn checked(token: &str) -> Result<Option<String>> {
+    let token = token.trim();
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(bad("the token has characters other than visible ASCII"));
+    }
+    Ok(Some(token.to_owned()).filter(|token| !token.is_empty()))
 }
 
 /// What a server refuses, in its words.
@@ -142,9 +162,10 @@ fn refusal(status: u16, bytes: &[u8]) -> anyhow::Error {
     match status {
         // The same may be done at another time: nothing is wrong with what the user gave.
         408 | 409 | 429 | 500.. => anyhow!(told),
-        401 => {
-            bad(format!("{told}\n  name the file that holds it with `--token-file`, or set PENSTOCK_TOKEN"))
-        }
+        401 => bad(format!(
+            "{told}\n  name the file that holds it with `--token-file`, or set PENSTOCK_TOKEN; the token of your own server on this \
+                 machine is found without, by a numeric address such as `http://127.0.0.1:7700`"
+        )),
         _ => bad(told),
     }
 }

@@ -14,3 +14,4 @@ pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod submit;
 pub(crate) mod test_stage;
+pub(crate) mod token;

@@ -1,5 +1,6 @@
 //! The command `penstock` as a library: the binary, and whatever else carries the command, calls [`main`].
 
+mod announced;
 mod args;
 mod client;
 mod commands;
@@ -18,10 +19,10 @@ use std::process::ExitCode;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Args, BenchCommand, Command, IndexCommand, ModuleCommand};
+use crate::args::{Args, BenchCommand, Command, IndexCommand, ModuleCommand, TokenCommand};
 use crate::commands::{
     bench, check, compare, headspace, index, list, module, new, predict, push, replay, run, serve, submit,
-    test_stage,
+    test_stage, token,
 };
 use crate::input::{BadInput, with_runtime};
 use crate::text::{say_json, warn};
@@ -69,6 +70,7 @@ pub fn main() -> ExitCode {
             done(with_runtime(|runtime| index::create(runtime, args)))
         }
         Command::Serve(args) => done(with_runtime(|runtime| runtime.block_on(serve::serve(args)))),
+        Command::Token(TokenCommand::Link(args)) => done(token::link(args)),
         Command::Push(args) => done(push::push(args)),
         Command::Submit(args) => submit::submit(args),
         Command::Runs(args) => done(list::runs(args)),

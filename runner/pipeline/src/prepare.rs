@@ -38,6 +38,8 @@ pub struct Outlets {
     pub keeps_letters: bool,
     /// Set when a server hands batches over to other processes.
     pub streams: bool,
+    /// Set when batches may be written to every store; only to those with `"writable": true` otherwise.
+    pub writes_anywhere: bool,
 }
 
 /// Modules by what a document calls them.
@@ -73,7 +75,7 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
     faults.extend(check_params(&plan, &facts));
     faults.extend(check_keys(&plan));
     faults.extend(check_devices(&plan));
-    faults.extend(context.outlets.check(&plan));
+    faults.extend(context.outlets.check(&plan, context.stores));
     faults.extend((context.bounds)(&plan));
     if !faults.is_empty() {
         fault::sort(&mut faults);
@@ -89,9 +91,9 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
 
 impl Outlets {
     /// Every outlet: for a check, where the document may run anywhere.
-    pub const ALL: Self = Self { keeps_letters: true, streams: true };
+    pub const ALL: Self = Self { keeps_letters: true, streams: true, writes_anywhere: true };
 
-    fn check(self, plan: &Plan) -> Vec<SpecFault> {
+    fn check(self, plan: &Plan, stores: &Stores) -> Vec<SpecFault> {
         let keeps = |stage: &&StagePlan| stage.on_error == OnError::DeadLetter && !self.keeps_letters;
         let mut faults: Vec<SpecFault> = plan
             .stages
@@ -109,6 +111,19 @@ impl Outlets {
             let fault = SpecFault::new(place, "the consumer `stream` is for runs of a server");
             faults.push(
                 fault.of_kind(FaultKind::NeedsServer).hint("here `discard`, `simulate` or `files` would do"),
+            );
+        }
+        if let ConsumerPlan::Files(files) = &plan.consumer
+            && !self.writes_anywhere
+            && stores.is_read_only(files.store.as_str())
+        {
+            let place = Pointer::ROOT.key("consumer").key("files").key("store");
+            let fault = SpecFault::new(
+                place,
+                format!("runs of this server may not write to the store `{}`", files.store.as_str()),
+            );
+            faults.push(
+                fault.hint("its operator allows it with `\"writable\": true` in the store's configuration"),
             );
         }
         faults

@@ -92,7 +92,7 @@ impl Runner {
         let spec = letters.spec();
         let chain = chain(spec, stage.place());
         let alone = alone(spec, &chain, stage, has_output)?;
-        let outlets = Outlets { keeps_letters: has_output, streams: false };
+        let outlets = Outlets { keeps_letters: has_output, streams: false, writes_anywhere: true };
         // A letter has the fields that its sample had.
         let prepared = self.prepare_within(&alone, Some(Fields::UNKNOWN), outlets, &|_| Vec::new());
         let mut prepared =

@@ -38,6 +38,8 @@ struct Entry {
     /// Where the objects lie, if that is a folder.
     root: Option<PathBuf>,
     index: Option<Index>,
+    /// Set when runs of a server may write to it.
+    is_writable: bool,
 }
 
 /// An index: the store it lies in, and its key there.
@@ -55,18 +57,20 @@ impl Stores {
 
     /// Lets `name` stand for what a configuration says, in place of what it stood for. Asks no service yet.
     pub fn add(&mut self, name: &str, config: &StoreConfig) -> Result<(), StoreFault> {
-        let (store, root, index) = match config {
+        let (store, root, index, is_writable) = match config {
             StoreConfig::Folder(folder) => {
                 let root = folder.root.as_path();
-                (bounded(FolderStore::open(name, root)?, folder.reads), Some(root.to_owned()), &folder.index)
+                let store = bounded(FolderStore::open(name, root)?, folder.reads);
+                (store, Some(root.to_owned()), &folder.index, folder.writable)
             }
             StoreConfig::S3(bucket) => {
-                (bounded(S3Store::new(name, s3_settings(bucket))?, bucket.reads), None, &bucket.index)
+                let store = bounded(S3Store::new(name, s3_settings(bucket))?, bucket.reads);
+                (store, None, &bucket.index, bucket.writable)
             }
         };
         // It lies in the store whose objects it names.
         let index = index.as_ref().map(|key| index_at(&store, key)).transpose()?;
-        self.0.insert(name.to_owned(), Entry { store, root, index });
+        self.0.insert(name.to_owned(), Entry { store, root, index, is_writable });
         Ok(())
     }
 
@@ -81,7 +85,7 @@ impl Stores {
         });
         let index = index.transpose()?;
         let store = bounded(S3Store::new(name, settings)?, None);
-        self.0.insert(name.to_owned(), Entry { store, root: None, index });
+        self.0.insert(name.to_owned(), Entry { store, root: None, index, is_writable: false });
         Ok(())
     }
 
@@ -92,6 +96,11 @@ impl Stores {
     /// Whether the store called `name` is a folder of this machine.
     pub fn is_folder(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|entry| entry.root.is_some())
+    }
+
+    /// Returns true if runs of a server may not write to the store called `name`.
+    pub(crate) fn is_read_only(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|entry| !entry.is_writable)
     }
 
     pub fn names(&self) -> BTreeSet<String> {

@@ -263,7 +263,7 @@ impl Runs {
                 stores: &workshop.stores,
                 modules: &resolved.modules,
                 fields: None,
-                outlets: Outlets::ALL,
+                outlets: Outlets { writes_anywhere: false, ..Outlets::ALL },
                 bounds: &admit,
             };
             let prepared = prepare(&spec, &context).map_err(RunsError::invalid)?;

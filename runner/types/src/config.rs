@@ -70,6 +70,9 @@ pub struct FolderConfig {
     /// Reads and writes in flight at a time, together; 64 when missing.
     #[serde(default)]
     pub reads: Option<Reads>,
+    /// Whether runs of a server may write to it; `penstock run` may in any case.
+    #[serde(default)]
+    pub writable: bool,
 }
 
 /// A bucket, or the part of it below a prefix.
@@ -103,6 +106,9 @@ pub struct S3Config {
     /// Reads and writes in flight at a time, together; 64 when missing.
     #[serde(default)]
     pub reads: Option<Reads>,
+    /// Whether runs of a server may write to it; `penstock run` may in any case.
+    #[serde(default)]
+    pub writable: bool,
 }
 
 impl Config {
@@ -149,7 +155,7 @@ impl Config {
 impl FolderConfig {
     /// A folder with everything else as it is when missing.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: FolderPath(root.into()), index: None, reads: None }
+        Self { root: FolderPath(root.into()), index: None, reads: None, writable: false }
     }
 }
 
@@ -172,6 +178,7 @@ impl S3Config {
             anonymous: false,
             index: None,
             reads: None,
+            writable: false,
         })
     }
 }

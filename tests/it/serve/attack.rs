@@ -95,8 +95,8 @@ fn a_server_for_others_wants_its_token_and_shows_it_nowhere() {
 #[test]
 fn a_server_without_a_token_listens_to_this_machine_alone() {
     let folder = Folder::new();
-    let call =
-        penstock_tests::Call::new(&["serve", "--listen=0.0.0.0:0", "--data-dir"]).argument(folder.path());
+    let call = penstock_tests::Call::new(&["serve", "--no-token", "--listen=0.0.0.0:0", "--data-dir"])
+        .argument(folder.path());
     let told = call.finish().exits(2).stderr;
     insta::assert_snapshot!(told);
     let short = folder.write("token", "secret");

@@ -147,12 +147,13 @@ fn readme_block(first_line: &str) -> String {
 
 #[test]
 fn the_journey_of_the_readme_works_by_curl_alone() {
-    let served = Serving::default().store("photos", photos()).start();
+    let served = Serving::default().store("photos", photos()).with_own_token().start();
     let folder = Folder::new();
     fs::copy(module("decode-resize"), folder.join("decode_resize.wasm")).unwrap();
     fs::copy(repository().join("examples/pipelines/photos.json"), folder.join("photos.json")).unwrap();
     let script = readme_block("server=http://127.0.0.1:7700\n");
     let script = script.replace("http://127.0.0.1:7700", &format!("http://{}", served.address()));
+    let script = script.replace("demo/data/token", &served.data().join("token").display().to_string());
     let output = Command::new("bash")
         // Not with `pipefail`: the look at live events ends by its time.
         .args(["-eu", "-c", &script])

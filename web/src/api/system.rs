@@ -8,9 +8,12 @@ use penstock_server::{BudgetUse, Runs, RunsError, StorageUse};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::app::App;
+use crate::codes;
 use crate::extract::{JsonBody, Sent};
+use crate::guard::bearer;
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::process::{ProcessUse, process_use};
@@ -67,12 +70,25 @@ struct Session {
     signed_in: bool,
 }
 
-/// What a browser signs in with.
+/// Sign-in of a browser: a token, or a code.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SignIn {
     /// The server's token.
-    token: String,
+    #[serde(default)]
+    token: Option<String>,
+    /// The code of a sign-in link.
+    #[serde(default)]
+    code: Option<String>,
+}
+
+/// A code that opens one session.
+#[derive(Serialize, JsonSchema)]
+struct SignInCode {
+    /// The code; a sign-in link is a page's address with `#sign-in=` and this.
+    code: String,
+    /// Seconds in which it can be used.
+    expires_in_s: u64,
 }
 
 impl JsonBody for SignIn {}
@@ -83,7 +99,10 @@ pub(super) fn routes(api: &mut ApiRouter) {
     api.route("GET /schema/pipeline", "JSON Schema of the pipeline document", pipeline_schema);
     api.tag("session");
     api.route("GET /session", "Whether a token is wanted, and known", show_session).without_token();
-    api.route("POST /session", "Exchange the token for a cookie", sign_in).without_token();
+    api.route("POST /session", "Exchange the token, or a code, for a cookie", sign_in).without_token();
+    api.route("POST /session/code", "Make the code of a sign-in link", make_code).description(
+        "It opens one session. The request has to send the token itself; a cookie is not enough.",
+    );
     api.route("DELETE /session", "Forget the cookie", sign_out).without_token();
 }
 
@@ -121,12 +140,39 @@ async fn show_session(State(app): State<App>, headers: HeaderMap) -> Json<Sessio
 
 async fn sign_in(State(app): State<App>, Sent(sign_in, _): Sent<SignIn>) -> ApiResult<Cookied> {
     let Some(token) = app.guard.token() else { return Ok((AppendHeaders(None), NoContent)) };
-    if !token.is(sign_in.token.trim().as_bytes()) {
+    let wrong = match sign_in {
+        SignIn { token: Some(offered), .. } => {
+            (!token.is(offered.trim().as_bytes())).then_some("that is not this server's token")
+        }
+        SignIn { code, .. } => {
+            let is_good = code.is_some_and(|code| app.guard.codes().take(&code, Instant::now()));
+            (!is_good).then_some("the link was used or is too old; `penstock token link` prints another")
+        }
+    };
+    if let Some(wrong) = wrong {
         // Whoever guesses is slowed down; whoever knows it is not.
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-        return Err(ApiError::new(ProblemKind::SIGN_IN_NEEDED, "that is not this server's token"));
+        return Err(ApiError::new(ProblemKind::SIGN_IN_NEEDED, wrong));
     }
     Ok(with_cookie(session::begin(token, SystemTime::now())))
+}
+
+async fn make_code(State(app): State<App>, headers: HeaderMap) -> ApiResult<Json<SignInCode>> {
+    if app.guard.token().is_none() {
+        return Err(ApiError::not_found("this server wants no token, so there is nothing to sign in to"));
+    }
+    // A session must not be able to open others that outlive it.
+    if bearer(&headers).is_none() {
+        return Err(ApiError::new(
+            ProblemKind::TOKEN_NEEDED,
+            "send the server's token as `Authorization: Bearer …`",
+        ));
+    }
+    let code = app.guard.codes().add(Instant::now()).map_err(|error| {
+        tracing::error!(%error, "no code for a sign-in link");
+        ApiError::defect()
+    })?;
+    Ok(Json(SignInCode { code, expires_in_s: codes::LIFETIME.as_secs() }))
 }
 
 async fn sign_out() -> Cookied {

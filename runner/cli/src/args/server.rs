@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::value_parser;
+use clap::{Subcommand, value_parser};
 
 use super::{DocumentArgs, StoreArgs};
 
@@ -14,9 +14,18 @@ pub(crate) struct ServerArgs {
     /// The server's address.
     #[arg(long, value_name = "URL", env = "PENSTOCK_SERVER", default_value = "http://127.0.0.1:7700")]
     pub(crate) server: String,
-    /// The file with the server's token; the variable PENSTOCK_TOKEN holds the token itself.
+    /// The file with the server's token; the variable PENSTOCK_TOKEN holds the token itself. Without both, the token of your own
+    /// server on this machine is used.
     #[arg(long, value_name = "FILE", env = "PENSTOCK_TOKEN_FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) token_file: Option<PathBuf>,
+}
+
+/// Subcommands of `penstock token`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Print a link that signs a browser in to a running server, once and within ten minutes.
+    #[command(after_help = "Example:\n  penstock token link")]
+    Link(ServerArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -29,9 +38,13 @@ pub(crate) struct ServeArgs {
     /// A further name that the server goes by, e.g. behind a proxy.
     #[arg(long = "host", value_name = "NAME")]
     pub(crate) hosts: Vec<String>,
-    /// The file with the token that everybody has to know; the variable PENSTOCK_TOKEN holds the token itself.
+    /// The file with the operator's token; the variable PENSTOCK_TOKEN holds the token itself [default: `token` in
+    /// the data directory, made if it is missing].
     #[arg(long, value_name = "FILE", env = "PENSTOCK_TOKEN_FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) token_file: Option<PathBuf>,
+    /// Let every user of this machine in, without a token; for loopback addresses alone.
+    #[arg(long, conflicts_with = "token_file")]
+    pub(crate) no_token: bool,
     /// Where modules, runs and their history are kept [default: ~/.local/share/penstock].
     #[arg(long, value_name = "DIR", env = "PENSTOCK_DATA_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) data_dir: Option<PathBuf>,

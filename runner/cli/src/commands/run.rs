@@ -11,7 +11,7 @@ use crate::text::{count, say_as, warn};
 
 /// Runs a pipeline to its end, to Ctrl-C, or for the time asked for.
 pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
-    let outlets = Outlets { keeps_letters: args.out.is_some(), streams: false };
+    let outlets = Outlets { keeps_letters: args.out.is_some(), streams: false, writes_anywhere: true };
     let (document, prepared) = Document::prepared(&args.pipeline, runtime, outlets)?;
     let document = serde_json::to_value(&document.spec).context("cannot write the document down")?;
     let output = args

@@ -12,8 +12,9 @@ use penstock_wasm::SandboxSettings;
 use penstock_web::{ServeLimits, ServeSettings, Server, Token};
 use tokio::signal::unix::SignalKind;
 
+use crate::announced::{Announcement, reachable};
 use crate::args::ServeArgs;
-use crate::commands::compile_module;
+use crate::commands::{compile_module, token};
 use crate::input::{bad, module_bytes, own_folder, unreadable};
 use crate::interrupt::signalled;
 use crate::stores;
@@ -22,18 +23,35 @@ use crate::text::{count, say, warn};
 /// Where a server listens when nobody says otherwise.
 const LISTEN: &str = "127.0.0.1:7700";
 
+/// A token of the operator, and the file it comes from.
+struct GivenToken {
+    token: Token,
+    file: Option<PathBuf>,
+}
+
+/// Folders and files of a server, as its user is told of them.
+struct Place<'a> {
+    data_dir: &'a Path,
+    token_file: Option<&'a Path>,
+    /// Set when a link that signs a browser in is printed: for a token that the server keeps itself.
+    prints_link: bool,
+}
+
 /// Serves until Ctrl-C, or until a supervisor asks it to end.
 pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
     let config = stores::config(&args.stores)?;
-    let settings = ServeSettings {
+    let given = if args.no_token { None } else { token(args, &config)? };
+    let mut settings = ServeSettings {
         listen: listen(args, &config)?,
-        token: token(args, &config)?,
+        token: given.as_ref().map(|given| given.token.clone()),
         hosts: config.hosts.iter().map(|host| host.as_str().to_owned()).chain(args.hosts.clone()).collect(),
         limits: ServeLimits::default(),
         modules: config.limits.modules.clone(),
         bounds: config.limits.runs,
     };
-    settings.check().map_err(|error| bad(error.to_string()))?;
+    if args.no_token {
+        settings.check().map_err(|error| bad(error.to_string()))?;
+    }
     let mut end = std::pin::pin!(signalled(&[SignalKind::interrupt(), SignalKind::terminate()])?);
     let data_dir = data_dir(args, &config)?;
     let runs_settings = RunsSettings {
@@ -48,7 +66,17 @@ pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
     };
     let handle = tokio::runtime::Handle::current();
     let runs = tokio::task::block_in_place(|| Runs::open(&handle, runs_settings))?;
-    let served = serve_runs(args, &config, settings, &runs, &data_dir, end.as_mut()).await;
+    let made = given.is_none() && !args.no_token;
+    let token_file = match given {
+        Some(given) => given.file,
+        None => made.then(|| Token::file_in(&data_dir)),
+    };
+    if made {
+        // The directory is locked: no other server makes one at the same time.
+        settings.token = Some(Token::kept_in(&data_dir)?);
+    }
+    let place = Place { data_dir: &data_dir, token_file: token_file.as_deref(), prints_link: made };
+    let served = serve_runs(args, &config, settings, &runs, place, end.as_mut()).await;
     let ended = runs.shutdown().await;
     if !ended.unfinished.is_empty() {
         warn(&format!("{} did not end in time and will read `interrupted`", ended.unfinished.join(", ")));
@@ -61,7 +89,7 @@ async fn serve_runs(
     config: &Config,
     settings: ServeSettings,
     runs: &Runs,
-    data_dir: &Path,
+    place: Place<'_>,
     mut end: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<()> {
     for module in &args.modules {
@@ -72,12 +100,29 @@ async fn serve_runs(
     }
     let wants_token = settings.token.is_some();
     let server = Server::bind(settings, runs.clone()).await?;
-    say(&welcome(server.address(), runs, data_dir, wants_token))?;
+    let address = server.address();
+    let _announced = place.token_file.and_then(|file| announce(address, file));
+    let link = place.prints_link.then(|| server.sign_in_code()).transpose()?;
+    let link = link.map(|code| format!("http://{}{}", reachable(address), token::address(&code)));
+    say(&welcome(address, runs, &place, wants_token, link))?;
     server.run(end).await;
     Ok(())
 }
 
-fn welcome(address: SocketAddr, runs: &Runs, data_dir: &Path, wants_token: bool) -> String {
+fn announce(address: SocketAddr, token_file: &Path) -> Option<Announcement> {
+    Announcement::new(address, token_file).unwrap_or_else(|error| {
+        tracing::warn!(%error, "programs of this user have to be told the token's file");
+        None
+    })
+}
+
+fn welcome(
+    address: SocketAddr,
+    runs: &Runs,
+    place: &Place<'_>,
+    wants_token: bool,
+    link: Option<String>,
+) -> String {
     let used = runs.use_now();
     let stores = runs.stores();
     let names: Vec<&str> = stores.iter().map(|store| &*store.name).collect();
@@ -86,13 +131,22 @@ fn welcome(address: SocketAddr, runs: &Runs, data_dir: &Path, wants_token: bool)
         names => names,
     };
     let who = if wants_token { "whoever knows the token" } else { "everybody on this machine" };
-    format!(
-        "Penstock serves http://{address} to {who}\n  stores  {names}\n  budget  {} threads, {} MiB\n  data    {}\n\
-         Ctrl-C ends it.",
+    let mut told = format!("Penstock serves http://{address} to {who}\n");
+    if let Some(link) = link {
+        told.push_str(&format!(
+            "  sign in {link}\n          once, within ten minutes; `penstock token link` prints another\n"
+        ));
+    }
+    if let Some(file) = place.token_file {
+        told.push_str(&format!("  token   {}\n", file.display()));
+    }
+    told.push_str(&format!(
+        "  stores  {names}\n  budget  {} threads, {} MiB\n  data    {}\nCtrl-C ends it.",
         used.threads,
         count(used.memory_mib),
-        data_dir.display()
-    )
+        place.data_dir.display()
+    ));
+    told
 }
 
 /// Uploads a module as anybody else would; one that is known already is left as it is.
@@ -126,18 +180,20 @@ fn listen(args: &ServeArgs, config: &Config) -> Result<SocketAddr> {
 }
 
 /// From the file that the command line or the environment names, from the environment, or from the file of the configuration.
-fn token(args: &ServeArgs, config: &Config) -> Result<Option<Token>> {
+fn token(args: &ServeArgs, config: &Config) -> Result<Option<GivenToken>> {
     let named = args.token_file.as_deref().filter(|file| !file.as_os_str().is_empty());
     let configured = config.token_file.as_ref().map(|file| file.as_path());
     let written = env::var("PENSTOCK_TOKEN").ok().filter(|token| !token.is_empty());
-    let token = match (named, written, configured) {
-        (Some(file), _, _) | (None, None, Some(file)) => Some(
-            fs::read_to_string(file)
-                .map_err(|error| bad(format!("cannot read the token in `{}`: {error}", file.display())))?,
-        ),
-        (None, written, _) => written,
+    let (token, file) = match (named, written, configured) {
+        (Some(file), _, _) | (None, None, Some(file)) => {
+            let unreadable = |error| bad(format!("cannot read the token in `{}`: {error}", file.display()));
+            (fs::read_to_string(file).map_err(unreadable)?, Some(file.to_owned()))
+        }
+        (None, Some(written), _) => (written, None),
+        (None, None, None) => return Ok(None),
     };
-    token.map(|token| Token::new(&token).map_err(|error| bad(error.to_string()))).transpose()
+    let token = Token::new(&token).map_err(|error| bad(error.to_string()))?;
+    Ok(Some(GivenToken { token, file }))
 }
 
 fn data_dir(args: &ServeArgs, config: &Config) -> Result<PathBuf> {

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock import _penstock
+from penstock._announced import announced_token
 from penstock._document import bytes_of
 from penstock._penstock import Batch, InvalidPipeline, PenstockError, RunFailed, StreamError
 from penstock._whole import whole_number
@@ -44,12 +45,11 @@ _open = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect
 
 def connect(url: str | None = None, *, token: str | None = None) -> Server:
     """The server at `url`, else at PENSTOCK_SERVER, else where it listens by default. Its token comes from `token`, else from
-    PENSTOCK_TOKEN, else there is none.
+    PENSTOCK_TOKEN, else from the file of a server that this user runs at that address, else there is none.
     """
-    return Server(
-        url if url is not None else os.environ.get("PENSTOCK_SERVER", _USUAL),
-        token if token is not None else os.environ.get("PENSTOCK_TOKEN"),
-    )
+    url = url if url is not None else os.environ.get("PENSTOCK_SERVER", _USUAL)
+    token = token if token is not None else os.environ.get("PENSTOCK_TOKEN")
+    return Server(url, token if token is not None else announced_token(url))
 
 
 class Server:

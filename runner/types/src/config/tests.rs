@@ -135,10 +135,10 @@ fn each_malformed_description_of_a_data_set_is_told_without_its_values() {
 fn every_field_reads_and_paths_are_relative_to_the_configuration() {
     let config = Config::read(
         br#"{"stores": {
-            "photos": {"folder": {"root": "data/photos", "index": "all.json", "reads": 8}},
+            "photos": {"folder": {"root": "data/photos", "index": "all.json", "reads": 8, "writable": true}},
             "shared": {"folder": {"root": "/mnt/shared"}},
             "bucket": {"s3": {"bucket": "my-bucket", "prefix": "train", "endpoint": "http://[::1]:9000", "region": "us-east-1",
-                "path_style": false, "credentials_file": "keys", "anonymous": false, "index": "index.json", "reads": 128}},
+                "path_style": false, "credentials_file": "keys", "anonymous": false, "index": "index.json", "reads": 128, "writable": true}},
             "public": {"s3": {"bucket": "open", "anonymous": true}}
         }, "budget": {"threads": 24}, "listen": "[::1]:7700", "hosts": ["Penstock.example.org"], "token_file": "token", "data_dir": "/var/penstock"}"#,
     );
@@ -161,6 +161,10 @@ fn every_field_reads_and_paths_are_relative_to_the_configuration() {
     assert_eq!(bucket.path_style, Some(false));
     assert_eq!(photos.root.as_path(), Path::new("/etc/penstock/data/photos"));
     assert_eq!(photos.reads.unwrap().get(), 8);
+    assert_eq!(
+        (photos.writable, bucket.writable, shared.writable, public.writable),
+        (true, true, false, false)
+    );
     assert_eq!(shared.root.as_path(), Path::new("/mnt/shared"));
     assert_eq!((public.anonymous, public.prefix.as_str(), public.path_style), (true, "", None));
     assert_eq!((config.budget.threads.unwrap().get(), config.budget.memory_mib), (24, None));

@@ -46,6 +46,7 @@ export const sessions = {
   session: () => get<Session>('/session'),
   /** The token goes in the body and nowhere else; the server answers with a cookie that scripts cannot read. */
   signIn: (token: string) => post<void>('/session', { token }),
+  useCode: (code: string) => post<void>('/session', { code }),
   signOut: () => remove('/session'),
 }
 

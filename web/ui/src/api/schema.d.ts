@@ -48,10 +48,30 @@ export interface paths {
         /** Whether a token is wanted, and known */
         get: operations["show_session"];
         put?: never;
-        /** Exchange the token for a cookie */
+        /** Exchange the token, or a code, for a cookie */
         post: operations["sign_in"];
         /** Forget the cookie */
         delete: operations["sign_out"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/session/code": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make the code of a sign-in link
+         * @description It opens one session. The request has to send the token itself; a cookie is not enough.
+         */
+        post: operations["make_code"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -730,10 +750,28 @@ export interface components {
             /** @description Whether this browser, or this request, may use the API. */
             signed_in: boolean;
         };
-        /** @description What a browser signs in with. */
+        /** @description Sign-in of a browser: a token, or a code. */
         SignIn: {
-            /** @description The server's token. */
-            token: string;
+            /**
+             * @description The server's token.
+             * @default null
+             */
+            token: string | null;
+            /**
+             * @description The code of a sign-in link.
+             * @default null
+             */
+            code: string | null;
+        };
+        /** @description A code that opens one session. */
+        SignInCode: {
+            /** @description The code; a sign-in link is a page's address with `#sign-in=` and this. */
+            code: string;
+            /**
+             * Format: uint64
+             * @description Seconds in which it can be used.
+             */
+            expires_in_s: number;
         };
         /** @description A part of a list. */
         PageOfModuleSummary: {
@@ -4147,7 +4185,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description What a browser signs in with. */
+        /** @description Sign-in of a browser: a token, or a code. */
         requestBody: {
             content: {
                 "application/json": components["schemas"]["SignIn"];
@@ -4187,6 +4225,35 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Why it was not done. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    make_code: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A code that opens one session. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignInCode"];
+                };
             };
             /** @description Why it was not done. */
             default: {

@@ -1,0 +1,35 @@
+"""Tokens of servers that this user runs on this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import urllib.parse
+from pathlib import Path
+
+
+def announced_token(url: str) -> str | None:
+    """The token of this user's server at `url`. A server keeps a file that is named by its address and holds the path of its
+    token's file, and a lock on it: one without a lock was left by a server that was killed, and another user's program may answer there.
+    """
+    try:
+        parts = urllib.parse.urlsplit(url)
+        # A name may lead elsewhere.
+        address = ipaddress.ip_address(parts.hostname or "")
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        host = f"[{address}]" if address.version == 6 else str(address)
+        with open(_folder() / f"{host}:{port}", "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return None
+            except BlockingIOError:
+                token = Path(os.fsdecode(file.read()))
+        return token.read_text().strip()
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def _folder() -> Path:
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "penstock" / "servers"

@@ -1,0 +1,81 @@
+//! Codes of sign-in links.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use crate::token::{TokenError, random_text};
+
+/// Time in which a code can be used.
+pub(crate) const LIFETIME: Duration = Duration::from_secs(600);
+/// Codes that are valid at a time; of more, the oldest end.
+const MOST: usize = 16;
+
+/// Codes that open a session each, once, and end after [`LIFETIME`]. A link may hold one where it must not hold a token: links stay
+/// in logs of terminals and in the history of a browser.
+#[derive(Debug, Default)]
+pub(crate) struct SignInCodes(Mutex<VecDeque<Code>>);
+
+#[derive(Debug)]
+struct Code {
+    digest: [u8; 32],
+    until: Instant,
+}
+
+impl SignInCodes {
+    /// Makes a code.
+    pub(crate) fn add(&self, now: Instant) -> Result<String, TokenError> {
+        let code = random_text()?;
+        let mut codes = self.lock();
+        if codes.len() == MOST {
+            codes.pop_front();
+        }
+        codes.push_back(Code { digest: digest(&code), until: now + LIFETIME });
+        Ok(code)
+    }
+
+    /// Uses a code up; false if it is none, was used, or has ended.
+    pub(crate) fn take(&self, code: &str, now: Instant) -> bool {
+        // The time of a comparison of digests tells nothing about the codes.
+        let digest = digest(code);
+        let mut codes = self.lock();
+        codes.retain(|code| now < code.until);
+        let found = codes.iter().position(|code| code.digest == digest);
+        found.and_then(|found| codes.remove(found)).is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Code>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn digest(code: &str) -> [u8; 32] {
+    Sha256::digest(code).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_good_once_and_for_a_while() {
+        let (codes, now) = (SignInCodes::default(), Instant::now());
+        let (first, second) = (codes.add(now).unwrap(), codes.add(now).unwrap());
+        assert!(!codes.take("", now) && !codes.take(&first[1..], now));
+        assert!(codes.take(&first, now) && !codes.take(&first, now));
+        assert!(!codes.take(&second, now + LIFETIME));
+        let late = codes.add(now).unwrap();
+        assert!(codes.take(&late, now + LIFETIME - Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_codes_end() {
+        let (codes, now) = (SignInCodes::default(), Instant::now());
+        let made: Vec<String> = (0..=MOST).map(|_| codes.add(now).unwrap()).collect();
+        assert!(!codes.take(&made[0], now));
+        assert!(made[1..].iter().all(|code| codes.take(code, now)));
+    }
+}

@@ -1,0 +1,153 @@
+//! The secret that opens the API.
+
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use subtle::ConstantTimeEq;
+
+/// Fewest characters of a token: a shorter one can be guessed.
+const LEAST_CHARACTERS: usize = 16;
+/// Most bytes of a file that holds a token.
+const MOST_BYTES: u64 = 4096;
+/// Random bytes of a token that is made here.
+const RANDOM_BYTES: usize = 32;
+/// The file in the data directory.
+const FILE: &str = "token";
+/// Permissions of others.
+const OTHERS: u32 = 0o077;
+
+/// A secret that opens the API; its `Debug` form hides it.
+#[derive(Clone)]
+pub struct Token(Box<[u8]>);
+
+/// Reason why a text or a file gives no token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    #[error(
+        "the token has {found} characters, and {LEAST_CHARACTERS} are needed; `openssl rand -hex 32` makes a good one"
+    )]
+    Short { found: usize },
+    #[error("the token has characters other than visible ASCII; `openssl rand -hex 32` makes a good one")]
+    Characters,
+    #[error(
+        "other users may read or change the token in `{}`; remove the file, and the next start makes another token", .0.display()
+    )]
+    Exposed(PathBuf),
+    #[error("cannot use the token in `{}`", .path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("the machine gives no random numbers for a token")]
+    Random(#[source] io::Error),
+}
+
+impl Token {
+    /// Takes the token without the white space around it.
+    pub fn new(written: &str) -> Result<Self, TokenError> {
+        let written = written.trim();
+        if !written.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(TokenError::Characters);
+        }
+        if written.len() < LEAST_CHARACTERS {
+            return Err(TokenError::Short { found: written.len() });
+        }
+        Ok(Self(written.as_bytes().into()))
+    }
+
+    /// The token that a data directory keeps, made if there is none. One server at a time calls this: the one that has locked
+    /// the directory.
+    pub fn kept_in(folder: &Path) -> Result<Self, TokenError> {
+        let path = Self::file_in(folder);
+        let failed = |source| TokenError::File { path: path.clone(), source };
+        let file = match OpenOptions::new().read(true).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::make(&path),
+            opened => opened.map_err(failed)?,
+        };
+        if file.metadata().map_err(failed)?.mode() & OTHERS != 0 {
+            return Err(TokenError::Exposed(path));
+        }
+        let mut written = String::new();
+        file.take(MOST_BYTES).read_to_string(&mut written).map_err(failed)?;
+        Self::new(&written)
+    }
+
+    /// Path of the token that a data directory keeps.
+    pub fn file_in(folder: &Path) -> PathBuf {
+        folder.join(FILE)
+    }
+
+    fn make(path: &Path) -> Result<Self, TokenError> {
+        let token = Self::new(&random_text()?)?;
+        let failed = |source| TokenError::File { path: path.to_owned(), source };
+        let draft = path.with_extension("new");
+        // A draft that a killed server left may have any content and permissions.
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let write = || {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+            file.write_all(&token.0)?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            fs::rename(&draft, path)
+        };
+        write().map_err(failed)?;
+        Ok(token)
+    }
+
+    /// Compares in constant time.
+    pub(crate) fn is(&self, offered: &[u8]) -> bool {
+        self.0.ct_eq(offered).into()
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Token(…)")
+    }
+}
+
+/// A secret as hexadecimal digits.
+pub(crate) fn random_text() -> Result<String, TokenError> {
+    let mut bytes = [0; RANDOM_BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| TokenError::Random(io::Error::other(error.to_string())))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_long_enough_visible_and_never_shown() {
+        assert!(matches!(Token::new(" short \n"), Err(TokenError::Short { found: 5 })));
+        assert!(matches!(Token::new("sixteen or more, with blanks"), Err(TokenError::Characters)));
+        let token = Token::new("0123456789abcdef\n").unwrap();
+        assert!(token.is(b"0123456789abcdef"));
+        assert!(!token.is(b"0123456789abcdeg") && !token.is(b"0123456789abcde") && !token.is(b""));
+        assert!(!format!("{token:?}").contains("0123"));
+    }
+
+    #[test]
+    fn a_folder_keeps_one_token_that_its_user_alone_may_read() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("token.new"), "left by a server that was killed").unwrap();
+        let token = Token::kept_in(folder.path()).unwrap();
+        assert_eq!(token.bytes().len(), 2 * RANDOM_BYTES);
+        let path = Token::file_in(folder.path());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(Token::kept_in(folder.path()).unwrap().is(token.bytes()));
+        let other = tempfile::tempdir().unwrap();
+        assert!(!Token::kept_in(other.path()).unwrap().is(token.bytes()));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(Token::kept_in(folder.path()), Err(TokenError::Exposed(_))));
+    }
+}
