@@ -167,6 +167,8 @@ pub(crate) fn clean(command: &mut Command) {
     env::vars_os().map(|(name, _)| name).filter(ours).for_each(|name| {
         command.env_remove(name);
     });
+    // Servers of this user that run beside the tests are not found.
+    command.env("XDG_STATE_HOME", "/dev/null");
 }
 
 fn pair(name: &str, path: &Path) -> OsString {

@@ -99,17 +99,17 @@ impl Serving {
         Self { listen, ..self }
     }
 
-    /// Lets it make its own token, as it does by default, and tell of itself in the folder `state` of its data directory.
+    /// Lets it make its own token, as it does by default.
     #[must_use]
-    pub fn with_own_token(mut self) -> Self {
-        let state = self.data.join("state");
-        self.command.env("XDG_STATE_HOME", state);
+    pub fn with_own_token(self) -> Self {
         Self { makes_token: true, ..self }
     }
 
     /// Starts it, and waits until it listens. It wants a token only if the test gives one, or lets it make one.
     pub fn start(mut self) -> Served {
         self.command.args(["--listen", self.listen]).arg("--data-dir").arg(&self.data);
+        // It tells its user's programs of itself there.
+        self.command.env("XDG_STATE_HOME", self.data.join("state"));
         let is_given =
             self.command.get_envs().any(|(name, value)| name == "PENSTOCK_TOKEN" && value.is_some())
                 || self.command.get_args().any(|argument| argument == "--token-file");
