@@ -3,6 +3,7 @@
 mod api;
 mod attack;
 mod benchmarks;
+mod bounded;
 mod client;
 mod conformance;
 mod events;

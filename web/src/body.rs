@@ -7,13 +7,14 @@ use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use penstock_types::spec::JsonSize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::settings::ServeLimits;
 
-/// Bytes that any body may have, and that no budget counts.
+/// Bytes of memory that any body or answer may take, and that no budget counts.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
 /// Bytes of one permit of a budget.
 const UNIT: usize = 1 << 10;
@@ -46,11 +47,11 @@ impl BodyPace {
     }
 }
 
-/// Memory for bodies or answers of all clients together.
+/// Memory for documents or answers of all clients together.
 #[derive(Clone, Debug)]
 pub(crate) struct ByteBudget(Arc<Semaphore>);
 
-/// Part of a budget that one body takes, given back when dropped.
+/// Part of a budget that one document or answer takes, given back when dropped.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBytes(Option<OwnedSemaphorePermit>);
 
@@ -67,7 +68,7 @@ impl HeldBytes {
         room.grow(rooms, bytes).is_ok().then_some(room)
     }
 
-    /// Grows to a body of `bytes`. Small bodies take nothing: the number of connections bounds them.
+    /// Grows to `bytes` of memory. Small ones take nothing: the number of connections bounds them.
     fn grow(&mut self, rooms: &ByteBudget, bytes: usize) -> ApiResult<()> {
         let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let wanting = bytes.saturating_sub(SMALL_BYTES).div_ceil(UNIT).saturating_sub(held);
@@ -140,11 +141,21 @@ impl BodyPieces {
         }
     }
 
-    /// Reads the whole body. The budget is taken as bytes arrive, so an announced length holds none.
-    pub(crate) async fn whole(mut self, rooms: &ByteBudget) -> ApiResult<(Bytes, HeldBytes)> {
-        let (mut whole, mut room) = (BytesMut::new(), HeldBytes::default());
+    /// Reads a whole body of JSON with at most so many names and values. The memory that reading it takes is reserved as bytes
+    /// arrive, so an announced length holds none.
+    pub(crate) async fn whole_json(
+        mut self,
+        rooms: &ByteBudget,
+        most_nodes: usize,
+    ) -> ApiResult<(Bytes, HeldBytes)> {
+        let (mut whole, mut room, mut size) = (BytesMut::new(), HeldBytes::default(), JsonSize::default());
         while let Some(piece) = self.next().await? {
-            room.grow(rooms, whole.len() + piece.len())?;
+            size.add(&piece);
+            if size.nodes() > most_nodes {
+                let detail = format!("{} may have {most_nodes} names and values at most", self.what);
+                return Err(ApiError::new(ProblemKind::TOO_LARGE, detail));
+            }
+            room.grow(rooms, size.memory_bytes())?;
             whole.extend_from_slice(&piece);
         }
         Ok((whole.freeze(), room))
@@ -171,6 +182,7 @@ pub(crate) fn require_content_type(headers: &HeaderMap, wanted: &[&str]) -> ApiR
 #[cfg(test)]
 mod tests {
     use axum::response::IntoResponse;
+    use futures::StreamExt;
 
     use super::*;
 
@@ -189,22 +201,48 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_that_are_held_have_so_much_room_together() {
-        let rooms = ByteBudget::new(1 << 20);
-        let large = || pieces(Body::from(vec![0; 600 << 10]), 1 << 20).whole(&rooms);
+        let rooms = ByteBudget::new(2 << 20);
+        let large = || pieces(Body::from(vec![0; 600 << 10]), 1 << 20).whole_json(&rooms, 0);
         let held = large().await.unwrap();
         assert_eq!(status(large().await), 503);
-        let (small, _) = pieces(Body::from(vec![0; SMALL_BYTES]), 1 << 20).whole(&rooms).await.unwrap();
-        assert_eq!(small.len(), SMALL_BYTES);
+        let small = SMALL_BYTES / 2;
+        let (read, _) = pieces(Body::from(vec![0; small]), 1 << 20).whole_json(&rooms, 0).await.unwrap();
+        assert_eq!(read.len(), small);
         drop(held);
         assert_eq!(large().await.unwrap().0.len(), 600 << 10);
+    }
+
+    #[tokio::test]
+    async fn what_small_values_take_once_they_are_read_counts_too() {
+        let rooms = ByteBudget::new(2 << 20);
+        let list = |values: usize| pieces(Body::from("[".repeat(values)), 1 << 20).whole_json(&rooms, 4_000);
+        assert_eq!(status(list(4_001).await), 413);
+        // 4 KB of text.
+        let held = list(4_000).await.unwrap();
+        assert_eq!(status(list(4_000).await), 503);
+        drop(held);
+        list(4_000).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_client_that_leaves_in_the_middle_holds_nothing_any_more() {
+        let rooms = ByteBudget::new(2 << 20);
+        let came = Ok::<_, std::convert::Infallible>("[".repeat(4_000));
+        let half = futures::stream::iter([came]).chain(futures::stream::pending());
+        let mut leaves = Box::pin(pieces(Body::from_stream(half), 1 << 20).whole_json(&rooms, 4_000));
+        assert!(futures::poll!(leaves.as_mut()).is_pending());
+        let other = || pieces(Body::from("[".repeat(4_000)), 1 << 20).whole_json(&rooms, 4_000);
+        assert_eq!(status(other().await), 503);
+        drop(leaves);
+        other().await.unwrap();
     }
 
     #[tokio::test]
     async fn a_body_of_any_length_ends_where_it_is_too_large() {
         let rooms = ByteBudget::new(1 << 20);
         let endless = futures::stream::repeat_with(|| Ok::<_, std::convert::Infallible>(vec![0_u8; 1000]));
-        assert_eq!(status(pieces(Body::from_stream(endless), 5_000).whole(&rooms).await), 413);
-        let exact = pieces(Body::from(vec![0; 5_000]), 5_000).whole(&rooms).await.unwrap();
+        assert_eq!(status(pieces(Body::from_stream(endless), 5_000).whole_json(&rooms, 0).await), 413);
+        let exact = pieces(Body::from(vec![0; 5_000]), 5_000).whole_json(&rooms, 0).await.unwrap();
         assert_eq!(exact.0.len(), 5_000);
         let mut announced = HeaderMap::new();
         announced.insert(header::CONTENT_LENGTH, "5001".parse().unwrap());
@@ -222,7 +260,7 @@ mod tests {
             let silent =
                 Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
             let pieces = BodyPieces::new(&HeaderMap::new(), silent, 10, "it", pace).unwrap();
-            assert_eq!(status(pieces.whole(&rooms).await), 408);
+            assert_eq!(status(pieces.whole_json(&rooms, 0).await), 408);
         }
     }
 

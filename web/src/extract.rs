@@ -4,7 +4,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use bytes::Bytes;
 use penstock_types::fault::SpecFault;
-use penstock_types::spec;
+use penstock_types::spec::{self, JsonBounds};
 use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -25,8 +25,8 @@ pub(crate) struct InQuery<T>(pub(crate) T);
 /// A JSON document of a known type, and the memory that it holds.
 pub(crate) struct Sent<T>(pub(crate) T, pub(crate) HeldBytes);
 
-/// A pipeline document as it was sent; the registry parses it.
-pub(crate) struct SentPipeline(pub(crate) Bytes);
+/// A pipeline document as it was sent, which the registry parses, and the memory that it holds.
+pub(crate) struct SentPipeline(pub(crate) Bytes, pub(crate) HeldBytes);
 
 /// A module as it arrives.
 pub(crate) struct SentModule(pub(crate) BodyPieces);
@@ -38,9 +38,9 @@ const JSON_BYTES_PER_S: u64 = 256 << 10;
 
 /// A document that is sent as JSON.
 pub(crate) trait JsonBody: DeserializeOwned {
-    /// The most bytes that it may have.
-    fn max_bytes(_: &ServeLimits) -> usize {
-        SMALL_BYTES
+    /// The most that it may hold.
+    fn bounds(_: &ServeLimits) -> JsonBounds {
+        JsonBounds::of_bytes(SMALL_BYTES)
     }
 
     /// Reads it. Fails with everything that is wrong.
@@ -87,13 +87,13 @@ impl<T: JsonBody + Send + 'static> FromRequest<App> for Sent<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let most = T::max_bytes(&app.limits);
+        let most = T::bounds(&app.limits);
         let (bytes, room) = json_bytes(request, app, most).await?;
         if bytes.len() <= SMALL_BYTES {
-            return read(&bytes, most).map(|value| Self(value, room));
+            return read(bytes, most).map(|value| Self(value, room));
         }
-        let value = run_blocking(move || read(&bytes, most)).await??;
-        Ok(Self(value, room))
+        // What is being read holds its room, even if the client leaves.
+        run_blocking(move || read(bytes, most).map(|value| Self(value, room))).await?
     }
 }
 
@@ -108,10 +108,12 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
 }
 
 /// Reads a document; an empty body stands for `{}`.
-fn read<T: JsonBody>(bytes: &[u8], most: usize) -> ApiResult<T> {
-    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
-    let value = spec::parse_within(bytes, most).and_then(T::read);
-    value.map_err(|faults| ApiError::invalid_document(&faults))
+fn read<T: JsonBody>(bytes: Bytes, most: JsonBounds) -> ApiResult<T> {
+    let bytes = if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes };
+    let document = spec::parse_within(&bytes, most);
+    // Gone before its values are copied into what is read from them.
+    drop(bytes);
+    document.and_then(T::read).map_err(|faults| ApiError::invalid_document(&faults))
 }
 
 impl<T: JsonSchema> Input for Sent<T> {
@@ -124,7 +126,9 @@ impl FromRequest<App> for SentPipeline {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        Ok(Self(json_bytes(request, app, app.limits.document_bytes).await?.0))
+        let most = JsonBounds::of_bytes(app.limits.document_bytes);
+        let (bytes, room) = json_bytes(request, app, most).await?;
+        Ok(Self(bytes, room))
     }
 }
 
@@ -152,11 +156,11 @@ impl Input for SentModule {
     }
 }
 
-async fn json_bytes(request: Request, app: &App, most: usize) -> ApiResult<(Bytes, HeldBytes)> {
+async fn json_bytes(request: Request, app: &App, most: JsonBounds) -> ApiResult<(Bytes, HeldBytes)> {
     let (parts, body) = request.into_parts();
     let pace = BodyPace::within(&app.limits, JSON_BYTES_PER_S);
-    let pieces = BodyPieces::new(&parts.headers, body, most as u64, "the document", pace)?;
-    let (bytes, room) = pieces.whole(&app.rooms).await?;
+    let pieces = BodyPieces::new(&parts.headers, body, most.bytes as u64, "the document", pace)?;
+    let (bytes, room) = pieces.whole_json(&app.rooms, most.nodes).await?;
     if !bytes.is_empty() {
         require_content_type(&parts.headers, &["application/json"])?;
     }
@@ -175,11 +179,12 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_read_within_its_own_bound() {
-        assert_eq!(read::<Value>(b"", 2).unwrap(), json!({}));
+        let read = |text: &str, most| read::<Value>(text.to_owned().into(), JsonBounds::of_bytes(most));
+        assert_eq!(read("", 2).unwrap(), json!({}));
         let long = format!("\"{}\"", "x".repeat(5 << 20));
-        assert!(read::<Value>(long.as_bytes(), long.len()).is_ok());
-        assert!(read::<Value>(long.as_bytes(), long.len() - 1).is_err());
-        assert!(read::<Value>(br#"{"a": 1, "a": 2}"#, 100).is_err(), "one of them would be lost");
+        assert!(read(&long, long.len()).is_ok());
+        assert!(read(&long, long.len() - 1).is_err());
+        assert!(read(r#"{"a": 1, "a": 2}"#, 100).is_err(), "one of them would be lost");
     }
 
     #[test]

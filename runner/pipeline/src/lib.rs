@@ -12,6 +12,7 @@ mod machine;
 pub mod memory;
 mod modules;
 mod output;
+mod param_patterns;
 mod params;
 pub mod predict;
 mod prepare;

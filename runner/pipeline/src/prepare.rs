@@ -14,6 +14,7 @@ use penstock_wasm::Module;
 use tokio::runtime::Handle;
 
 use crate::devices::check_devices;
+use crate::param_patterns::check_patterns;
 use crate::params::check_params;
 use crate::stores::Stores;
 
@@ -72,7 +73,9 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
         stores: Some(&context.stores.facts()),
     };
     let Draft { plan, mut faults } = Plan::draft(spec, known);
-    faults.extend(check_params(&plan, &facts));
+    let slow = check_patterns(&plan, &facts);
+    // Evaluated only where all of it is known to end soon.
+    faults.extend(if slow.is_empty() { check_params(&plan, &facts) } else { slow });
     faults.extend(check_keys(&plan));
     faults.extend(check_devices(&plan));
     faults.extend(context.outlets.check(&plan, context.stores));

@@ -18,6 +18,7 @@ use penstock_types::manifest::Mode;
 use penstock_wasm::{Module, WORKER_STACK_BYTES};
 use serde_json::{Map, Value};
 
+use crate::param_patterns::check_patterns_of;
 use crate::params::check_against;
 
 use self::call::TrialGuest;
@@ -43,7 +44,10 @@ pub enum TrialError {
 /// All faults of a module's params, as in `check`; pointers are within the params.
 pub fn check_trial_params(module: &Module, params: &Map<String, Value>) -> Vec<SpecFault> {
     let manifest = module.manifest();
-    let mut faults = Vec::new();
+    let mut faults = check_patterns_of(params, manifest.params.as_ref(), &manifest.name);
+    if !faults.is_empty() {
+        return faults;
+    }
     check_against(params, manifest.params.as_ref(), &manifest.name, &Pointer::ROOT, &mut faults);
     faults
 }

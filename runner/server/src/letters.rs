@@ -14,14 +14,12 @@ use crate::admission::{self, Cost};
 use crate::error::RunsError;
 use crate::history::modules;
 use crate::owner::{Message, Part};
-use crate::runs::{Runs, apart};
+use crate::runs::{Runs, apart, turn};
 use crate::wire::{DeadLetters, StageDeadLetters};
 use crate::workshop::Workshop;
 use penstock_pipeline::letters_left_out;
 use penstock_pipeline::{Letters, Prepared, ReplayFault, ReplayReport, Runner, StageLetters, StageReplay};
 
-/// Time a survey of letters waits for its turn.
-const TURN: Duration = Duration::from_secs(10);
 /// Interval at which a replay or a trial checks whether it was cancelled.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
@@ -32,9 +30,7 @@ impl Runs {
     pub async fn dead_letters(&self, id: &RunId) -> Result<DeadLetters, RunsError> {
         let summary = self.detail(id).await?.summary;
         let folder = self.0.workshop.run_folder(&summary.id);
-        let turn = tokio::time::timeout(TURN, self.0.surveys.clone().acquire_owned()).await;
-        let busy = || RunsError::Busy("others look at dead letters; try again in a moment".to_owned());
-        let turn = turn.map_err(|_| busy())?.map_err(|_| RunsError::Closed)?;
+        let turn = turn(&self.0.surveys, "others look at dead letters; try again in a moment").await?;
         apart(self, move || {
             // Held to the end, even if the future is dropped.
             let _turn = turn;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::RunsError;
-use crate::runs::{Runs, apart};
+use crate::runs::{Runs, apart, turn};
 use penstock_pipeline::memory::settings_mib;
 use penstock_pipeline::predict::{
     Machine, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep,
@@ -62,6 +62,8 @@ impl Runs {
         if request.cores.is_some_and(|cores| !(cores > 0.0 && cores <= 4096.0)) {
             return Err(RunsError::Refused("`cores` is a number above 0, 4096 at most".to_owned()));
         }
+        // Before the documents are read, which are trees of JSON.
+        let turn = turn(&self.0.trials, "others predict runs or try modules; try again in a moment").await?;
         let snapshot = self.detail(id).await?.snapshot;
         let snapshot =
             snapshot.ok_or_else(|| RunsError::Refused("the run has not started yet".to_owned()))?;
@@ -86,7 +88,6 @@ impl Runs {
             threads: sweep.max_threads.unwrap_or(self.0.budget.threads).min(self.0.budget.threads),
             memory_mib: sweep.max_memory_mib.unwrap_or(has).min(has),
         });
-        let turn = self.0.trials.clone().acquire_owned().await.map_err(|_| RunsError::Closed)?;
         apart(self, move || {
             // As long as the work goes on, whoever waits for it.
             let _turn = turn;

@@ -12,7 +12,8 @@ use penstock_types::run::RunId;
 use penstock_types::stats::share;
 use penstock_wasm::{Sandbox, SandboxSettings};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::time::timeout;
 
 use penstock_pipeline::Stores;
 
@@ -29,7 +30,9 @@ use crate::workshop::{CACHE, Workshop};
 /// Most messages that wait for the owner.
 const MESSAGES: usize = 1024;
 /// Most documents that are checked at a time.
-const CHECKS: usize = 4;
+const CHECKS: usize = 2;
+/// Longest wait for a turn.
+const TURN: Duration = Duration::from_secs(10);
 /// Modules that are tried at a time.
 const TRIALS: usize = 2;
 /// Default limit of the time of a trial.
@@ -225,6 +228,12 @@ impl Drop for Parts {
             self.join();
         }
     }
+}
+
+/// Takes a place among those who do something dear; `busy` says why there is none.
+pub(crate) async fn turn(places: &Arc<Semaphore>, busy: &str) -> Result<OwnedSemaphorePermit, RunsError> {
+    let place = timeout(TURN, places.clone().acquire_owned()).await;
+    place.map_err(|_| RunsError::Busy(busy.to_owned()))?.map_err(|_| RunsError::Closed)
 }
 
 /// Does blocking work apart from the I/O threads, to its end even if the future is dropped.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use penstock_engine::ports::StopFlag;
 use penstock_types::plan::{ModuleFacts, Plan, StageKind};
 use penstock_types::run::{RunDetail, RunId, RunSummary};
 use penstock_types::spec::{Spec, Stage, Threads, parse};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
@@ -18,9 +18,10 @@ use crate::history::runs::RunRemoval;
 use crate::history::{
     HistoryError, KnownSubmission, Layout, Registered, Repeat, modules, now, runs, transact,
 };
+use crate::letters::Waited;
 use crate::live::LiveRun;
 use crate::owner::{Message, Waiting};
-use crate::runs::{Runs, apart};
+use crate::runs::{Runs, apart, turn};
 use crate::wire::{ModuleVersion, RunSpec, Submission, Submitted, ValidStage, Validation};
 use crate::work::Job;
 use penstock_pipeline::{Context, NamedModules, Outlets, Prepared, prepare};
@@ -38,8 +39,8 @@ const STOP: Duration = Duration::from_secs(3);
 
 pub(crate) struct Checked {
     sent: RunSpec,
-    /// With everything that was left out in it.
-    spec: Value,
+    /// With everything that was left out in it, as JSON.
+    spec: String,
     pub(crate) prepared: Prepared<()>,
     pub(crate) cost: Cost,
     layout: Layout,
@@ -103,8 +104,11 @@ impl Runs {
 
     /// Registers a run of the same document again, whose modules are looked up anew.
     pub async fn clone_run(&self, id: &RunId) -> Result<RunDetail, RunsError> {
-        let (RunSpec { document, .. }, for_s) = self.stored_document(id).await?;
-        let checked = self.check(document.to_string().into()).await?;
+        let (stored, for_s) = self.stored_document(id).await?;
+        // A text: many may wait for their turn.
+        let document = Bytes::from(stored.document.to_string());
+        drop(stored);
+        let checked = self.check(document).await?;
         let (known, live) = self.register(checked, for_s, None, Some(id.clone())).await?;
         Ok(self.submitted(known, &live).await?.run)
     }
@@ -173,7 +177,6 @@ impl Runs {
                 modules: checked.names,
                 ..RunSummary::default()
             },
-            spec: checked.sent,
             layout: checked.layout,
             for_s,
             cloned_from,
@@ -184,11 +187,11 @@ impl Runs {
         let time = for_s.map(Duration::from_secs_f64);
         let job = Job { prepared: checked.prepared, spec: checked.spec, time };
         let join = Message::Join(Box::new(Waiting { run: live.clone(), job, place }), checked.cost);
-        let (own, messages) = (live.clone(), parts.messages.clone());
+        let (own, spec, messages) = (live.clone(), checked.sent, parts.messages.clone());
         // Both in one piece of work: whoever waits for it may go away in between.
         let known = self.history().work(move |connection| {
             let known = transact(connection, |transaction| {
-                runs::insert(transaction, &own.registered, repeat.as_ref())
+                runs::insert(transaction, &own.registered, &spec, repeat.as_ref())
             })?;
             if known == KnownSubmission::No
                 && let Err(error) = messages.try_send(join)
@@ -236,23 +239,27 @@ impl Runs {
         live.detail(waiting)
     }
 
+    /// Checks a document apart from the readers of the history: schemas of strangers are evaluated. The work is bounded beforehand;
+    /// it ends at its next step when the future is dropped.
     pub(crate) async fn check(&self, bytes: Bytes) -> Result<Checked, RunsError> {
+        let turn = turn(&self.0.checks, "others' documents are checked; try again in a moment").await?;
+        let waited = Waited(StopFlag::default());
         let (workshop, budget, bounds) = (self.0.workshop.clone(), self.0.budget, self.0.bounds);
-        let read = move |connection: &rusqlite::Connection| -> Result<_, RunsError> {
-            let read = parse(&bytes).and_then(|document| Ok((Spec::from_value(document.clone())?, document)));
-            let (mut spec, document) = read.map_err(RunsError::invalid)?;
+        let left = waited.0.clone();
+        let (document, spec, prepared, resolved) = apart(self, move || {
+            // Held until the work has ended, whether the client is still there or not.
+            let _turn = turn;
+            let go_on = || if left.is_set() { Err(RunsError::Closed) } else { Ok(()) };
+            let document = parse(&bytes).map_err(RunsError::invalid)?;
+            drop(bytes);
+            go_on()?;
+            let mut spec = Spec::from_value(document.clone()).map_err(RunsError::invalid)?;
             if spec.threads.is_none() {
                 spec.threads = Threads::new(penstock_pipeline::cores().min(budget.threads));
             }
-            let resolved = resolve(connection, &spec)?;
-            Ok((document, spec, resolved))
-        };
-        let (document, spec, resolved) = self.history().read(read).await?;
-        // Schemas of strangers are evaluated, and stores and devices looked at. The place is held until that has ended, whether
-        // the client is still there or not.
-        let turn = self.0.checks.clone().acquire_owned().await.map_err(|_| RunsError::Closed)?;
-        let (spec, prepared, resolved) = apart(self, move || {
-            let _turn = turn;
+            go_on()?;
+            let resolved = workshop.history.read_blocking(|connection| resolve(connection, &spec))?;
+            go_on()?;
             let admit = |plan: &Plan| {
                 let mut faults = admission::check(plan, 0, &budget);
                 faults.extend(admission::check_bounds(plan, &bounds));
@@ -267,7 +274,7 @@ impl Runs {
                 bounds: &admit,
             };
             let prepared = prepare(&spec, &context).map_err(RunsError::invalid)?;
-            Ok((spec, prepared, resolved))
+            Ok((document, spec, prepared, resolved))
         })
         .await?;
         // Stores are asked only about a document with nothing else wrong.
@@ -286,7 +293,7 @@ impl Runs {
         let modules = guests().map(|(stage, wasm)| (stage.id.to_string(), wasm.digest.clone())).collect();
         Ok(Checked {
             sent: RunSpec { document, modules },
-            spec: serde_json::to_value(&spec).map_err(HistoryError::from)?,
+            spec: serde_json::to_string(&spec).map_err(HistoryError::from)?,
             cost: Cost::of(&prepared.plan, assets_mib),
             layout: Layout::of(&prepared.plan),
             names: guests().filter_map(|(_, wasm)| resolved.versions.get(&wasm.module).cloned()).collect(),
@@ -338,6 +345,9 @@ fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, H
     for stage in &spec.stages {
         let Stage::Wasm(wasm) = stage else { continue };
         let written = wasm.module.as_str();
+        if modules.found.contains_key(written) {
+            continue;
+        }
         if let Some(ModuleVersion { name, version, report, .. }) = modules::resolve(connection, written)? {
             versions.insert(written.to_owned(), format!("{name}@{version}"));
             let facts = ModuleFacts { name, digest: report.digest, manifest: report.manifest };

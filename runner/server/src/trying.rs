@@ -1,7 +1,6 @@
 //! A few samples through a module, with nothing kept.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::catalogue::storage;
 use crate::error::RunsError;
 use crate::letters::{LOOK, Waited};
-use crate::runs::{Runs, apart};
+use crate::runs::{Runs, apart, turn};
 use crate::wire::{TryFrom, TryRequest, TrySample};
 use penstock_pipeline::trial::{TrialReport, TrialSettings, check_trial_params, try_module_until};
 
@@ -36,8 +35,6 @@ const MAX_REPEAT: u32 = 3;
 const BATCH: usize = MAX_SAMPLES;
 /// Bytes of the tensors that come out that a page can show: some twenty pictures of a training set.
 const SHOWN_BYTES: u64 = 4 << 20;
-/// Time a trial waits for its turn.
-const TURN: Duration = Duration::from_secs(10);
 
 impl Runs {
     /// Tries a version of a module on a few samples. At most two are tried at a time; others wait for 10 s. A trial that takes too
@@ -50,9 +47,7 @@ impl Runs {
     ) -> Result<TrialReport, RunsError> {
         let digest = self.module_version(name, version).await?.report.digest;
         let settings = settings(&request)?;
-        let turn = timeout(TURN, self.0.trials.clone().acquire_owned()).await;
-        let busy = || RunsError::Busy("two modules are tried already; try again in a moment".to_owned());
-        let turn = turn.map_err(|_| busy())?.map_err(|_| RunsError::Closed)?;
+        let turn = turn(&self.0.trials, "two modules are tried already; try again in a moment").await?;
         let most = self.0.trial_time;
         let until = Instant::now() + most;
         let late = || {

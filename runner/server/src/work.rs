@@ -10,7 +10,6 @@ use penstock_stream::OpenStreamError;
 use penstock_types::plan::ConsumerPlan;
 use penstock_types::run::RunState;
 use penstock_types::text::with_causes;
-use serde_json::Value;
 
 use crate::live::{LiveObserver, LiveRun};
 use crate::workshop::{LoadError, Workshop};
@@ -21,8 +20,8 @@ const WAIT: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) prepared: Prepared<()>,
-    /// The document with everything that was left out in it.
-    pub(crate) spec: Value,
+    /// The document with everything that was left out in it, as JSON: a queued run holds no tree of it.
+    pub(crate) spec: String,
     /// After which time it ends, as completed.
     pub(crate) time: Option<Duration>,
 }
@@ -75,8 +74,9 @@ fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<R
         Err(Some(error)) => return Err(error),
     };
     let folder = workshop.run_folder(live.id());
+    let document = serde_json::from_str(&job.spec).expect("it was written from a document");
     let letter_bytes = u64::from(workshop.bounds.dead_letters_mib.get()) << 20;
-    let output = OutputFolder::for_letters(&folder, job.spec.clone(), letter_bytes)?;
+    let output = OutputFolder::for_letters(&folder, document, letter_bytes)?;
     let mut ends = RunEnds { id: Some(live.id().clone()), ..RunEnds::default() };
     if let ConsumerPlan::Stream { ahead, wait } = prepared.plan.consumer {
         let opened = penstock_stream::open(&workshop.streams(), live.id(), &prepared.plan.name, ahead, wait)?;

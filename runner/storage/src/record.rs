@@ -3,14 +3,20 @@
 use std::sync::Arc;
 
 use penstock_engine::item::{Field, Origin, Sample, Value};
+use penstock_types::spec::JsonSize;
 use penstock_types::text::without_place;
 use serde_json::{Map, Number, Value as Json};
+
+/// Most names and values of a line: each takes dozens of bytes while the line is read.
+const MAX_NODES: usize = 1 << 18;
 
 /// Reasons why a line is no sample, as the end of a sentence that begins with the line.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
     #[error("is not UTF-8: byte {byte} is no character's start")]
     NotUtf8 { byte: usize },
+    #[error("has more than {MAX_NODES} names and values, which are the most that is read")]
+    TooMany,
     #[error("is not a JSON object: {0}")]
     NotJson(String),
     #[error("has the `key` {found}; a string that is not empty or an integer would do")]
@@ -31,6 +37,10 @@ const KEY: &str = "key";
 pub fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, RecordFault> {
     let text = str::from_utf8(line.trim_ascii_end())
         .map_err(|error| RecordFault::NotUtf8 { byte: error.valid_up_to() + 1 })?;
+    // Shorter ones cannot have so many.
+    if text.len() > MAX_NODES && JsonSize::of(text.as_bytes()).nodes() > MAX_NODES {
+        return Err(RecordFault::TooMany);
+    }
     let members: Map<String, Json> = serde_json::from_str(text).map_err(|error| not_json(&error))?;
     let key = match members.get(KEY) {
         None | Some(Json::Null) => Arc::from(number.to_string()),
@@ -93,6 +103,14 @@ mod tests {
 
     fn sample(line: &str) -> Result<Sample, String> {
         sample_of(line.as_bytes(), 7, Origin::default()).map_err(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn a_line_of_very_many_values_is_refused_before_it_is_read() {
+        let line = |values: usize| format!(r#"{{"a":[{}0]}}"#, "0,".repeat(values - 1));
+        assert!(sample(&line(MAX_NODES - 2)).is_ok());
+        let told = sample(&line(MAX_NODES)).unwrap_err();
+        assert_eq!(told, "has more than 262144 names and values, which are the most that is read");
     }
 
     #[test]

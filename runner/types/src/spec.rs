@@ -3,6 +3,7 @@
 mod bounds;
 mod consumer;
 mod json;
+mod json_size;
 mod read;
 mod reader;
 mod set;
@@ -22,7 +23,8 @@ pub use bounds::{
     ModuleRef, Name, ObjectKey, Reads, Share, Threads,
 };
 pub use consumer::{Consumer, Discard, Files, Simulate, Stream};
-pub use json::{MAX_DEPTH, MAX_DOCUMENT_BYTES, parse, parse_within};
+pub use json::{JsonBounds, MAX_DEPTH, MAX_DOCUMENT_BYTES, parse, parse_within};
+pub use json_size::JsonSize;
 pub use read::{MAX_FAULTS, read_all, read_value};
 pub use set::{parse_setting, set};
 pub use source::{IndexSource, ListSource, RangeSource, RecordsSource, Source};

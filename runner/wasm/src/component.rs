@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use penstock_types::manifest::{MANIFEST_SECTION, MAX_COUNTERS, Manifest};
 use penstock_types::param_schema::param_schema_size;
+use penstock_types::spec::JsonSize;
 use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,8 @@ const VERSION: &str = "0.1.";
 const SHOWN_NAME: usize = 120;
 /// In bytes; mostly the schema of its params.
 const MAX_MANIFEST_BYTES: usize = 256 << 10;
+/// A server holds those of all modules of a document at a time.
+const MAX_MANIFEST_NODES: usize = 4_096;
 const MAX_WORD_BYTES: usize = 64;
 const SHOWN_NAMES: usize = 5;
 
@@ -251,6 +254,11 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
     let bytes = section.len();
     if bytes > MAX_MANIFEST_BYTES {
         return fault(format!("the module's manifest has {bytes} bytes, the limit is {MAX_MANIFEST_BYTES}"));
+    }
+    if JsonSize::of(section).nodes() > MAX_MANIFEST_NODES {
+        return fault(format!(
+            "the module's manifest has more names and values than {MAX_MANIFEST_NODES}; large data belong into `assets`"
+        ));
     }
     let manifest: Manifest = match serde_json::from_slice(section) {
         Ok(manifest) => manifest,

@@ -103,6 +103,8 @@ fn a_stage_has_one_manifest_that_can_be_read() {
     insta::assert_snapshot!(refusal(&stage(&climbing)), @"the module's manifest has `../m` under `name`: 1 to 64 letters, digits, `-`, `_`, `.` or `+` are needed");
     let large = manifest(&" ".repeat((256 << 10) + 1));
     insta::assert_snapshot!(refusal(&stage(&large)), @"the module's manifest has 262145 bytes, the limit is 262144");
+    let full = manifest(&format!("[{}0]", "0,".repeat(5_000)));
+    insta::assert_snapshot!(refusal(&stage(&full)), @"the module's manifest has more names and values than 4096; large data belong into `assets`");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use penstock_bench::report::{REPORT_VERSION, ReportState};
 use penstock_bench::{BenchReport, BenchStoreKind};
 use penstock_server::{BenchmarkQuery, KeptBenchmark, MAX_BENCHMARK_BYTES, Page, PushedBenchmark};
 use penstock_types::fault::{Pointer, SpecFault};
-use penstock_types::spec;
+use penstock_types::spec::{self, JsonBounds};
 use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,8 @@ use crate::settings::ServeLimits;
 
 /// Sentences of a report that lists show.
 const FINDINGS: usize = 3;
+/// Most names and values of a report: those of hours of loads, each second and each range of latencies with some.
+const REPORT_NODES: usize = 1 << 18;
 /// Most bytes of a sentence that lists show, and of a name.
 const SENTENCE_BYTES: usize = 1_000;
 const NAME_BYTES: usize = 200;
@@ -73,8 +75,8 @@ struct FastestLoad {
 }
 
 impl JsonBody for BenchReport {
-    fn max_bytes(_: &ServeLimits) -> usize {
-        MAX_BENCHMARK_BYTES
+    fn bounds(_: &ServeLimits) -> JsonBounds {
+        JsonBounds { bytes: MAX_BENCHMARK_BYTES, nodes: REPORT_NODES }
     }
 
     fn read(document: Value) -> Result<Self, Vec<SpecFault>> {

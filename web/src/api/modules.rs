@@ -8,6 +8,7 @@ use penstock_pipeline::trial::TrialReport;
 use penstock_server::{
     Draft, ModuleDetail, ModuleQuery, ModuleSummary, ModuleUpload, ModuleVersion, Page, TryRequest,
 };
+use penstock_types::spec::JsonBounds;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio_util::io::ReaderStream;
@@ -60,8 +61,8 @@ struct AliasTarget {
 impl JsonBody for AliasTarget {}
 
 impl JsonBody for TryRequest {
-    fn max_bytes(limits: &ServeLimits) -> usize {
-        limits.trial_bytes
+    fn bounds(limits: &ServeLimits) -> JsonBounds {
+        JsonBounds::of_bytes(limits.trial_bytes)
     }
 }
 

@@ -49,7 +49,8 @@ pub(super) fn routes(api: &mut ApiRouter) {
         .answer::<RunDetail>(201);
     api.route("GET /runs/{id}", "A run, with all its figures", show_run);
     api.route("DELETE /runs/{id}", "Delete a run that is over", delete_run);
-    api.route("GET /runs/{id}/spec", "The document as it was sent, and what its modules were", show_spec);
+    api.route("GET /runs/{id}/spec", "The document as it was sent, and what its modules were", show_spec)
+        .answer::<RunSpec>(200);
     api.route("POST /runs/{id}/stop", "Stop a run; answers when it is over", stop_run);
     api.route("POST /runs/{id}/clone", "Submit a run's document again", clone_run).answer::<RunDetail>(201);
     api.route("GET /runs/{id}/stream", "Where the batches of a run with the consumer `stream` are to be had", show_stream)
@@ -79,7 +80,8 @@ async fn submit_run(
     State(app): State<App>,
     InQuery(query): InQuery<SubmitQuery>,
     headers: HeaderMap,
-    SentPipeline(document): SentPipeline,
+    // It holds its room until it is answered.
+    SentPipeline(document, _room): SentPipeline,
 ) -> ApiResult<Response> {
     if query.validate_only {
         return Ok(Json(app.runs.validate(document).await?).into_response());
@@ -112,8 +114,8 @@ async fn delete_run(State(app): State<App>, InPath(path): InPath<RunPath>) -> Ap
     Ok(NoContent)
 }
 
-async fn show_spec(State(app): State<App>, InPath(path): InPath<RunPath>) -> ApiResult<Json<RunSpec>> {
-    Ok(Json(app.runs.spec(&path.id).await?))
+async fn show_spec(State(app): State<App>, InPath(path): InPath<RunPath>) -> ApiResult<Response> {
+    app.answers.send_json(async { Ok(app.runs.spec(&path.id).await?) }).await
 }
 
 async fn stop_run(State(app): State<App>, InPath(path): InPath<RunPath>) -> ApiResult<Json<RunDetail>> {

@@ -30,7 +30,6 @@ const FINEST_SECONDS: i64 = 7 * 24 * 3600;
 pub(crate) struct Registered {
     /// As it was when it was submitted.
     pub(crate) summary: RunSummary,
-    pub(crate) spec: RunSpec,
     pub(crate) layout: Layout,
     pub(crate) for_s: Option<f64>,
     pub(crate) cloned_from: Option<RunId>,
@@ -98,9 +97,10 @@ pub(crate) fn now() -> String {
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     run: &Registered,
+    spec: &RunSpec,
     repeat: Option<&Repeat>,
 ) -> Result<KnownSubmission, HistoryError> {
-    let (summary, spec) = (&run.summary, &run.spec);
+    let summary = &run.summary;
     if let Some(repeat) = repeat {
         transaction.execute(
             "UPDATE runs SET key = NULL, request = NULL WHERE key = ?1 AND submitted_at < ?2",

@@ -104,12 +104,12 @@ fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
             memory_mib: 1,
             ..RunSummary::default()
         },
-        spec: RunSpec { document: json!({}), modules: BTreeMap::new() },
         layout: layout(),
         for_s: None,
         cloned_from: None,
     };
-    transact(&mut connection, |transaction| insert(transaction, &run, None)).unwrap();
+    let spec = RunSpec { document: json!({}), modules: BTreeMap::new() };
+    transact(&mut connection, |transaction| insert(transaction, &run, &spec, None)).unwrap();
     let buffer = RowBuffer::new(&layout());
     let quarters = hours * HOUR / QUARTER;
     for quarter in 0..quarters {

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use super::json_size::JsonSize;
 use super::read::MAX_FAULTS;
 use crate::fault::{Pointer, SpecFault};
 use crate::text::{MAX_SHOWN_KEY, printable};
@@ -13,22 +14,50 @@ use crate::text::{MAX_SHOWN_KEY, printable};
 /// Largest document, in bytes.
 pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 
+/// Most names and values of a document: room for several stages with as many params as one may have.
+const MAX_DOCUMENT_NODES: usize = 1 << 16;
+
 /// Deepest nesting of objects and lists in a document.
 pub const MAX_DEPTH: usize = 64;
+
+/// Bounds of a JSON text.
+#[derive(Clone, Copy, Debug)]
+pub struct JsonBounds {
+    /// Most bytes.
+    pub bytes: usize,
+    /// Most names and values: one of a single character costs dozens of bytes once it is read.
+    pub nodes: usize,
+}
+
+impl JsonBounds {
+    /// Bounds of a pipeline document.
+    pub const DOCUMENT: Self = Self::of_bytes(MAX_DOCUMENT_BYTES);
+
+    /// At most so many bytes, and as many names and values as a pipeline document.
+    pub const fn of_bytes(bytes: usize) -> Self {
+        Self { bytes, nodes: MAX_DOCUMENT_NODES }
+    }
+}
 
 /// Reads JSON. Unlike serde_json alone it refuses an object that has a member twice, where one of them would be lost
 /// without a word.
 pub fn parse(bytes: &[u8]) -> Result<Value, Vec<SpecFault>> {
-    parse_within(bytes, MAX_DOCUMENT_BYTES)
+    parse_within(bytes, JsonBounds::DOCUMENT)
 }
 
-/// The same of at most so many bytes, for JSON that is no pipeline document.
-pub fn parse_within(bytes: &[u8], most: usize) -> Result<Value, Vec<SpecFault>> {
+/// The same within other bounds, for JSON that is no pipeline document.
+pub fn parse_within(bytes: &[u8], most: JsonBounds) -> Result<Value, Vec<SpecFault>> {
     let whole = |message: String| vec![SpecFault::new(Pointer::ROOT, message)];
-    if bytes.len() > most {
-        return Err(whole(format!(
-            "has more than {most} bytes, which are the most that is read; large data belong into `assets`"
-        )));
+    let too_much = |most: usize, what: &str| {
+        Err(whole(format!(
+            "has more than {most} {what}, which are the most that is read; large data belong into `assets`"
+        )))
+    };
+    if bytes.len() > most.bytes {
+        return too_much(most.bytes, "bytes");
+    }
+    if JsonSize::of(bytes).nodes() > most.nodes {
+        return too_much(most.nodes, "names and values");
     }
     let faults = RefCell::new(Vec::new());
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -191,11 +220,15 @@ mod tests {
     }
 
     #[test]
-    fn depth_and_size_are_bounded() {
+    fn depth_size_and_count_are_bounded() {
         let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
         assert!(parse(nested(MAX_DEPTH).as_bytes()).is_ok());
         assert!(faults(&nested(MAX_DEPTH + 1))[0].contains("nested deeper than 64 levels"));
         assert!(faults(&" ".repeat(MAX_DOCUMENT_BYTES + 1))[0].contains("more than 4194304 bytes"));
+        let list = |values: usize| format!("[{}0]", "0,".repeat(values - 1));
+        assert!(parse(list(MAX_DOCUMENT_NODES).as_bytes()).is_ok());
+        let told = faults(&list(MAX_DOCUMENT_NODES + 1));
+        assert!(told[0].contains("more than 65536 names and values"), "{told:?}");
     }
 
     #[test]

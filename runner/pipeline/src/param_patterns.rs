@@ -1,0 +1,205 @@
+//! Bounds of the work of regular expressions in schemas of params, known before any of them runs.
+
+use std::collections::BTreeMap;
+
+use penstock_types::fault::{Pointer, SpecFault};
+use penstock_types::plan::{ModuleFacts, Plan, StageKind};
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::{Class, Hir, HirKind};
+use serde_json::{Map, Value};
+
+/// Most work of all expressions of a document: a state of one that looks at a byte of text, which takes some
+/// nanoseconds. A plain expression over a text of 100 KB takes a thirtieth of it.
+const MAX_WORK: u64 = 200_000_000;
+/// States of an expression that cannot be counted. One with more is not compiled.
+const MAX_STATES: u64 = 16_384;
+/// States of a class that has characters beyond ASCII, which are sequences of bytes.
+const BEYOND_ASCII: u64 = 16;
+/// Most expressions of a schema with its references followed; `param_schema` counts them.
+const MAX_PATTERNS: u64 = 40;
+
+/// Refuses params whose texts are long for the expressions that would look at them, over all stages of a document together.
+pub(crate) fn check_patterns(plan: &Plan, modules: &BTreeMap<String, ModuleFacts>) -> Vec<SpecFault> {
+    let mut left = MAX_WORK;
+    let mut faults = Vec::new();
+    for stage in &plan.stages {
+        let StageKind::Wasm(wasm) = &stage.kind else { continue };
+        let Some(facts) = modules.get(&wasm.module) else { continue };
+        let work = work(&wasm.params, facts.manifest.params.as_ref());
+        match left.checked_sub(work) {
+            Some(rest) => left = rest,
+            None => faults.push(too_much(&facts.name, stage.place().key("params"))),
+        }
+    }
+    faults
+}
+
+/// As [`check_patterns`], for the params of one module alone.
+pub(crate) fn check_patterns_of(
+    params: &Map<String, Value>,
+    schema: Option<&Value>,
+    module: &str,
+) -> Vec<SpecFault> {
+    let is_within = work(params, schema) <= MAX_WORK;
+    if is_within { Vec::new() } else { vec![too_much(module, Pointer::ROOT)] }
+}
+
+fn too_much(module: &str, place: Pointer) -> SpecFault {
+    let message = format!(
+        "its texts are too long for the regular expressions that the module `{module}` checks them with; large data belong into `assets`"
+    );
+    SpecFault::new(place, message)
+}
+
+/// Work of all expressions of the schema over all texts of the params, at most.
+fn work(params: &Map<String, Value>, schema: Option<&Value>) -> u64 {
+    let mut patterns = Patterns::default();
+    if let Some(schema) = schema {
+        patterns.add(schema, 1);
+    }
+    let states =
+        if patterns.has_references { patterns.largest.saturating_mul(MAX_PATTERNS) } else { patterns.states };
+    states.saturating_mul(text_bytes(params))
+}
+
+/// States of the expressions of a schema.
+#[derive(Default)]
+struct Patterns {
+    /// Of all of them, each as often as it is nested: a schema is evaluated again for what it is part of.
+    states: u64,
+    /// Of the largest.
+    largest: u64,
+    has_references: bool,
+}
+
+impl Patterns {
+    fn add(&mut self, schema: &Value, depth: u64) {
+        match schema {
+            Value::Object(members) => {
+                for (name, value) in members {
+                    self.has_references |= name == "$ref";
+                    match (name.as_str(), value) {
+                        ("pattern", Value::String(pattern)) => self.add_pattern(pattern, depth),
+                        ("patternProperties", Value::Object(named)) => {
+                            named.keys().for_each(|pattern| self.add_pattern(pattern, depth));
+                        }
+                        _ => {}
+                    }
+                    self.add(value, depth + 1);
+                }
+            }
+            Value::Array(elements) => elements.iter().for_each(|element| self.add(element, depth + 1)),
+            _ => {}
+        }
+    }
+
+    fn add_pattern(&mut self, pattern: &str, depth: u64) {
+        // As in ECMA-262, `\d` and its kind are of ASCII. What is not parsed here may be an expression all the same.
+        let parsed = ParserBuilder::new().unicode(false).utf8(false).build().parse(pattern);
+        let states = parsed.map_or(MAX_STATES, |parsed| states(&parsed).min(MAX_STATES));
+        // A schema lies two levels below the one that it is part of.
+        let states = states.saturating_mul(depth.div_ceil(2));
+        self.states = self.states.saturating_add(states);
+        self.largest = self.largest.max(states);
+    }
+}
+
+/// States of the automaton of an expression, roughly; its parser bounds how deep it is nested.
+fn states(hir: &Hir) -> u64 {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => 1,
+        HirKind::Literal(literal) => literal.0.len() as u64,
+        HirKind::Class(Class::Bytes(class)) if class.is_ascii() => class.ranges().len() as u64,
+        HirKind::Class(Class::Bytes(_) | Class::Unicode(_)) => BEYOND_ASCII,
+        HirKind::Repetition(repeated) => {
+            let times = repeated.max.unwrap_or(repeated.min).max(1);
+            states(&repeated.sub).saturating_mul(times.into())
+        }
+        HirKind::Capture(group) => states(&group.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().fold(1, |sum, part| states(part).saturating_add(sum))
+        }
+    }
+}
+
+/// Bytes of all names and texts.
+fn text_bytes(params: &Map<String, Value>) -> u64 {
+    fn bytes(value: &Value) -> u64 {
+        match value {
+            Value::String(text) => text.len() as u64,
+            Value::Array(elements) => elements.iter().map(bytes).sum(),
+            Value::Object(members) => text_bytes(members),
+            _ => 0,
+        }
+    }
+    params.iter().map(|(name, value)| name.len() as u64 + bytes(value)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn is_refused(schema: &Value, text: &str) -> bool {
+        let params = json!({ "text": text });
+        !check_patterns_of(params.as_object().unwrap(), Some(schema), "m").is_empty()
+    }
+
+    #[test]
+    fn large_expressions_look_at_short_texts_only() {
+        let large: Vec<Value> =
+            (2962..3001).map(|times| json!({ "pattern": format!("a[ab]{{{times}}}[^ab]") })).collect();
+        let schema = json!({ "properties": { "text": { "allOf": large } } });
+        assert!(!is_refused(&schema, &"ab".repeat(200)));
+        assert!(is_refused(&schema, &"ab".repeat(5_000)));
+        let referred = json!({
+            "$defs": { "large": large[0] },
+            "properties": { "text": { "allOf": vec![json!({ "$ref": "#/$defs/large" }); 39] } }
+        });
+        assert!(is_refused(&referred, &"ab".repeat(5_000)));
+        let named: Map<String, Value> =
+            large.iter().map(|one| (one["pattern"].as_str().unwrap().to_owned(), json!(true))).collect();
+        assert!(is_refused(&json!({ "patternProperties": named }), &"ab".repeat(5_000)));
+    }
+
+    #[test]
+    fn usual_expressions_look_at_all_that_a_document_holds() {
+        let text = "x".repeat(500 << 10);
+        for pattern in
+            ["^[a-z]+$", "^(?:[A-Za-z0-9+/]{4})*$", r"^\d{4}-\d\d-\d\d", "^x{1,64}$", r"^[^\s]+\.jpe?g$"]
+        {
+            assert!(
+                !is_refused(&json!({ "properties": { "text": { "pattern": pattern } } }), &text),
+                "{pattern}"
+            );
+        }
+        let named = r"^[\p{L}\p{N}_-]{1,100}$"; // counted as the largest
+        assert!(!is_refused(&json!({ "properties": { "text": { "pattern": named } } }), &"x".repeat(1_000)));
+    }
+
+    #[test]
+    fn all_stages_of_a_document_share_the_bound() {
+        let module = |text: &str| {
+            let stage = json!({ "wasm": { "module": "m", "params": { "text": text } } });
+            json!({ "source": { "range": { "count": 1 } }, "stages": vec![stage; 10] })
+        };
+        let manifest = json!({
+            "name": "m", "version": "1",
+            "params": { "properties": { "text": { "pattern": "a[ab]{2962}[^ab]" } } }
+        });
+        let manifest = serde_json::from_value(manifest).unwrap();
+        let facts =
+            ModuleFacts { name: "m".to_owned(), digest: format!("sha256:{}", "0".repeat(64)), manifest };
+        let modules = BTreeMap::from([("m".to_owned(), facts)]);
+        let faults = |text: &str| {
+            let spec = penstock_types::spec::Spec::from_value(module(text)).unwrap();
+            let known =
+                penstock_types::plan::Known { modules: &modules, names: &[], fields: None, stores: None };
+            check_patterns(&Plan::draft(&spec, known).plan, &modules).len()
+        };
+        assert_eq!(faults(&"a".repeat(1_000)), 0);
+        // About 59 million each.
+        assert_eq!(faults(&"a".repeat(10_000)), 7);
+    }
+}
