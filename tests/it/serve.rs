@@ -6,6 +6,7 @@ mod benchmarks;
 mod bounded;
 mod client;
 mod conformance;
+mod connections;
 mod events;
 mod life;
 mod tokens;

@@ -61,7 +61,7 @@ impl RequestGuard {
     fn check(&self, request: &Request) -> Result<(), ApiError> {
         let headers = request.headers();
         let host = self.host(request)?;
-        self.check_origin(request.method(), headers, &host)?;
+        self.check_origin(request, &host)?;
         let path = request.uri().path();
         let guarded = path == "/metrics" || path.starts_with("/api/");
         if guarded && !OPEN.contains(&path) && !self.is_signed_in(headers) {
@@ -96,7 +96,8 @@ impl RequestGuard {
     }
 
     /// Refuses requests from pages of other sites. Programs send no `Origin` and need none.
-    fn check_origin(&self, method: &Method, headers: &HeaderMap, host: &Authority) -> Result<(), ApiError> {
+    fn check_origin(&self, request: &Request, host: &Authority) -> Result<(), ApiError> {
+        let headers = request.headers();
         let foreign = |what: &str| {
             Err(ApiError::new(
                 ProblemKind::WRONG_ORIGIN,
@@ -111,9 +112,12 @@ impl RequestGuard {
                 return foreign("its `Origin` is another one");
             }
         }
-        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-        let changes = !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-        if changes && site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+        let says = |header: &str| headers.get(header).map_or(&b""[..], HeaderValue::as_bytes);
+        let is_foreign = !matches!(says("sec-fetch-site"), b"" | b"same-origin" | b"none");
+        // A link on another page leads to pages of this server, and opens no event stream.
+        let is_page = request.method() == Method::GET && !request.uri().path().starts_with("/api/v1/");
+        let is_link = is_page && says("sec-fetch-mode") == b"navigate";
+        if is_foreign && !is_link {
             return foreign("it comes from a page of another site");
         }
         Ok(())
@@ -227,8 +231,19 @@ mod tests {
         }
         assert_eq!(with("DELETE", &[("sec-fetch-site", "cross-site")]), StatusCode::FORBIDDEN);
         assert_eq!(with("POST", &[("sec-fetch-site", "same-site")]), StatusCode::FORBIDDEN);
+        let get = |path: &str, mode: &str, site: &str| {
+            let more = [("sec-fetch-mode", mode), ("sec-fetch-site", site)];
+            answer(&guard, "GET", path, &[&[("host", "localhost:7700")], &more[..]].concat())
+        };
+        for mode in ["cors", "no-cors", "navigate", "websocket"] {
+            assert_eq!(get("/api/v1/events", mode, "cross-site"), StatusCode::FORBIDDEN, "{mode}");
+            assert_eq!(get("/api/v1/events", mode, "same-site"), StatusCode::FORBIDDEN, "{mode}");
+            assert_eq!(get("/api/v1/events", mode, "same-origin"), StatusCode::OK, "{mode}");
+            assert_eq!(get("/api/v1/events", mode, "none"), StatusCode::OK, "{mode}");
+        }
         // A link on another page leads here.
-        assert_eq!(with("GET", &[("sec-fetch-site", "cross-site")]), StatusCode::OK);
+        assert_eq!(get("/runs", "navigate", "cross-site"), StatusCode::OK);
+        assert_eq!(get("/runs", "no-cors", "cross-site"), StatusCode::FORBIDDEN);
         assert_eq!(with("POST", &[]), StatusCode::OK);
     }
 

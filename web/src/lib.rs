@@ -4,6 +4,7 @@ mod answer;
 mod api;
 mod app;
 mod body;
+mod client_stream;
 mod codes;
 mod extract;
 mod guard;

@@ -1,154 +1,234 @@
-//! Places of connections: shared among addresses, with eviction of silent ones.
+//! Places of connections, shared among addresses. Those that wait for a request give way to new ones.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Silence after which a connection from this machine loses its place to a new one.
-const SILENCE: Duration = Duration::from_secs(5);
-/// Longest wait for the place of an evicted connection.
-const LEAVING: Duration = Duration::from_secs(1);
+use crate::settings::ServeLimits;
 
-/// Places of connections, shared fairly among addresses; a limit of tower knows no addresses.
+/// Bits of an IPv6 address that one customer of a provider has for itself.
+const OWN_BITS: u128 = 0xffff_ffff_ffff_ffff;
+
+/// Places of connections. tower limits requests, and knows neither connections nor addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionPlaces {
-    free: Arc<Semaphore>,
+    most: usize,
+    /// Places beyond `most`, for requests that always have to go through.
+    kept_free: usize,
     /// Places that one address of another machine may have.
     share: usize,
-    guests: Arc<Mutex<Guests>>,
+    taken: Arc<Mutex<Taken>>,
 }
 
 #[derive(Debug, Default)]
-struct Guests {
-    /// Number of connections from other machines, by address.
-    others: HashMap<IpAddr, usize>,
-    /// Connections from this machine that have sent no byte yet, oldest first.
-    silent: BTreeMap<u64, (Instant, CancellationToken)>,
+struct Taken {
+    /// By number, in the order of their arrival.
+    places: BTreeMap<u64, Taker>,
+    /// Counts arrivals and ends of answers.
     last: u64,
+}
+
+#[derive(Debug)]
+struct Taker {
+    network: IpAddr,
+    is_kept_free: bool,
+    /// Number of the arrival, or of the end of the last answer; `None` while a request is answered.
+    waits_since: Option<u64>,
+    leave: CancellationToken,
 }
 
 /// A place, given back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPlace {
     places: ConnectionPlaces,
-    address: IpAddr,
     number: u64,
-    /// Cancelled when the connection is evicted.
+    /// Set for a place beyond the usual ones, in which only some requests are answered.
+    pub(crate) is_kept_free: bool,
+    /// Cancelled when another connection has taken the place.
     pub(crate) leave: CancellationToken,
-    _permit: OwnedSemaphorePermit,
 }
+
+/// A request that is answered: its connection keeps its place.
+#[derive(Debug)]
+pub(crate) struct Answering(Arc<ConnectionPlace>);
 
 impl ConnectionPlaces {
-    pub(crate) fn new(places: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(places)), share: (places / 2).max(1), guests: Arc::default() }
+    pub(crate) fn new(limits: &ServeLimits) -> Self {
+        let (most, kept_free) = (limits.connections, limits.kept_free);
+        Self { most, kept_free, share: (most / 2).max(1), taken: Arc::default() }
     }
 
-    /// Takes a place for a client of this address, if one is left for it.
-    pub(crate) async fn take(&self, address: IpAddr) -> Option<ConnectionPlace> {
-        let address = address.to_canonical();
-        if !address.is_loopback() && self.guests().others.get(&address).is_some_and(|has| *has >= self.share)
-        {
-            return None;
-        }
-        let permit = match self.free.clone().try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
-                self.guests().evict_oldest_silent(Instant::now())?;
-                timeout(LEAVING, self.free.clone().acquire_owned()).await.ok()?.ok()?
-            }
-        };
-        let leave = CancellationToken::new();
-        let mut guests = self.guests();
-        guests.last += 1;
-        let number = guests.last;
-        if address.is_loopback() {
-            guests.silent.insert(number, (Instant::now(), leave.clone()));
+    /// Takes a place for a client of this address: a free one, that of a connection that waits for a request, or one that is
+    /// kept free.
+    pub(crate) fn take(&self, address: IpAddr) -> Option<ConnectionPlace> {
+        let network = network(address);
+        let mut taken = self.taken();
+        let usual = || taken.places.values().filter(|taker| !taker.is_kept_free);
+        let has_share =
+            !network.is_loopback() && usual().filter(|taker| taker.network == network).count() >= self.share;
+        let is_kept_free = if usual().count() < self.most && !has_share {
+            false
         } else {
-            *guests.others.entry(address).or_default() += 1;
+            !taken.evict(|taker| !taker.is_kept_free && (!has_share || taker.network == network))
+        };
+        if is_kept_free {
+            let kept = taken.places.values().filter(|taker| taker.is_kept_free).count();
+            if kept >= self.kept_free && !taken.evict(|taker| taker.is_kept_free) {
+                return None;
+            }
         }
-        drop(guests);
-        Some(ConnectionPlace { places: self.clone(), address, number, leave, _permit: permit })
+        let number = taken.next();
+        let leave = CancellationToken::new();
+        let taker = Taker { network, is_kept_free, waits_since: Some(number), leave: leave.clone() };
+        taken.places.insert(number, taker);
+        drop(taken);
+        Some(ConnectionPlace { places: self.clone(), number, is_kept_free, leave })
     }
 
-    fn guests(&self) -> MutexGuard<'_, Guests> {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Guests {
-    /// Evicts the oldest silent connection, if it has been silent for long enough.
-    fn evict_oldest_silent(&mut self, now: Instant) -> Option<()> {
-        let oldest = self.silent.first_entry()?;
-        if now.duration_since(oldest.get().0) < SILENCE {
-            return None;
+/// The addresses that count as one: those of a machine, or of a customer.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            Ipv6Addr::from_bits(address.to_bits() & !OWN_BITS).into()
         }
-        oldest.remove().1.cancel();
-        Some(())
+        address => address,
+    }
+}
+
+impl Taken {
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Lets the connection go that waits for a request for longest, of the network that has most places. Returns false where
+    /// none of these waits.
+    fn evict(&mut self, may_go: impl Fn(&Taker) -> bool) -> bool {
+        let mut of_network: HashMap<IpAddr, usize> = HashMap::new();
+        self.places.values().for_each(|taker| *of_network.entry(taker.network).or_default() += 1);
+        let waiting = self.places.iter().filter(|(_, taker)| may_go(taker)).filter_map(|(number, taker)| {
+            Some((of_network[&taker.network], std::cmp::Reverse(taker.waits_since?), *number))
+        });
+        let Some((.., number)) = waiting.max() else { return false };
+        if let Some(taker) = self.places.remove(&number) {
+            taker.leave.cancel();
+        }
+        true
     }
 }
 
 impl ConnectionPlace {
-    /// Protects the connection from eviction.
-    pub(crate) fn mark_active(&self) {
-        self.places.guests().silent.remove(&self.number);
+    /// Keeps the place until the answer has been sent.
+    pub(crate) fn begin_answer(self: &Arc<Self>) -> Answering {
+        if let Some(taker) = self.places.taken().places.get_mut(&self.number) {
+            taker.waits_since = None;
+        }
+        Answering(self.clone())
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let mut taken = self.0.places.taken();
+        let now = taken.next();
+        if let Some(taker) = taken.places.get_mut(&self.0.number) {
+            taker.waits_since = Some(now);
+        }
     }
 }
 
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
-        let mut guests = self.places.guests();
-        guests.silent.remove(&self.number);
-        if let Some(has) = guests.others.get_mut(&self.address) {
-            *has -= 1;
-            if *has == 0 {
-                guests.others.remove(&self.address);
-            }
-        }
+        self.places.taken().places.remove(&self.number);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
 
-    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
-    const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+    const HERE: &str = "127.0.0.1";
+    const ONE: &str = "10.0.0.1";
+    const OTHER: &str = "10.0.0.2";
 
-    #[tokio::test]
-    async fn no_other_machine_has_more_than_half_of_the_places() {
-        let places = ConnectionPlaces::new(4);
-        let (first, second) = (places.take(ONE).await.unwrap(), places.take(ONE).await.unwrap());
-        let mapped = IpAddr::V6(Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped());
-        assert!(places.take(ONE).await.is_none() && places.take(mapped).await.is_none());
-        let others = (places.take(OTHER).await.unwrap(), places.take(HERE).await.unwrap());
-        assert!(places.take(OTHER).await.is_none(), "all are taken");
-        drop((first, others));
-        assert!(places.take(ONE).await.is_some());
-        drop(second);
-        assert!(places.guests().others.is_empty() && places.guests().silent.is_empty());
+    fn places(connections: usize, kept_free: usize) -> ConnectionPlaces {
+        ConnectionPlaces::new(&ServeLimits { connections, kept_free, ..ServeLimits::default() })
     }
 
-    #[tokio::test]
-    async fn the_oldest_silent_connection_goes_when_places_run_short() {
-        let places = ConnectionPlaces::new(3);
-        let speaks = places.take(HERE).await.unwrap();
-        speaks.mark_active();
-        let (oldest, newer) = (places.take(HERE).await.unwrap(), places.take(HERE).await.unwrap());
-        assert!(places.take(HERE).await.is_none(), "none of them has been silent for long");
-        let later = Instant::now() + SILENCE;
-        places.guests().evict_oldest_silent(later).unwrap();
-        assert!(oldest.leave.is_cancelled() && !newer.leave.is_cancelled() && !speaks.leave.is_cancelled());
-        places.guests().evict_oldest_silent(later).unwrap();
-        assert!(places.guests().evict_oldest_silent(later).is_none(), "one that speaks stays");
-        drop(oldest);
-        assert!(places.take(ONE).await.is_some());
+    fn take(places: &ConnectionPlaces, address: &str) -> Option<Arc<ConnectionPlace>> {
+        places.take(address.parse().unwrap()).map(Arc::new)
+    }
+
+    /// A connection whose request is answered.
+    fn busy(places: &ConnectionPlaces, address: &str) -> Answering {
+        take(places, address).unwrap().begin_answer()
+    }
+
+    #[test]
+    fn no_other_machine_has_more_than_half_of_the_places() {
+        let places = places(4, 0);
+        let held = [busy(&places, ONE), busy(&places, ONE)];
+        assert!(take(&places, ONE).is_none() && take(&places, "::ffff:10.0.0.1").is_none());
+        let others = [busy(&places, OTHER), busy(&places, HERE)];
+        assert!(take(&places, OTHER).is_none() && take(&places, HERE).is_none(), "all are taken");
+        drop((held, others));
+        assert!(places.taken().places.is_empty());
+    }
+
+    #[test]
+    fn the_addresses_of_one_customer_count_as_one() {
+        let places = places(4, 0);
+        let held = [busy(&places, "2001:db8:0:1::1"), busy(&places, "2001:db8:0:1:ffff::2")];
+        assert!(take(&places, "2001:db8:0:1::3").is_none());
+        let _other = busy(&places, "2001:db8:0:2::1");
+        // This machine has no share: a proxy may bring all clients.
+        let _here = busy(&places, "::1");
+        drop(held);
+        let _more = [busy(&places, "::1"), busy(&places, "::1")];
+    }
+
+    #[test]
+    fn what_waits_for_longest_gives_way_and_what_is_answered_stays() {
+        let places = places(3, 0);
+        let answered = take(&places, HERE).unwrap();
+        let answering = answered.begin_answer();
+        let (oldest, newer) = (take(&places, HERE).unwrap(), take(&places, HERE).unwrap());
+        let _first = busy(&places, HERE);
+        assert!(oldest.leave.is_cancelled() && !newer.leave.is_cancelled());
+        let _second = busy(&places, HERE);
+        assert!(newer.leave.is_cancelled() && !answered.leave.is_cancelled());
+        assert!(take(&places, HERE).is_none());
+        drop(answering);
+        let _third = busy(&places, HERE);
+        assert!(answered.leave.is_cancelled(), "its answer was sent");
+    }
+
+    #[test]
+    fn who_has_most_connections_loses_one_first() {
+        let places = places(4, 0);
+        let alone = take(&places, ONE).unwrap();
+        let many = [take(&places, OTHER).unwrap(), take(&places, OTHER).unwrap()];
+        let _here = busy(&places, HERE);
+        let _more = busy(&places, HERE);
+        assert!(many[0].leave.is_cancelled() && !alone.leave.is_cancelled());
+    }
+
+    #[test]
+    fn some_places_are_left_when_all_others_are_busy_for_long() {
+        let places = places(2, 1);
+        let _held = [busy(&places, HERE), busy(&places, HERE)];
+        let first = take(&places, HERE).unwrap();
+        assert!(first.is_kept_free);
+        let second = take(&places, HERE).unwrap();
+        assert!(second.is_kept_free && first.leave.is_cancelled());
+        let _answering = second.begin_answer();
+        assert!(take(&places, HERE).is_none());
     }
 }

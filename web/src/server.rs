@@ -1,27 +1,37 @@
 //! Connections: how many, how slow, and how they end.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderValue, Request, header};
+use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use penstock_server::Runs;
 use rustix::io::Errno;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
-use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::client_stream::{AnswerPace, ClientStream, ConnectionFacts};
 use crate::guard::RequestGuard;
 use crate::places::{ConnectionPlace, ConnectionPlaces};
+use crate::problem::ApiError;
 use crate::router::router;
 use crate::settings::{ServeError, ServeLimits, ServeSettings};
 
@@ -29,6 +39,10 @@ use crate::settings::{ServeError, ServeLimits, ServeSettings};
 const HEAD_BYTES: usize = 32 << 10;
 /// Most headers of a request.
 const HEADERS: usize = 64;
+/// Bytes of an answer that the system holds for a client; it doubles this for its own books.
+const SEND_BYTES: usize = 256 << 10;
+/// Requests that are answered when all other places are taken: those that tell whether it lives, and let people in.
+const ALWAYS_ANSWERED: [&str; 2] = ["/health", "/api/v1/session"];
 /// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 5\r\ncontent-length: 36\r\n\
@@ -68,7 +82,7 @@ impl Server {
     /// Answers until `end`. Then it accepts no connection, ends event streams, and gives other requests the drain time.
     pub async fn run(self, end: impl Future<Output = ()>) {
         let limits = self.settings.limits;
-        let places = ConnectionPlaces::new(limits.connections);
+        let places = ConnectionPlaces::new(&limits);
         let open = TaskTracker::new();
         let mut spare = SpareFile::new();
         let mut end = std::pin::pin!(end);
@@ -79,11 +93,8 @@ impl Server {
             };
             match accepted {
                 Ok((stream, from)) => {
-                    let (places, app, ending) = (places.clone(), self.app.clone(), self.ending.clone());
-                    open.spawn(async move {
-                        let place = places.take(from.ip()).await;
-                        serve(stream, app, limits, place, ending).await;
-                    });
+                    let place = places.take(from.ip());
+                    open.spawn(serve(stream, self.app.clone(), limits, place, self.ending.clone()));
                 }
                 Err(error) => {
                     // Out of files or of memory; or a client that was gone before it came.
@@ -133,32 +144,26 @@ async fn serve(
     place: Option<ConnectionPlace>,
     ending: CancellationToken,
 ) {
-    let Some(place) = place else {
+    let Some(place) = place.map(Arc::new) else {
         // It reads this or it does not.
         drop(tokio::time::timeout(limits.head_time, stream.write_all(FULL)).await);
         return;
     };
-    let mut first = [0];
-    let is_there = tokio::select! {
-        // It may be said to be readable without anything to read.
-        byte = stream.peek(&mut first) => byte.is_ok_and(|bytes| bytes > 0),
-        () = place.leave.cancelled() => false,
-        () = ending.cancelled() => false,
-        () = tokio::time::sleep(limits.head_time) => false,
-    };
-    if !is_there {
-        return;
-    }
-    place.mark_active();
     drop(stream.set_nodelay(true));
+    // A client that takes nothing costs no more than this, and the rate of one that does shows soon.
+    set_socket_send_buffer_size(&stream, SEND_BYTES).ok();
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.head_time);
     http.max_headers(HEADERS).max_buf_size(HEAD_BYTES).half_close(false);
-    let stream = with_patience(stream, limits.stall_time);
-    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
-    let mut connection = std::pin::pin!(connection);
+    let facts = Arc::<ConnectionFacts>::default();
+    let pace = AnswerPace { stall: limits.stall_time, bytes_per_s: limits.answer_bytes_per_s };
+    let stream = ClientStream::new(stream, pace, facts.clone());
+    let app = TowerToHyperService::new(app);
+    let answer = service_fn(|request| answer(&app, &place, &facts, request));
+    let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), answer));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        () = place.leave.cancelled() => return,
         () = ending.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -169,38 +174,33 @@ async fn serve(
     }
 }
 
-/// The same stream, whose writes fail when the client takes nothing for this long; a slow reader goes on. hyper bounds only what
-/// clients send.
-fn with_patience<S: AsyncRead + AsyncWrite>(stream: S, patience: Duration) -> Pin<Box<TimeoutStream<S>>> {
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(patience));
-    Box::pin(stream)
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt, duplex};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_write_that_nobody_takes_fails() {
-        let (here, _there) = duplex(16);
-        let written = with_patience(here, Duration::from_millis(20)).write_all(&[0; 100]).await;
-        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
-    }
-
-    #[tokio::test]
-    async fn patience_begins_anew_with_everything_that_is_taken() {
-        let (here, mut there) = duplex(16);
-        let mut here = with_patience(here, Duration::from_secs(2));
-        let reads = async {
-            let mut piece = [0; 16];
-            for _ in 0..8 {
-                tokio::time::sleep(Duration::from_millis(300)).await;
-                there.read_exact(&mut piece).await.unwrap();
-            }
+/// Answers a request. Its connection keeps its place until all of the answer has been sent.
+fn answer(
+    app: &TowerToHyperService<Router>,
+    place: &Arc<ConnectionPlace>,
+    facts: &Arc<ConnectionFacts>,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<Response, Infallible>> {
+    let answering = place.begin_answer();
+    let facts = facts.clone();
+    let is_last = place.is_kept_free || facts.is_last.load(Ordering::Relaxed);
+    let is_refused = place.is_kept_free && !ALWAYS_ANSWERED.contains(&request.uri().path());
+    let answer = (!is_refused).then(|| app.call(request));
+    async move {
+        let mut answer = match answer {
+            Some(answer) => answer.await?,
+            None => ApiError::busy("too many connections; try again soon", 5).into_response(),
         };
-        tokio::join!(here.write_all(&[0; 128]), reads).0.unwrap();
+        let kind = answer.headers().get(header::CONTENT_TYPE);
+        let is_live = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        facts.is_live.store(is_live, Ordering::Relaxed);
+        if is_last {
+            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(answer.map(|body| {
+            Body::new(body.inspect_frame(move |_| {
+                let _until_sent = &answering;
+            }))
+        }))
     }
 }

@@ -24,15 +24,17 @@ pub struct ServeSettings {
 /// Limits of connections, requests and answers.
 #[derive(Clone, Copy, Debug)]
 pub struct ServeLimits {
-    /// Connections at a time; more are answered with 503.
+    /// Connections at a time; when all of them are busy, more are answered with 503.
     pub connections: usize,
+    /// Connections beyond these for `/health` and sign-in.
+    pub kept_free: usize,
     /// Event streams at a time, out of the connections.
     pub event_streams: usize,
     /// Largest document.
     pub document_bytes: usize,
     /// Largest request of a trial, whose samples are base64.
     pub trial_bytes: usize,
-    /// Bytes of all documents and trials in memory together; small ones do not count.
+    /// Memory of all documents and trials together, as text or as what is read from it, in bytes; small ones do not count.
     pub held_bytes: usize,
     /// Large answers that are made at a time.
     pub large_answers: usize,
@@ -42,6 +44,8 @@ pub struct ServeLimits {
     pub head_time: Duration,
     /// Longest pause of a client within a body that it sends or reads.
     pub stall_time: Duration,
+    /// Least rate of a client that reads an answer, in bytes a second; live events excepted.
+    pub answer_bytes_per_s: u64,
     /// Longest time for a document to arrive.
     pub body_time: Duration,
     /// Longest time that open requests go on after the server was told to end.
@@ -69,6 +73,7 @@ impl Default for ServeLimits {
     fn default() -> Self {
         Self {
             connections: 512,
+            kept_free: 16,
             event_streams: 256,
             document_bytes: 1 << 20,
             trial_bytes: 96 << 20,
@@ -77,6 +82,7 @@ impl Default for ServeLimits {
             answer_bytes: 256 << 20,
             head_time: Duration::from_secs(10),
             stall_time: Duration::from_secs(20),
+            answer_bytes_per_s: 16 << 10,
             body_time: Duration::from_secs(30),
             drain_time: Duration::from_secs(2),
         }
