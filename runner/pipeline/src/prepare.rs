@@ -57,6 +57,7 @@ pub struct Prepared<M = Module> {
     /// The checked pipeline. Changes keep to the stores and modules that it names.
     pub plan: Plan,
     pub(crate) runtime: Handle,
+    /// Users of the context's stores: what is started from this value and its clones is one run to them.
     stores: Stores,
     /// By digest.
     modules: BTreeMap<String, M>,
@@ -87,7 +88,7 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
     Ok(Prepared {
         plan,
         runtime: context.runtime.clone(),
-        stores: context.stores.clone(),
+        stores: context.stores.for_run(),
         modules: found.values().map(|(facts, module)| (facts.digest.clone(), module.clone())).collect(),
     })
 }

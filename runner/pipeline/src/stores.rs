@@ -93,6 +93,16 @@ impl Stores {
         self.0.get(name).map(|entry| &entry.store)
     }
 
+    /// The same stores for another run, which takes turns with the others for their permits.
+    #[must_use]
+    pub(crate) fn for_run(&self) -> Self {
+        let entry = |entry: &Entry| {
+            let index = entry.index.as_ref().map(|(store, key)| (store.for_user(), key.clone()));
+            Entry { store: entry.store.for_user(), root: entry.root.clone(), index }
+        };
+        Self(self.0.iter().map(|(name, found)| (name.clone(), entry(found))).collect())
+    }
+
     /// Whether the store called `name` is a folder of this machine.
     pub fn is_folder(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|entry| entry.root.is_some())

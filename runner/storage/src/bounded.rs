@@ -8,22 +8,23 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 
 use crate::error::StoreError;
 use crate::keys::Keys;
 use crate::observe::now;
+use crate::permits::{Permit, PermitUser, Permits};
 use crate::store::{Store, Version};
 
 /// Default bound on the reads and writes in flight.
 pub const DEFAULT_READS: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
 
-/// A store as sources and stages hold it. All clones share one bound on the reads and writes in flight, whichever stage
-/// they belong to: a batch of a thousand samples opens no thousand files, and no thousand connections.
+/// A store as sources and stages hold it, which bounds the reads and writes in flight: a batch of a thousand samples opens no
+/// thousand files, and no thousand connections. All clones share the bound and are one user of it; [`Self::for_user`] makes
+/// another one. The users take turns.
 #[derive(Clone)]
 pub struct BoundedStore {
     store: Arc<dyn Store>,
-    reads: Arc<Semaphore>,
+    user: PermitUser,
 }
 
 /// The span of a read without its wait for a permit.
@@ -36,8 +37,13 @@ pub struct ReadTime {
 impl BoundedStore {
     /// Bounds the reads and writes of `store` in flight to `reads` together.
     pub fn new(store: Arc<dyn Store>, reads: NonZeroUsize) -> Self {
-        let reads = reads.get().min(Semaphore::MAX_PERMITS);
-        Self { store, reads: Arc::new(Semaphore::new(reads)) }
+        Self { store, user: Permits::new(reads).add_user() }
+    }
+
+    /// The same store and bound for another user, as a rule another run.
+    #[must_use]
+    pub fn for_user(&self) -> Self {
+        Self { store: self.store.clone(), user: self.user.another() }
     }
 
     /// The same store with a bound of its own, apart from other users' reads.
@@ -49,6 +55,11 @@ impl BoundedStore {
         self.store.name()
     }
 
+    /// Reads and writes that may be in flight at a time, those of all users together.
+    pub fn reads(&self) -> NonZeroUsize {
+        self.user.most()
+    }
+
     /// [`Store::list`]; a listing takes no permit.
     pub fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
         self.store.list(prefix)
@@ -56,7 +67,16 @@ impl BoundedStore {
 
     /// [`Store::get`] once there is a permit, and its span.
     pub async fn get(&self, key: Arc<str>) -> (Result<Bytes, StoreError>, ReadTime) {
-        let _place = self.place().await;
+        let permit = self.permit().await;
+        self.get_with(permit, key).await
+    }
+
+    /// [`Store::get`] with a permit, and its span.
+    pub(crate) async fn get_with(
+        &self,
+        _permit: Permit,
+        key: Arc<str>,
+    ) -> (Result<Bytes, StoreError>, ReadTime) {
         let start = now();
         let read = self.store.get(key).await;
         (read, ReadTime { start, end: now() })
@@ -69,43 +89,42 @@ impl BoundedStore {
         of: Option<Version>,
         range: Range<u64>,
     ) -> Result<Bytes, StoreError> {
-        let _place = self.place().await;
+        let _permit = self.permit().await;
         self.store.get_range(key, of, range).await
     }
 
     pub async fn version(&self, key: Arc<str>) -> Result<Version, StoreError> {
-        let _place = self.place().await;
+        let _permit = self.permit().await;
         self.store.version(key).await
     }
 
     pub async fn size(&self, key: Arc<str>) -> Result<u64, StoreError> {
-        let _place = self.place().await;
+        let _permit = self.permit().await;
         self.store.size(key).await
     }
 
     pub async fn put(&self, key: Arc<str>, bytes: Bytes) -> Result<(), StoreError> {
-        let _place = self.place().await;
+        let _permit = self.permit().await;
         self.store.put(key, bytes).await
     }
 
     pub async fn put_new(&self, key: Arc<str>, bytes: Bytes) -> Result<bool, StoreError> {
-        let _place = self.place().await;
+        let _permit = self.permit().await;
         self.store.put_new(key, bytes).await
     }
 
     pub async fn forget(&self, key: Arc<str>) -> Result<bool, StoreError> {
-        let _place = self.place().await;
+        let _permit = self.permit().await;
         self.store.forget(key).await
     }
 
     pub async fn cached_share(&self, key: Arc<str>) -> Result<Option<f64>, StoreError> {
-        let _place = self.place().await;
+        let _permit = self.permit().await;
         self.store.cached_share(key).await
     }
 
-    async fn place(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
-        // Never an error: nobody closes the semaphore. The permit is held as long as the result is.
-        self.reads.acquire().await
+    pub(crate) async fn permit(&self) -> Permit {
+        self.user.permit().await
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt};
 use penstock_engine::item::{Collated, Item, Sample, Value};
 use penstock_engine::ports::{Failed, Fault, Items, Output, TaskOp};
 use penstock_types::plan::BYTES_FIELD;
@@ -15,9 +16,9 @@ use crate::error::StoreError;
 
 /// Reads objects into the field [`BYTES_FIELD`] of the samples whose keys name them.
 ///
-/// The samples of a batch are read concurrently, as far as the store's bound allows, and each has its own answer: a
-/// missing key never costs its neighbours. The op's time is the time in which at least one read was under way, without
-/// waiting for a place among the store's reads.
+/// The samples of a batch are read concurrently and each has its own answer: a missing key never costs its neighbours. A
+/// batch asks for no more permits at a time than the store has. The op's time is the time in which at least one read had
+/// a permit.
 pub struct FetchOp {
     store: BoundedStore,
     field: Arc<str>,
@@ -32,17 +33,20 @@ impl FetchOp {
 impl TaskOp for FetchOp {
     fn start(&self, item: Item) -> BoxFuture<'static, Output> {
         let (store, field) = (self.store.clone(), self.field.clone());
-        match item {
-            Item::Sample(sample) => fetch_sample(store, field, sample).boxed(),
-            Item::Batch(samples) => fetch_batch(store, field, samples).boxed(),
-            Item::Collated(batch) => std::future::ready(refuse(batch)).boxed(),
+        async move {
+            match item {
+                Item::Sample(sample) => fetch_sample(&store, &field, sample).await,
+                Item::Batch(samples) => fetch_batch(&store, &field, samples).await,
+                Item::Collated(batch) => refuse(batch),
+            }
         }
+        .boxed()
     }
 }
 
-async fn fetch_sample(store: BoundedStore, field: Arc<str>, sample: Sample) -> Output {
+async fn fetch_sample(store: &BoundedStore, field: &Arc<str>, sample: Sample) -> Output {
     let (read, time) = store.get(sample.key.clone()).await;
-    let mut output = match answer(sample, read, &field) {
+    let mut output = match answer(sample, read, field) {
         Ok(sample) => Output::one(Item::Sample(sample)),
         Err(failed) => Output { failed: vec![failed], ..Output::default() },
     };
@@ -50,14 +54,21 @@ async fn fetch_sample(store: BoundedStore, field: Arc<str>, sample: Sample) -> O
     output
 }
 
-async fn fetch_batch(store: BoundedStore, field: Arc<str>, samples: Vec<Sample>) -> Output {
-    let reads = join_all(samples.iter().map(|sample| store.get(sample.key.clone()))).await;
+async fn fetch_batch(store: &BoundedStore, field: &Arc<str>, samples: Vec<Sample>) -> Output {
+    let read = |place: usize| {
+        let key = samples[place].key.clone();
+        async move { (place, store.get(key).await) }
+    };
+    // More requests than permits would only stand in the queue.
+    let reads = stream::iter((0..samples.len()).map(read)).buffer_unordered(store.reads().get());
+    let mut reads: Vec<_> = reads.collect().await;
+    reads.sort_unstable_by_key(|(place, _)| *place);
     let mut read = Vec::with_capacity(samples.len());
     let mut failed = Vec::new();
     let mut times = Vec::with_capacity(samples.len());
-    for (sample, (result, time)) in samples.into_iter().zip(reads) {
+    for (sample, (_, (result, time))) in samples.into_iter().zip(reads) {
         times.push(time);
-        match answer(sample, result, &field) {
+        match answer(sample, result, field) {
             Ok(sample) => read.push(sample),
             Err(failure) => failed.push(failure),
         }

@@ -16,6 +16,7 @@ mod list;
 mod memory;
 mod observe;
 mod page_cache;
+mod permits;
 mod record;
 mod records;
 mod s3;

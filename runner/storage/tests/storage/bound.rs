@@ -1,9 +1,10 @@
-//! The bound on reads in flight.
+//! The bound on reads in flight, and who is let through.
 
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -12,6 +13,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use penstock_engine::item::{Item, Origin, Sample};
 use penstock_engine::ports::TaskOp;
 use penstock_storage::{BoundedStore, FetchOp, IfThere, Keys, Store, StoreError, Version};
+use tokio::sync::oneshot;
 
 /// Counts the reads in flight. Every read lets all others go first, several times.
 #[derive(Default)]
@@ -75,4 +77,112 @@ async fn stages_that_share_a_store_share_its_bound() {
     let (first, second, puts) = futures::join!(one.start(batch()), other.start(batch()), puts);
     assert!(first.failed.is_empty() && second.failed.is_empty() && puts.iter().all(Result::is_ok));
     assert_eq!(most.load(Ordering::Relaxed), 3);
+}
+
+/// Lets a read end when it is told to.
+#[derive(Clone, Default)]
+struct Gated(Arc<Mutex<VecDeque<UnderWay>>>);
+
+/// A read: its key, and what lets it end.
+type UnderWay = (Arc<str>, oneshot::Sender<()>);
+
+impl Gated {
+    fn store(&self, reads: usize) -> BoundedStore {
+        BoundedStore::new(Arc::new(self.clone()), NonZeroUsize::new(reads).unwrap())
+    }
+
+    /// Ends the read that has been under way for longest, and tells its key.
+    fn end_one(&self) -> Option<Arc<str>> {
+        let (key, gate) = self.0.lock().unwrap().pop_front()?;
+        gate.send(()).unwrap();
+        Some(key)
+    }
+}
+
+impl Store for Gated {
+    fn name(&self) -> &Arc<str> {
+        unreachable!("no read of this store fails")
+    }
+
+    fn describe(&self) -> String {
+        String::new()
+    }
+
+    fn list(&self, _prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+        stream::empty().boxed()
+    }
+
+    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        let (gate, opened) = oneshot::channel();
+        self.0.lock().unwrap().push_back((key, gate));
+        async move {
+            opened.await.unwrap();
+            Ok(Bytes::new())
+        }
+        .boxed()
+    }
+
+    fn get_range(
+        &self,
+        key: Arc<str>,
+        _of: Option<Version>,
+        _range: Range<u64>,
+    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        self.get(key)
+    }
+
+    fn version(&self, _key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+        std::future::ready(Ok(Version { size: 0, tag: None })).boxed()
+    }
+
+    fn write(&self, key: Arc<str>, _: Bytes, _: IfThere) -> BoxFuture<'static, Result<bool, StoreError>> {
+        self.get(key).map(|put| put.map(|_| true)).boxed()
+    }
+}
+
+fn batch(key: &str, samples: usize) -> Item {
+    Item::Batch((0..samples).map(|_| Sample::new(key, Origin::default())).collect())
+}
+
+#[tokio::test]
+async fn a_run_with_huge_batches_leaves_another_run_its_turns() {
+    let gated = Gated::default();
+    let store = gated.store(8);
+    let large = FetchOp::new(store.for_user());
+    let small = Arc::new(FetchOp::new(store.for_user()));
+    let sample = || Item::Sample(Sample::new("small", Origin::default()));
+    let small =
+        stream::repeat_with(|| small.start(sample())).take(200).buffer_unordered(8).collect::<Vec<_>>();
+    let ended = async {
+        let mut ended = Vec::new();
+        while ended.len() < 20_200 {
+            match gated.end_one() {
+                Some(key) => ended.push(key),
+                None => tokio::task::yield_now().await,
+            }
+        }
+        ended
+    };
+    let (large, small, ended) = futures::join!(large.start(batch("large", 20_000)), small, ended);
+    assert!(large.failed.is_empty() && small.iter().all(|output| output.failed.is_empty()));
+    // Alone it would have had all of them; the large batch came first and so held all permits at the begin.
+    let last = ended.iter().rposition(|key| **key == *"small").unwrap();
+    let of_large = ended[..last].iter().filter(|key| ***key == *"large").count();
+    assert!(of_large <= 200 + 2 * 8, "{of_large} reads of the large batch came before 200 of the other run");
+}
+
+#[test]
+fn a_batch_asks_for_no_more_permits_than_there_are() {
+    let gated = Gated::default();
+    let op = FetchOp::new(gated.store(3));
+    let key: Arc<str> = Arc::from("k");
+    let samples = (0..100_000).map(|_| Sample::new(key.clone(), Origin::default())).collect();
+    let before = Arc::strong_count(&key);
+    let mut fetch = op.start(Item::Batch(samples));
+    assert!((&mut fetch).now_or_never().is_none());
+    // Each request holds its key.
+    assert!(Arc::strong_count(&key) <= before + 100_000 + 3, "{}", Arc::strong_count(&key));
+    while (&mut fetch).now_or_never().is_none() {
+        gated.end_one().unwrap();
+    }
 }
