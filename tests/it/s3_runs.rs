@@ -9,17 +9,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use penstock_pipeline::Stores;
-use penstock_s3_server::{Fault, Rclone, Server, Settings, Trouble};
+use penstock_s3_server::{Fault, Latency, Rclone, Server, Settings, Trouble};
 use penstock_tests::{Call, Folder, lines, photos};
 use penstock_types::config::DatasetConfig;
 use penstock_types::run::{FailureRecord, RunSnapshot};
+use penstock_types::verdict::VerdictKind;
 use serde_json::{Value, json};
 
 use crate::photos::{batches_of, in_input_order};
 
 /// The photos in a bucket, below `scratch/photos/`, and an index of them beside.
 fn bucket() -> Server {
-    let server = Server::start(Settings { bucket: "playground".to_owned(), ..Settings::default() }).unwrap();
+    bucket_that_answers_after(Duration::ZERO)
+}
+
+fn bucket_that_answers_after(usual: Duration) -> Server {
+    let latency = Latency { usual, ..Latency::default() };
+    let server =
+        Server::start(Settings { bucket: "playground".to_owned(), latency, ..Settings::default() }).unwrap();
     let mut keys = Vec::new();
     for (key, bytes) in files(photos(), "") {
         keys.push(format!("scratch/photos/{key}"));
@@ -192,6 +199,55 @@ fn a_configuration_with_a_credentials_file_runs_and_an_index_is_made_in_the_buck
         .document(&json!({ "source": { "index": { "store": "photos" } }, "stages": [{ "fetch": {} }] }));
     let call = Call::run(&document).argument("--config").argument(&config).json();
     assert_eq!(call.finish().exits(0).snapshot().ledger.total.delivered, 100);
+}
+
+#[test]
+fn tasks_without_a_permit_are_told_as_waiting_for_one_and_the_advice_is_more_reads() {
+    let server = bucket_that_answers_after(Duration::from_millis(20));
+    let folder = Folder::new();
+    folder.write(
+        "keys",
+        "[default]\naws_access_key_id = penstock-test\naws_secret_access_key = penstock-test-secret\n",
+    );
+    let config = folder.write(
+        "penstock.json",
+        json!({ "stores": { "photos": { "s3": {
+            "bucket": "playground", "prefix": "scratch/photos/", "endpoint": server.endpoint(), "credentials_file": "keys",
+            "reads": 2
+        } } } })
+        .to_string(),
+    );
+    let document = folder.document(&json!({
+        "source": { "list": { "store": "photos" } },
+        "stages": [{ "fetch": { "concurrency": 12 } }],
+        "consumer": { "simulate": { "step_ms": 1 } }
+    }));
+    let finished = Call::run(&document).argument("--config").argument(&config).json().finish().exits(0);
+    let snapshot = finished.snapshot();
+    let task = &snapshot.stages[0].task;
+    let all = task.busy_s
+        + task.thread_wait_s
+        + task.permit_wait_s
+        + task.blocked_s
+        + task.order_wait_s
+        + task.idle_s;
+    assert!((all - 12.0 * task.elapsed_s).abs() < 1e-6, "{task:?}");
+    // Two of twelve tasks at most have a permit.
+    assert!(task.permit_wait_s > task.busy_s, "{task:?}");
+    let verdict = snapshot.verdict.unwrap();
+    assert_eq!(
+        (verdict.kind, verdict.stage.as_deref()),
+        (VerdictKind::Permits, Some("1:fetch")),
+        "{verdict:?}"
+    );
+    assert!(
+        verdict.advice[0].text.starts_with("Raise `reads` of store `photos` in the configuration from 2 to ")
+    );
+    assert!(
+        finished.stderr.contains("permit wait") && finished.stderr.contains("permits at a time"),
+        "{}",
+        finished.stderr
+    );
 }
 
 #[test]

@@ -287,7 +287,12 @@ fn thread_wait_ms(run: &Run, stage: usize) -> f64 {
 fn slots(run: &Run, stage: usize, seconds: fn(&StageRecord) -> f64) -> f64 {
     let all = |stage: &StageRecord| {
         let task = &stage.task;
-        task.busy_s + task.thread_wait_s + task.blocked_s + task.order_wait_s + task.idle_s
+        task.busy_s
+            + task.thread_wait_s
+            + task.permit_wait_s
+            + task.blocked_s
+            + task.order_wait_s
+            + task.idle_s
     };
     run.of_stage(stage, seconds) / run.of_stage(stage, all)
 }

@@ -2,6 +2,7 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
+use penstock_types::policy::StageKindName;
 use penstock_types::run::{FailureGroup, QueueRecord, RunSnapshot, RunState, StageRecord};
 use penstock_types::stats::SlotShares;
 use penstock_types::verdict::{Advice, Goal, Verdict, VerdictKind, VerdictSpan};
@@ -96,6 +97,7 @@ pub(crate) fn stages(stages: &[StageRecord]) -> String {
         "p50",
         "p99",
         "thread wait",
+        "permit wait",
         "busy",
         "blocked",
         "order wait",
@@ -114,6 +116,7 @@ pub(crate) fn stages(stages: &[StageRecord]) -> String {
             duration(task.p50_time_s),
             duration(task.p99_time_s),
             duration(task.ave_thread_wait_s),
+            if stage.kind == StageKindName::Fetch { share(|shares| shares.permit_wait) } else { dash() },
             share(|shares| shares.busy),
             share(|shares| shares.blocked),
             share(|shares| shares.order_wait),

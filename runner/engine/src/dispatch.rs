@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use crate::clock::Clock;
 use crate::graph::Graph;
 use crate::item::Item;
-use crate::ports::{Ending, Fault, Observer, Output, Produced, StopFlag, TaskOp};
+use crate::ports::{Ending, Fault, Observer, Output, Produced, SlotWatch, StopFlag, TaskOp, TaskSlot};
 use crate::schedule::{FailedTask, FailureGroups, OpTime, RunSums, Schedule, SinkDelivery, Task, WorkerJob};
 
 /// The schedule of one run behind its lock, and the ways to wake the threads and tasks that share it.
@@ -329,8 +329,9 @@ impl Dispatcher {
     /// Runs one op that waits, and hands its answer in.
     async fn run_task(self: Arc<Self>, op: Arc<dyn TaskOp>, task: Task, item: Item) {
         let _guard = PanicGuard(self.clone());
+        let slot = TaskSlot::new(self.clone(), task.stage, task.slot);
         let begin = self.now();
-        let answer = AssertUnwindSafe(async move { op.start(item).await }).catch_unwind().await;
+        let answer = AssertUnwindSafe(async move { op.start_in(item, slot).await }).catch_unwind().await;
         let time = OpTime { wall: self.now() - begin, cpu: 0 };
         let outcome = answer.map_err(|panic| Fault::of_panic(&*panic));
         self.event(|schedule, now| schedule.complete(task, outcome, time, now));
@@ -420,6 +421,13 @@ impl Dispatcher {
                 self.observers.iter().for_each(|observer| observer.on_failure(failure));
             });
         }
+    }
+}
+
+impl SlotWatch for Dispatcher {
+    fn on_permit_wait(&self, stage: usize, slot: usize, waits: bool) {
+        let now = self.clock.now();
+        self.lock().schedule.on_permit_wait(Task { stage, slot }, waits, now);
     }
 }
 

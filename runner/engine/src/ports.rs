@@ -48,6 +48,26 @@ pub struct SourceFault {
 pub trait TaskOp: Send + Sync {
     /// Works on one item. Dropped unfinished when the run stops.
     fn start(&self, item: Item) -> BoxFuture<'static, Output>;
+
+    /// The same in a slot of a stage, which an op that takes permits tells when it waits for them.
+    fn start_in(&self, item: Item, _slot: TaskSlot) -> BoxFuture<'static, Output> {
+        self.start(item)
+    }
+}
+
+/// The slot of a task that runs, as its op sees it. The default is watched by nothing.
+#[derive(Default)]
+pub struct TaskSlot {
+    watch: Option<Arc<dyn SlotWatch>>,
+    stage: usize,
+    slot: usize,
+    waits: bool,
+}
+
+/// Measures what the slots of a run do.
+pub trait SlotWatch: Send + Sync {
+    /// The task in `slot` of the stage at position `stage` waits for permits from now on, or no longer.
+    fn on_permit_wait(&self, stage: usize, slot: usize, waits: bool);
 }
 
 /// An op that computes: one value per worker thread, built there, used there, dropped there.
@@ -207,6 +227,23 @@ impl StopFlag {
     /// The flag itself, for what can only watch an atomic (an epoch callback).
     pub fn shared(&self) -> Arc<AtomicBool> {
         self.0.clone()
+    }
+}
+
+impl TaskSlot {
+    /// A slot that tells `watch` of its waits, and works now.
+    pub fn new(watch: Arc<dyn SlotWatch>, stage: usize, slot: usize) -> Self {
+        Self { watch: Some(watch), stage, slot, waits: false }
+    }
+
+    /// Says whether the task waits for permits, none of which it has, instead of working. Costs nothing while that stays.
+    pub fn set_permit_wait(&mut self, waits: bool) {
+        if self.waits != waits {
+            self.waits = waits;
+            if let Some(watch) = &self.watch {
+                watch.on_permit_wait(self.stage, self.slot, waits);
+            }
+        }
     }
 }
 

@@ -213,6 +213,18 @@ impl Schedule {
         Some(job)
     }
 
+    /// A task on the I/O runtime waits for permits from now on, or no longer.
+    pub(crate) fn on_permit_wait(&mut self, task: Task, waits: bool, now: Tick) {
+        if self.over {
+            return;
+        }
+        let now = self.forward_to(now);
+        let stage = &mut self.stages[task.stage];
+        if let Kind::Pipe(pipe) = &mut stage.kind {
+            pipe.on_permit_wait(task.slot, waits, &mut stage.core, now);
+        }
+    }
+
     /// Tasks to be started on the I/O runtime.
     pub(crate) fn take_starts(&mut self) -> Vec<(Task, Item)> {
         std::mem::take(&mut self.work.starts)

@@ -216,7 +216,8 @@ impl Prepared {
         let source = ends.source.take().unwrap_or_else(|| self.source());
         let (id, consumer, is_taken) = (ends.id.take(), ends.consumer.take(), ends.is_taken);
         let parts = self.parts(threads, ends);
-        let shape = PipelineShape::of(plan, threads, Some(cores()));
+        let reads = |name: &str| u32::try_from(self.stores().get(name)?.reads().get()).ok();
+        let shape = PipelineShape::of(plan, threads, Some(cores())).with_reads(reads);
         // What is given in its place takes items to do something with them.
         let shape = if consumer.is_some() || is_taken { shape.with_working_consumer() } else { shape };
         let verdicts = Verdicts::of(shape);

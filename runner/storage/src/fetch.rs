@@ -1,13 +1,16 @@
 //! The `fetch` stage: reads the object that a sample's key names.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use penstock_engine::item::{Collated, Item, Sample, Value};
-use penstock_engine::ports::{Failed, Fault, Items, Output, TaskOp};
+use penstock_engine::ports::{Failed, Fault, Items, Output, TaskOp, TaskSlot};
 use penstock_types::plan::BYTES_FIELD;
 use penstock_types::run::FailureClass;
 
@@ -18,11 +21,15 @@ use crate::error::StoreError;
 ///
 /// The samples of a batch are read concurrently and each has its own answer: a missing key never costs its neighbours. A
 /// batch asks for no more permits at a time than the store has. The op's time is the time in which at least one read had
-/// a permit.
+/// a permit; the slot waits for permits in the rest.
 pub struct FetchOp {
     store: BoundedStore,
     field: Arc<str>,
 }
+
+/// Reads of one task that have a permit.
+#[derive(Debug, Default)]
+struct Reading(AtomicUsize);
 
 impl FetchOp {
     pub fn new(store: BoundedStore) -> Self {
@@ -32,20 +39,53 @@ impl FetchOp {
 
 impl TaskOp for FetchOp {
     fn start(&self, item: Item) -> BoxFuture<'static, Output> {
+        self.start_in(item, TaskSlot::default())
+    }
+
+    fn start_in(&self, item: Item, slot: TaskSlot) -> BoxFuture<'static, Output> {
         let (store, field) = (self.store.clone(), self.field.clone());
         async move {
-            match item {
-                Item::Sample(sample) => fetch_sample(&store, &field, sample).await,
-                Item::Batch(samples) => fetch_batch(&store, &field, samples).await,
-                Item::Collated(batch) => refuse(batch),
-            }
+            let reading = Reading::default();
+            let fetch = async {
+                match item {
+                    Item::Sample(sample) => fetch_sample(&store, &field, sample, &reading).await,
+                    Item::Batch(samples) => fetch_batch(&store, &field, samples, &reading).await,
+                    Item::Collated(batch) => refuse(batch),
+                }
+            };
+            reading.tell(slot, fetch).await
         }
         .boxed()
     }
 }
 
-async fn fetch_sample(store: &BoundedStore, field: &Arc<str>, sample: Sample) -> Output {
-    let (read, time) = store.get(sample.key.clone()).await;
+impl Reading {
+    /// Reads an object once there is a permit.
+    async fn read(&self, store: &BoundedStore, key: Arc<str>) -> (Result<Bytes, StoreError>, ReadTime) {
+        let permit = store.permit().await;
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let read = store.get_with(permit, key).await;
+        self.0.fetch_sub(1, Ordering::Relaxed);
+        read
+    }
+
+    /// Tells `slot` what the reads of `work` do. A permit that goes from one read of the task to the next within one poll is
+    /// no wait.
+    async fn tell<T>(&self, mut slot: TaskSlot, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            let polled = work.as_mut().poll(context);
+            if polled.is_pending() {
+                slot.set_permit_wait(self.0.load(Ordering::Relaxed) == 0);
+            }
+            polled
+        })
+        .await
+    }
+}
+
+async fn fetch_sample(store: &BoundedStore, field: &Arc<str>, sample: Sample, reading: &Reading) -> Output {
+    let (read, time) = reading.read(store, sample.key.clone()).await;
     let mut output = match answer(sample, read, field) {
         Ok(sample) => Output::one(Item::Sample(sample)),
         Err(failed) => Output { failed: vec![failed], ..Output::default() },
@@ -54,10 +94,15 @@ async fn fetch_sample(store: &BoundedStore, field: &Arc<str>, sample: Sample) ->
     output
 }
 
-async fn fetch_batch(store: &BoundedStore, field: &Arc<str>, samples: Vec<Sample>) -> Output {
+async fn fetch_batch(
+    store: &BoundedStore,
+    field: &Arc<str>,
+    samples: Vec<Sample>,
+    reading: &Reading,
+) -> Output {
     let read = |place: usize| {
         let key = samples[place].key.clone();
-        async move { (place, store.get(key).await) }
+        async move { (place, reading.read(store, key).await) }
     };
     // More requests than permits would only stand in the queue.
     let reads = stream::iter((0..samples.len()).map(read)).buffer_unordered(store.reads().get());

@@ -109,6 +109,8 @@ pub enum VerdictKind {
     Source,
     /// The worker threads: tasks wait for one.
     Threads,
+    /// The permits of a store: a stage reads from it, and all of them are taken, by this run or by others.
+    Permits,
     /// Samples fail, and what they cost is missing.
     Failures,
     /// Nothing waits long enough to be felt.
@@ -147,6 +149,7 @@ impl VerdictSpan {
             VerdictKind::Variance => format!("bursts at {stage}"),
             VerdictKind::Stage | VerdictKind::Storage | VerdictKind::Source => stage.to_owned(),
             VerdictKind::Threads => "worker threads".to_owned(),
+            VerdictKind::Permits => format!("permits for {stage}"),
             VerdictKind::Failures => format!("failures at {stage}"),
             VerdictKind::NothingWaits => "none".to_owned(),
             VerdictKind::TooLittle => "not known yet".to_owned(),

@@ -104,6 +104,12 @@ impl Pipe {
         self.turn_slot(slot, SlotState::Working(Slot::Busy), core, now);
     }
 
+    /// `slot`'s task waits for permits from now on, or no longer.
+    pub(crate) fn on_permit_wait(&mut self, slot: usize, waits: bool, core: &mut Core, now: Tick) {
+        let doing = if waits { Slot::PermitWait } else { Slot::Busy };
+        self.turn_slot(slot, SlotState::Working(doing), core, now);
+    }
+
     /// The op of `slot`'s task is done. `Err` means that it never came back with an answer. Returns what failed.
     pub(crate) fn complete(
         &mut self,

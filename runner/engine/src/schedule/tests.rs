@@ -454,6 +454,29 @@ proptest! {
 }
 
 #[test]
+fn a_task_that_waits_for_permits_is_not_busy_and_slot_times_add_up() {
+    let rule = pipe(2, Order::Completion, RunsOn::Tasks);
+    let mut driver = Driver::new(shape(vec![stage(1, 2, rule)], 2), vec![Produced::Samples(all_kept(2))], 1);
+    let at = |seconds: u64| Tick::from_nanos(seconds * 1_000_000_000);
+    driver.schedule.offer(Ok(driver.chunks.pop_front()), at(1));
+    let starts = driver.schedule.take_starts();
+    let [(first, item), (second, _)] = starts.try_into().unwrap();
+    driver.schedule.on_permit_wait(first, true, at(2));
+    driver.schedule.on_permit_wait(second, true, at(2));
+    driver.schedule.on_permit_wait(first, false, at(5));
+    driver.schedule.complete(first, Ok(Output::one(item)), OpTime::default(), at(6));
+    // Nobody takes the result, and the other task still waits.
+    let row = driver.schedule.read(at(8)).stages[0].row;
+    let seconds = |nanos: u64| nanos / 1_000_000_000;
+    assert_eq!([row.permit_wait, row.busy, row.idle].map(seconds), [9, 3, 4]);
+    assert_eq!(row.slot_times().iter().sum::<u64>(), 2 * row.elapsed);
+    driver.schedule.stop();
+    // Told after the end, it changes nothing.
+    driver.schedule.on_permit_wait(second, false, at(9));
+    assert_eq!(seconds(driver.schedule.read(at(9)).stages[0].row.permit_wait), 10);
+}
+
+#[test]
 fn what_is_in_flight_without_a_consumer_is_exactly_what_the_shape_allows() {
     for (threads, order) in [(RunsOn::AnyThread, Order::Completion), (RunsOn::Tasks, Order::Input)] {
         let rule = pipe(4, order, threads);

@@ -2,7 +2,7 @@
 
 use std::mem::replace;
 
-use penstock_types::series::{Row, Spread};
+use penstock_types::series::{Metric, Row, Spread};
 use penstock_types::stats::{Histogram, QueueRow, TaskRow};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,13 @@ const MAX_BYTES: usize = 256 << 20;
 pub(crate) const MAX_ROWS: u64 = 256;
 /// First byte of histograms, and of rows as up to schema 2.
 const SCHEMA_2: u8 = 2;
+/// First byte of [`Columns`] up to schema 3.
+const SCHEMA_3: u8 = 3;
 /// First byte of [`Columns`].
-const COLUMNS: u8 = 3;
+const COLUMNS: u8 = 4;
+/// Sums and metrics of a stage up to schema 3: all but the last of now, which is the wait for permits.
+const OLD_SUMS: usize = TaskRow::WIDTH - 1;
+const OLD_METRICS: usize = Metric::STAGE.len() - 1;
 /// Numbers of a row before those of its stages.
 const HEAD: usize = 3;
 /// Most stages, with room to spare.
@@ -110,18 +115,37 @@ impl Columns {
         }
         let (stages, queues) = (stages as usize, queues as usize);
         let mut numbers = || (0..count).map(|_| next(&mut input)).collect();
-        let numbers = (0..width(stages, queues)).map(|_| numbers()).collect::<Result<_, _>>()?;
+        let columns = width(OLD_SUMS, stages, queues);
+        let numbers = (0..columns).map(|_| numbers()).collect::<Result<_, _>>()?;
         let mut floats = || (0..count).map(|_| next(&mut input)).collect::<Result<_, _>>();
         let spreads =
             (0..spreads).map(|_| Ok([floats()?, floats()?])).collect::<Result<_, postcard::Error>>()?;
         Ok(Self { stages, queues, numbers, spreads })
     }
 
+    /// The same with what rows had not up to schema 3: tasks that wait for permits counted as busy, and no metric told of it.
+    fn widened(mut self) -> Option<Self> {
+        let is_whole = self.stages.max(self.queues) <= MAX_NODES as usize
+            && (self.numbers.is_empty() || self.numbers.len() == width(OLD_SUMS, self.stages, self.queues))
+            && (self.spreads.is_empty() || self.spreads.len() >= self.stages * OLD_METRICS);
+        let rows = is_whole.then(|| self.numbers.first().map_or(0, Vec::len))?;
+        // From the back, so that the places before stay as they are.
+        for stage in (1..=self.stages).rev() {
+            if !self.numbers.is_empty() {
+                self.numbers.insert(HEAD + stage * OLD_SUMS, vec![0; rows]);
+            }
+            if !self.spreads.is_empty() {
+                self.spreads.insert(stage * OLD_METRICS, [vec![f32::NAN; rows], vec![f32::NAN; rows]]);
+            }
+        }
+        Some(self)
+    }
+
     fn rows(self) -> Option<Vec<Row>> {
         let Self { stages, queues, numbers, spreads } = self;
         let Some(count) = numbers.first().map(Vec::len) else { return Some(Vec::new()) };
         let is_whole = stages.max(queues) <= MAX_NODES as usize
-            && numbers.len() == width(stages, queues)
+            && numbers.len() == width(TaskRow::WIDTH, stages, queues)
             && numbers.iter().all(|column| column.len() == count)
             && spreads.iter().flatten().all(|ends| ends.len() == count);
         let mut rows = is_whole.then(|| vec![vec![0_u64; numbers.len()]; count])?;
@@ -163,16 +187,17 @@ pub(crate) fn pack(rows: &[Row]) -> Vec<u8> {
 pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<Row>, UnreadableChunk> {
     let bytes = decompress(packed, MAX_BYTES)?;
     let columns = match bytes.split_first() {
-        Some((&COLUMNS, columns)) => postcard::from_bytes(columns)?,
-        Some((&SCHEMA_2, columns)) => Columns::of_schema_2(columns)?,
-        _ => return Err(UnreadableChunk::Form),
+        Some((&COLUMNS, columns)) => Some(postcard::from_bytes(columns)?),
+        Some((&SCHEMA_3, columns)) => postcard::from_bytes::<Columns>(columns)?.widened(),
+        Some((&SCHEMA_2, columns)) => Columns::of_schema_2(columns)?.widened(),
+        _ => None,
     };
-    columns.rows().ok_or(UnreadableChunk::Form)
+    columns.and_then(Columns::rows).ok_or(UnreadableChunk::Form)
 }
 
-/// Columns of rows with so many stages and queues.
-fn width(stages: usize, queues: usize) -> usize {
-    HEAD + stages * TaskRow::WIDTH + queues * QueueRow::WIDTH
+/// Columns of rows with so many stages, of so many sums each, and queues.
+fn width(sums: usize, stages: usize, queues: usize) -> usize {
+    HEAD + stages * sums + queues * QueueRow::WIDTH
 }
 
 fn next<T: DeserializeOwned>(input: &mut &[u8]) -> Result<T, postcard::Error> {
@@ -242,6 +267,42 @@ mod tests {
             assert_eq!(ends(again), ends(wide));
         }
         assert_eq!(unpack(&pack(&[])).unwrap(), []);
+    }
+
+    /// Rows of a run of three stages, as schema 3 stored them; its own server told the figures.
+    #[test]
+    fn rows_of_schema_3_come_back_with_no_wait_for_permits() {
+        let finest = unpack(include_bytes!("../../tests/data/form-3-finest.bin")).unwrap();
+        let middle = unpack(include_bytes!("../../tests/data/form-3-middle.bin")).unwrap();
+        for rows in [&finest, &middle] {
+            let mut all = rows[0].clone();
+            rows[1..].iter().for_each(|row| all.merge(row));
+            let tasks = all.stages.iter().map(|stage| (stage.tasks, stage.busy, stage.blocked));
+            let told = [(595, 18_007_179_269, 3_959_275), (587, 0, 74_407_357), (146, 3_241_002_518, 0)];
+            assert!(tasks.eq(told), "{:?}", all.stages);
+            assert!(all.stages.iter().all(|stage| stage.permit_wait == 0));
+            assert!(
+                all.queues.iter().map(|queue| queue.gets).eq([598, 587, 146, 146, 146]),
+                "{:?}",
+                all.queues
+            );
+        }
+        // The spreads stand where they belong: those of rows of a second cover the rows of a quarter.
+        let mut spreads = vec![Spread::NONE; Row::spread_count(3, 5)];
+        for row in finest {
+            let row = row.widened(0);
+            spreads.iter_mut().zip(&row.spreads).for_each(|(all, one)| all.merge(*one));
+        }
+        let mut stored = vec![Spread::NONE; spreads.len()];
+        for row in &middle {
+            stored.iter_mut().zip(&row.spreads).for_each(|(all, one)| all.merge(*one));
+        }
+        for (place, (stored, spread)) in stored.iter().zip(&spreads).enumerate() {
+            let is_new = place < 3 * Metric::STAGE.len()
+                && Metric::STAGE[place % Metric::STAGE.len()] == Metric::PermitWait;
+            let wanted = if is_new { (None, None) } else { (spread.least(), spread.greatest()) };
+            assert_eq!((stored.least(), stored.greatest()), wanted, "{place}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::runs::CHANGING;
 const APPLICATION: i32 = 0x5053_544b;
 
 /// Statements that make each version of the schema of the one before. Never change one that was released.
-const MIGRATIONS: [&str; 3] = [RUNS_AND_MODULES, BENCHMARKS, POSTCARD];
+const MIGRATIONS: [&str; 4] = [RUNS_AND_MODULES, BENCHMARKS, POSTCARD, PERMIT_WAIT];
 
 const RUNS_AND_MODULES: &str = "
     CREATE TABLE runs (
@@ -117,6 +117,9 @@ const BENCHMARKS: &str = "
 /// From here on chunks are written by postcard. Older ones stay as they are: the first byte of each says which it is, so that there
 /// is nothing to convert, however large the file is and whenever the process is killed.
 const POSTCARD: &str = "ALTER TABLE chunks RENAME COLUMN last_slot TO last_row;";
+
+/// From here on rows of chunks have one more sum. Older chunks stay as they are; earlier programs cannot read these.
+const PERMIT_WAIT: &str = "";
 
 /// The version of the schema that this program reads and writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use futures::stream::{self, BoxStream, StreamExt};
 use penstock_engine::item::{Item, Origin, Sample};
-use penstock_engine::ports::TaskOp;
+use penstock_engine::ports::{SlotWatch, TaskOp, TaskSlot};
 use penstock_storage::{BoundedStore, FetchOp, IfThere, Keys, Store, StoreError, Version};
 use tokio::sync::oneshot;
 
@@ -185,4 +185,48 @@ fn a_batch_asks_for_no_more_permits_than_there_are() {
     while (&mut fetch).now_or_never().is_none() {
         gated.end_one().unwrap();
     }
+}
+
+/// Writes down what slots are told.
+#[derive(Default)]
+struct Told(Mutex<Vec<bool>>);
+
+impl SlotWatch for Told {
+    fn on_permit_wait(&self, stage: usize, slot: usize, waits: bool) {
+        assert_eq!((stage, slot), (4, 2));
+        self.0.lock().unwrap().push(waits);
+    }
+}
+
+#[test]
+fn a_task_waits_for_permits_as_long_as_none_of_its_reads_has_one() {
+    let gated = Gated::default();
+    let store = gated.store(2);
+    let other = store.for_user();
+    // Another run has both permits.
+    let mut held = [other.get("other".into()).boxed(), other.get("other".into()).boxed()];
+    held.iter_mut().for_each(|read| assert!(read.now_or_never().is_none()));
+    let told = Arc::new(Told::default());
+    let said = || told.0.lock().unwrap().clone();
+    let mut fetch = FetchOp::new(store).start_in(batch("mine", 4), TaskSlot::new(told.clone(), 4, 2));
+    assert!((&mut fetch).now_or_never().is_none());
+    assert_eq!(said(), [true]);
+    // One ends: one of the four reads, the others still wait.
+    gated.end_one().unwrap();
+    assert!((&mut held[0]).now_or_never().is_some());
+    assert!((&mut fetch).now_or_never().is_none());
+    assert_eq!(said(), [true, false]);
+    // From then on a permit goes from read to read, or two reads have one each.
+    gated.end_one().unwrap();
+    assert!((&mut held[1]).now_or_never().is_some());
+    while (&mut fetch).now_or_never().is_none() {
+        gated.end_one().unwrap();
+    }
+    assert_eq!(said(), [true, false]);
+    // A permit that is free at once is no wait.
+    let mut free = FetchOp::new(gated.store(2)).start_in(batch("mine", 4), TaskSlot::new(told.clone(), 4, 2));
+    while (&mut free).now_or_never().is_none() {
+        gated.end_one().unwrap();
+    }
+    assert_eq!(said(), [true, false]);
 }

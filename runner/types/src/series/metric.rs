@@ -17,6 +17,8 @@ pub enum Metric {
     ThreadWait,
     /// Of a stage: share of its slots' time in which results waited for room in the next queue.
     Blocked,
+    /// Of a stage: share of its slots' time in which tasks waited for permits of the store they read.
+    PermitWait,
     /// Of a queue: share of time with at least one item in it.
     Readiness,
     /// Of a queue: items taken per second.
@@ -31,8 +33,15 @@ pub enum Metric {
 
 impl Metric {
     /// Those of stages.
-    pub const STAGE: [Self; 6] =
-        [Self::AveTimeS, Self::TasksPerS, Self::FailuresPerS, Self::Busy, Self::ThreadWait, Self::Blocked];
+    pub const STAGE: [Self; 7] = [
+        Self::AveTimeS,
+        Self::TasksPerS,
+        Self::FailuresPerS,
+        Self::Busy,
+        Self::ThreadWait,
+        Self::Blocked,
+        Self::PermitWait,
+    ];
     /// Those of queues.
     pub const QUEUE: [Self; 5] =
         [Self::Readiness, Self::Qps, Self::AveGetTimeS, Self::AvePutTimeS, Self::Starved];

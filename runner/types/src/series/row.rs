@@ -36,6 +36,7 @@ impl TaskRow {
             Metric::FailuresPerS => per_second(self.failures, figures.elapsed_s),
             Metric::Busy => Some(figures.shares?.busy),
             Metric::ThreadWait => Some(figures.shares?.thread_wait),
+            Metric::PermitWait => Some(figures.shares?.permit_wait),
             Metric::Blocked => Some(figures.shares?.blocked),
             _ => None,
         }

@@ -205,20 +205,23 @@ mod tests {
     /// Rows of the finest level, one for each of the first slots, as a run would make them.
     fn rows() -> impl Strategy<Value = Vec<Row>> {
         let times = || 0_u64..250_000_000;
-        let stage = (times(), 0_u64..50, prop::array::uniform5(times()), times()).prop_map(
-            |(op_time, tasks, [idle, thread_wait, busy, order_wait, blocked], elapsed)| TaskRow {
-                elapsed,
-                tasks,
-                failures: tasks / 3,
-                failed_samples: tasks / 2,
-                op_time: if tasks > 0 { op_time } else { 0 },
-                op_count: tasks - tasks / 3,
-                idle,
-                thread_wait,
-                busy,
-                order_wait,
-                blocked,
-                ..TaskRow::default()
+        let stage = (times(), 0_u64..50, prop::array::uniform6(times()), times()).prop_map(
+            |(op_time, tasks, [idle, thread_wait, permit_wait, busy, order_wait, blocked], elapsed)| {
+                TaskRow {
+                    elapsed,
+                    tasks,
+                    failures: tasks / 3,
+                    failed_samples: tasks / 2,
+                    op_time: if tasks > 0 { op_time } else { 0 },
+                    op_count: tasks - tasks / 3,
+                    idle,
+                    thread_wait,
+                    permit_wait,
+                    busy,
+                    order_wait,
+                    blocked,
+                    ..TaskRow::default()
+                }
             },
         );
         let queue = (times(), 0_u64..9, 0_u64..9, times(), times(), 0.0_f64..1.0).prop_map(
@@ -317,7 +320,7 @@ mod tests {
         }
 
         #[test]
-        fn numbers_make_the_same_row_again(numbers in prop::array::uniform14(0_u64..u64::MAX), queue in prop::array::uniform6(0_u64..u64::MAX)) {
+        fn numbers_make_the_same_row_again(numbers in prop::array::uniform15(0_u64..u64::MAX), queue in prop::array::uniform6(0_u64..u64::MAX)) {
             prop_assert_eq!(TaskRow::of_numbers(numbers).numbers(), numbers);
             prop_assert_eq!(QueueRow::of_numbers(queue).numbers(), queue);
         }

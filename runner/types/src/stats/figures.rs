@@ -16,7 +16,7 @@ pub struct TaskFigures {
     pub failed_samples: u64,
     /// Measured time, in seconds.
     pub elapsed_s: f64,
-    /// Mean time of the op alone over successful tasks, in seconds, without waiting for a thread.
+    /// Mean time of the op alone over successful tasks, in seconds, without waiting for a thread or for permits.
     pub ave_time_s: Option<f64>,
     /// Half of the successful ops took no longer, in seconds.
     pub p50_time_s: Option<f64>,
@@ -34,17 +34,21 @@ pub struct TaskFigures {
     /// Tasks completed per second, failed ones included.
     #[serde(default)]
     pub tasks_per_s: Option<f64>,
-    /// Slot-seconds in which ops ran. The five slot times add up to concurrency x elapsed.
+    /// Slot-seconds in which ops ran. The six slot times add up to concurrency x elapsed.
     pub busy_s: f64,
     /// Slot-seconds in which tasks waited for a free worker thread.
     pub thread_wait_s: f64,
+    /// Slot-seconds in which tasks waited for permits of the store they read, and none of their reads had one. 0 in runs of
+    /// earlier versions, which counted them as busy.
+    #[serde(default)]
+    pub permit_wait_s: f64,
     /// Slot-seconds in which results waited for room in the next queue.
     pub blocked_s: f64,
     /// Slot-seconds in which results waited for their turn in the input order.
     pub order_wait_s: f64,
     /// Slot-seconds without a task.
     pub idle_s: f64,
-    /// The five slot times as shares of all of it; `null` where nothing was measured.
+    /// The six slot times as shares of all of it; `null` where nothing was measured.
     #[serde(default)]
     pub shares: Option<SlotShares>,
     /// Instances of the op made in this time: one for each worker thread that ran it, and one for each that was
@@ -59,6 +63,9 @@ pub struct SlotShares {
     pub busy: f64,
     /// A task waited for a free worker thread.
     pub thread_wait: f64,
+    /// A task waited for permits of the store it reads, and none of its reads had one.
+    #[serde(default)]
+    pub permit_wait: f64,
     /// A result waited for room in the next queue.
     pub blocked: f64,
     /// A result waited for its turn in the input order.
@@ -71,8 +78,8 @@ impl SlotShares {
     /// The shares of slot times in the order of [`super::Slot`] and in any unit; `None` when all of them are zero.
     pub(crate) fn of(times: [f64; SLOT_STATES]) -> Option<Self> {
         let all: f64 = times.iter().sum();
-        let [idle, thread_wait, busy, order_wait, blocked] = times.map(|time| time / all);
-        (all > 0.0).then_some(Self { busy, thread_wait, blocked, order_wait, idle })
+        let [idle, thread_wait, permit_wait, busy, order_wait, blocked] = times.map(|time| time / all);
+        (all > 0.0).then_some(Self { busy, thread_wait, permit_wait, blocked, order_wait, idle })
     }
 }
 
@@ -84,7 +91,14 @@ impl TaskFigures {
 
     /// The same figures with those that earlier versions did not store.
     pub(crate) fn completed(mut self) -> Self {
-        let times = [self.idle_s, self.thread_wait_s, self.busy_s, self.order_wait_s, self.blocked_s];
+        let times = [
+            self.idle_s,
+            self.thread_wait_s,
+            self.permit_wait_s,
+            self.busy_s,
+            self.order_wait_s,
+            self.blocked_s,
+        ];
         self.shares = SlotShares::of(times);
         self.tasks_per_s = per_second(self.num_tasks, self.elapsed_s);
         self

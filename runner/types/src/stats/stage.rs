@@ -10,6 +10,8 @@ pub enum Slot {
     Idle,
     /// A task waits for a free worker thread.
     ThreadWait,
+    /// The op waits for permits of a store and has none.
+    PermitWait,
     /// The op runs.
     Busy,
     /// The result waits for its turn in the input order.
@@ -18,7 +20,7 @@ pub enum Slot {
     Blocked,
 }
 
-pub(super) const SLOT_STATES: usize = 5;
+pub(super) const SLOT_STATES: usize = 6;
 
 /// Measures one stage. Told of every slot that changes what it does, and of every task that ends; never reads a clock.
 #[derive(Clone, Debug)]
@@ -70,6 +72,8 @@ sums! {
         order_wait,
         /// Slot time of results that waited for room in the next queue.
         blocked,
+        /// Slot time of tasks none of whose reads had a permit of the store.
+        permit_wait,
     }
 }
 
@@ -161,10 +165,11 @@ impl StageMeter {
         }
         let sums = &mut self.sums.row;
         sums.elapsed += passed;
-        let [idle, thread_wait, busy, order_wait, blocked] =
+        let [idle, thread_wait, permit_wait, busy, order_wait, blocked] =
             self.slots.map(|slots| passed * u64::from(slots));
         sums.idle += idle;
         sums.thread_wait += thread_wait;
+        sums.permit_wait += permit_wait;
         sums.busy += busy;
         sums.order_wait += order_wait;
         sums.blocked += blocked;
@@ -198,13 +203,13 @@ impl TaskSums {
 impl TaskRow {
     /// Slot times in the order of [`Slot`].
     pub fn slot_times(&self) -> [u64; SLOT_STATES] {
-        [self.idle, self.thread_wait, self.busy, self.order_wait, self.blocked]
+        [self.idle, self.thread_wait, self.permit_wait, self.busy, self.order_wait, self.blocked]
     }
 
     /// The figures people read, without percentiles: those take a histogram.
     pub fn figures(&self) -> TaskFigures {
-        let [idle_s, thread_wait_s, busy_s, order_wait_s, blocked_s] =
-            self.slot_times().map(nanos_to_seconds);
+        let slots_s = self.slot_times().map(nanos_to_seconds);
+        let [idle_s, thread_wait_s, permit_wait_s, busy_s, order_wait_s, blocked_s] = slots_s;
         let elapsed_s = nanos_to_seconds(self.elapsed);
         TaskFigures {
             num_tasks: self.tasks,
@@ -217,10 +222,11 @@ impl TaskRow {
             tasks_per_s: per_second(self.tasks, elapsed_s),
             busy_s,
             thread_wait_s,
+            permit_wait_s,
             blocked_s,
             order_wait_s,
             idle_s,
-            shares: SlotShares::of([idle_s, thread_wait_s, busy_s, order_wait_s, blocked_s]),
+            shares: SlotShares::of(slots_s),
             instances: self.instances,
             ..TaskFigures::default()
         }
@@ -237,21 +243,33 @@ mod tests {
 
     #[test]
     fn slot_seconds_add_up_to_concurrency_times_elapsed() {
-        let mut meter = StageMeter::starting_at(Tick::ZERO, 3);
+        let mut meter = StageMeter::starting_at(Tick::ZERO, 4);
         meter.on_slot(at(1), Slot::Idle, Slot::ThreadWait);
+        meter.on_slot(at(2), Slot::Idle, Slot::PermitWait);
         meter.on_slot(at(3), Slot::ThreadWait, Slot::Busy);
         meter.on_slot(at(4), Slot::Idle, Slot::Busy);
+        meter.on_slot(at(5), Slot::PermitWait, Slot::Busy);
         meter.on_slot(at(6), Slot::Busy, Slot::OrderWait);
         meter.on_slot(at(7), Slot::Busy, Slot::Blocked);
+        meter.on_slot(at(7), Slot::Busy, Slot::PermitWait);
         let figures = meter.sums(at(8)).figures();
+        let [busy, thread_wait, permit_wait, blocked, order_wait, idle] =
+            [1.0, 0.25, 0.5, 0.125, 0.25, 1.875];
         assert_eq!(
-            (figures.busy_s, figures.thread_wait_s, figures.blocked_s, figures.order_wait_s, figures.idle_s),
-            (0.75, 0.25, 0.125, 0.25, 1.625)
+            (figures.busy_s, figures.thread_wait_s, figures.permit_wait_s),
+            (busy, thread_wait, permit_wait)
         );
-        assert_eq!(figures.idle_s + figures.busy_s + figures.thread_wait_s + 0.375, 3.0 * figures.elapsed_s);
-        let [busy, thread_wait, blocked, order_wait, idle] =
-            [0.75, 0.25, 0.125, 0.25, 1.625].map(|part| part / 3.0);
-        assert_eq!(figures.shares, Some(SlotShares { busy, thread_wait, blocked, order_wait, idle }));
+        assert_eq!((figures.blocked_s, figures.order_wait_s, figures.idle_s), (blocked, order_wait, idle));
+        assert_eq!(busy + thread_wait + permit_wait + blocked + order_wait + idle, 4.0 * figures.elapsed_s);
+        let shares = SlotShares {
+            busy: busy / 4.0,
+            thread_wait: thread_wait / 4.0,
+            permit_wait: permit_wait / 4.0,
+            blocked: blocked / 4.0,
+            order_wait: order_wait / 4.0,
+            idle: idle / 4.0,
+        };
+        assert_eq!(figures.shares, Some(shares));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::slots::SlotUse;
 use crate::amount::duration;
 use crate::fault::Pointer;
 use crate::policy::{Capacity, Order};
+use crate::spec::Reads;
 
 /// No step asks for more than so many times the rate: by then something else is the limit.
 const MOST: f64 = 4.0;
@@ -58,6 +59,10 @@ pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -
             out_of_order.into_iter().chain(wider).chain(faster(look, kind, limit)).collect()
         }
         VerdictKind::Threads => threads(look, limit),
+        VerdictKind::Permits => {
+            let faster = faster(look, VerdictKind::Storage, limit);
+            permits(look, limit).into_iter().chain(faster).collect()
+        }
         VerdictKind::Source => vec![source(look)],
         VerdictKind::Failures => vec![rate(
             "Mend what fails: the messages name the samples, and dead letters can be tried again with `penstock replay`.",
@@ -92,13 +97,15 @@ fn wanted_in_words(look: &Look<'_>, more: f64) -> String {
 /// More slots for every stage that could not give the rate that is wanted, and the threads they need.
 fn wider(look: &Look<'_>) -> Option<Advice> {
     let more = wanted(look);
-    let short = |stage: &StageTraits, slots: &SlotUse| slots.in_use(stage) * more > 1.0 && stage.may_grow;
-    let slots =
-        look.shape.stages.iter().zip(&look.slots).filter_map(|(stage, slots)| Some((stage, slots.as_ref()?)));
+    // More tasks would only wait for permits, too.
+    let may_grow = |(place, stage): &(usize, &StageTraits)| stage.may_grow && !look.waits_for_permits(*place);
+    let stages = look.shape.stages.iter().enumerate().filter(may_grow);
+    let slots = stages.filter_map(|(place, stage)| Some((stage, look.slots[place].as_ref()?)));
     let mut words = Vec::new();
     let mut set = Vec::new();
+    let mut reads = String::new();
     let mut needs_threads = false;
-    for (stage, slots) in slots.filter(|(stage, slots)| short(stage, slots)) {
+    for (stage, slots) in slots.filter(|(stage, slots)| slots.in_use(stage) * more > 1.0) {
         let least = slots.least_for(stage, more).max(slots.concurrency + 1);
         // More tasks than cores can compute at a time would only wait for a thread.
         let most =
@@ -108,17 +115,46 @@ fn wider(look: &Look<'_>) -> Option<Advice> {
             words.push(format!("`{}` from {} to {least}", stage.id, slots.concurrency));
             set.push(setting(stage.place.key("concurrency"), least));
             needs_threads |= stage.work.is_on_thread();
+            if let Some(more_reads) = more_reads(stage, stage.reads_of(least)) {
+                reads.push_str(&format!(" and {more_reads}"));
+            }
         }
     }
     if set.is_empty() {
         return None;
     }
-    let mut text = format!("Raise the concurrency of {}", words.join(", of "));
+    let mut text = format!("Raise the concurrency of {}{reads}", words.join(", of "));
     if let Some(threads) = needs_threads.then(|| enough_threads(look, more)).flatten() {
         text.push_str(&format!(" and `threads` from {} to {threads}", look.shape.threads));
         set.push(setting(Pointer::ROOT.key("threads"), threads));
     }
     Some(rate(format!("{text}, {}.", wanted_in_words(look, more)), set))
+}
+
+/// The permits of the store that a stage waits for. They are set in the configuration, and not in the document.
+fn permits(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
+    let (stage, _) = look.stage(limit)?;
+    let store = stage.store.as_ref()?;
+    let more = wanted(look);
+    let raise = match store.reads {
+        Some(reads) => more_reads(stage, (f64::from(reads) * more).ceil().max(f64::from(reads) + 1.0) as u64),
+        None => Some(format!("`reads` of store `{}` in the configuration", store.name)),
+    };
+    let raise = raise.map(|reads| format!("Raise {reads}, or let fewer"));
+    let raise = raise.unwrap_or_else(|| "Let fewer".to_owned());
+    Some(rate(
+        format!("{raise} runs read from the store at a time, {}.", wanted_in_words(look, more)),
+        Vec::new(),
+    ))
+}
+
+/// What to set so that a store has permits for so many reads at a time, if it has fewer and can have more.
+fn more_reads(stage: &StageTraits, wanted: u64) -> Option<String> {
+    let store = stage.store.as_ref()?;
+    let reads = store.reads?;
+    let wanted = wanted.min(u64::from(Reads::MOST));
+    (wanted > u64::from(reads))
+        .then(|| format!("`reads` of store `{}` in the configuration from {reads} to {wanted}", store.name))
 }
 
 /// The threads that `more` times the rate needs, if these are more than there are and the machine has them.

@@ -15,8 +15,8 @@ const BUSIER: f64 = 1.05;
 const AT_WORK: f64 = 0.6;
 /// The threads are the limit when they run ops for this share of their time ...
 const THREADS_FULL: f64 = 0.8;
-/// ... and tasks wait for them for this share of the time that they hold their slots.
-const THREADS_WANTED: f64 = 0.2;
+/// ... and tasks wait for them, or for permits, for this share of the time that they hold their slots.
+const WANTED: f64 = 0.2;
 /// Failures below this share are no reason.
 const FAILS: f64 = 0.05;
 /// From this share on, most of what a stage does is for nothing.
@@ -112,6 +112,7 @@ impl<'a> Look<'a> {
                 (VerdictKind::Variance, Some(walked))
             }
             Limit::Stage(stage) if self.waits_for_threads(stage) => (VerdictKind::Threads, Some(limit)),
+            Limit::Stage(stage) if self.waits_for_permits(stage) => (VerdictKind::Permits, Some(limit)),
             Limit::Stage(stage) if self.shape.stages[stage].work == StageWork::Storage => {
                 (VerdictKind::Storage, Some(limit))
             }
@@ -159,11 +160,24 @@ impl<'a> Look<'a> {
 
     fn waits_for_threads(&self, stage: usize) -> bool {
         let is_full = self.threads.is_some_and(|threads| threads.share() >= THREADS_FULL);
-        let wanted = self.slots[stage].as_ref().map_or(0.0, |slots| {
-            let held = slots.busy + slots.thread_wait;
-            if held > 0.0 { slots.thread_wait / held } else { 0.0 }
-        });
-        is_full && wanted >= THREADS_WANTED
+        is_full && self.waits(stage, |slots| slots.thread_wait) >= WANTED
+    }
+
+    /// Whether more permits of its store would help a stage more than more tasks. A task that has a permit for one of its reads
+    /// is busy, however many others wait, so that what all tasks ask for is looked at, too.
+    pub(super) fn waits_for_permits(&self, stage: usize) -> bool {
+        let shape = &self.shape.stages[stage];
+        let reads = shape.store.as_ref().and_then(|store| store.reads).map(u64::from);
+        let asks_for_more = reads.is_some_and(|reads| shape.reads_of(shape.concurrency) > reads);
+        asks_for_more || self.waits(stage, |slots| slots.permit_wait) >= WANTED
+    }
+
+    /// Share of the time that a stage's ops and one of their waits held slots, which was that wait.
+    fn waits(&self, stage: usize, wait: impl Fn(&SlotUse) -> f64) -> f64 {
+        self.slots[stage].as_ref().map_or(0.0, |slots| {
+            let held = slots.busy + wait(slots);
+            if held > 0.0 { wait(slots) / held } else { 0.0 }
+        })
     }
 
     /// The stage that loses the largest share of its samples, and the share that all of them lose together.

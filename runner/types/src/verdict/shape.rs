@@ -46,6 +46,16 @@ pub(super) struct StageTraits {
     pub(super) queue: usize,
     /// Samples of an item that comes in, as far as the document tells.
     pub(super) samples: u64,
+    /// The store it reads; `None` when it reads none.
+    pub(super) store: Option<StoreTraits>,
+}
+
+/// What is known of a store.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct StoreTraits {
+    pub(super) name: String,
+    /// Permits it has for reads, those of all runs together; `None` when that is not known.
+    pub(super) reads: Option<u32>,
 }
 
 /// What a stage's tasks spend their time with.
@@ -89,6 +99,15 @@ impl PipelineShape {
         Self { discards: false, ..self }
     }
 
+    /// The same with the permits that each store has, by its name.
+    #[must_use]
+    pub fn with_reads(mut self, reads: impl Fn(&str) -> Option<u32>) -> Self {
+        for store in self.stages.iter_mut().filter_map(|stage| stage.store.as_mut()) {
+            store.reads = reads(&store.name);
+        }
+        self
+    }
+
     /// Items that each queue may hold, first to last.
     pub(super) fn capacities(&self) -> impl Iterator<Item = usize> {
         let stages = self.stages.iter().map(|stage| stage.queue);
@@ -113,6 +132,10 @@ impl StageTraits {
                 SleepOn::Thread => StageWork::Sleeping,
             },
         };
+        let store = match &stage.kind {
+            StageKind::Fetch { store } => Some(StoreTraits { name: store.clone(), reads: None }),
+            _ => None,
+        };
         let is_stateful = matches!(&stage.kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);
         Self {
             id: stage.id.to_string(),
@@ -123,7 +146,13 @@ impl StageTraits {
             order: stage.order,
             queue: stage.queue.get() as usize,
             samples: flow.samples,
+            store,
         }
+    }
+
+    /// Reads that `tasks` of its tasks ask for at a time.
+    pub(super) fn reads_of(&self, tasks: u32) -> u64 {
+        u64::from(tasks).saturating_mul(self.samples)
     }
 }
 

@@ -17,6 +17,9 @@ pub struct SlotUse {
     pub busy: f64,
     /// Slots whose tasks waited for a worker thread.
     pub thread_wait: f64,
+    /// Slots whose tasks waited for permits of the store they read.
+    #[serde(default)]
+    pub permit_wait: f64,
     /// Slots whose results waited for their turn in the input order.
     pub order_wait: f64,
     /// Slots whose results waited for room in the next queue.
@@ -50,6 +53,7 @@ impl SlotUse {
             concurrency: stage.concurrency,
             busy: slots(task.busy_s),
             thread_wait: slots(task.thread_wait_s),
+            permit_wait: slots(task.permit_wait_s),
             order_wait: slots(task.order_wait_s),
             blocked: slots(task.blocked_s),
             idle: slots(task.idle_s),
@@ -63,7 +67,7 @@ impl SlotUse {
     /// Share of the stage's slots that its own work held, 0.0 to 1.0: ops, and what they had to wait for meanwhile. The
     /// stage with the greatest share is the one with the least to give.
     pub(super) fn in_use(&self, stage: &StageTraits) -> f64 {
-        let held = self.busy + self.thread_wait + self.own_order_wait(stage);
+        let held = self.busy + self.thread_wait + self.permit_wait + self.own_order_wait(stage);
         (held / f64::from(self.concurrency)).min(1.0)
     }
 

@@ -72,6 +72,7 @@ fn tasks(concurrency: u32, ave_ms: f64, taken_per_s: f64, blocked_slots: f64, el
         shares: None,
         busy_s: busy * elapsed_s,
         thread_wait_s: 0.0,
+        permit_wait_s: 0.0,
         blocked_s: blocked * elapsed_s,
         order_wait_s: 0.0,
         idle_s: (slots - busy - blocked) * elapsed_s,
@@ -330,6 +331,65 @@ fn tasks_that_wait_for_threads_make_the_threads_the_limit() {
 }
 
 #[test]
+fn tasks_that_wait_for_permits_make_the_permits_the_limit_and_no_concurrency_is_advised() {
+    let document = |stages: Value| {
+        json!({
+            "source": { "list": { "store": "photos" } },
+            "stages": stages,
+            "consumer": { "simulate": { "step_ms": 30 } }
+        })
+    };
+    let fetch = json!({ "fetch": { "concurrency": 8 } });
+    let unknown = shape(document(json!([fetch.clone(), sleep("load", 1)])));
+    let shape_of =
+        |stages: Value| shape(document(stages)).with_reads(|store| (store == "photos").then_some(64));
+    let known = shape_of(json!([fetch, sleep("load", 1)]));
+    let mut run = at_rest(&known, 20.0);
+    occupy(&mut run.0[0], 8, [0.25, 0.0, 0.0, 0.0]);
+    run.0[0].permit_wait_s = 0.75 * 80.0;
+    run.0[0].idle_s = 0.0;
+    occupy(&mut run.0[1], 1, [0.4, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.6, 0.6, 0.5]);
+    let verdict = judged(&known, &run);
+    assert_eq!((found(&verdict), verdict.answer), ((VerdictKind::Permits, Some("1:fetch")), Answer::Yes));
+    insta::assert_json_snapshot!((&verdict.sentence, &verdict.evidence, &verdict.advice));
+    let slots = &verdict.slots[0];
+    assert_eq!((slots.permit_wait, slots.busy, slots.least), (6.0, 2.0, 3));
+    let advice = judged(&unknown, &run).advice;
+    assert!(
+        advice[0].text.starts_with("Raise `reads` of store `photos` in the configuration, or let"),
+        "{advice:?}"
+    );
+    // As busy with a permit for each: more tasks help, and more permits where there are none for them.
+    occupy(&mut run.0[0], 8, [0.8, 0.0, 0.0, 0.0]);
+    run.0[0].permit_wait_s = 0.1 * 80.0;
+    let verdict = judged(&known, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Storage, Some("1:fetch")));
+    let [concurrency, ..] = verdict.advice.as_slice() else { panic!("{verdict:?}") };
+    assert_eq!(
+        concurrency.text,
+        "Raise the concurrency of `1:fetch` from 8 to 15, for the 40.00/s that the consumer could take."
+    );
+    // Batches of which one read always has a permit are busy, and ask for more than there are.
+    let batches = shape_of(json!([{ "aggregate": { "size": 100 } }, { "fetch": {} }]));
+    let mut run = at_rest(&batches, 20.0);
+    occupy(&mut run.0[1], 1, [1.0, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.0, 1.0, 0.5]);
+    let verdict = judged(&batches, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Permits, Some("2:fetch")));
+    assert!(
+        verdict.evidence.iter().any(|line| line.contains("ask for up to 100 permits")),
+        "{:?}",
+        verdict.evidence
+    );
+    // As many as there are: neither helps without the other.
+    let all = shape_of(json!([{ "aggregate": { "size": 64 } }, { "fetch": {} }]));
+    let text = &judged(&all, &run).advice[0].text;
+    let both = "Raise the concurrency of `2:fetch` from 1 to 3 and `reads` of store `photos` in the configuration from 64 to 192";
+    assert!(text.starts_with(both), "{text}");
+}
+
+#[test]
 fn no_more_threads_are_asked_for_than_there_are_cores() {
     let document = json!({
         "source": { "range": { "count": 10 } },
@@ -427,7 +487,12 @@ fn without_a_consumer_that_works_the_slowest_stage_is_told_however_fast_it_is() 
 fn slots_add_up_to_the_concurrency() {
     let verdict = production();
     for slots in &verdict.slots {
-        let sum = slots.busy + slots.thread_wait + slots.order_wait + slots.blocked + slots.idle;
+        let sum = slots.busy
+            + slots.thread_wait
+            + slots.permit_wait
+            + slots.order_wait
+            + slots.blocked
+            + slots.idle;
         assert!((sum - f64::from(slots.concurrency)).abs() < 1e-9, "{slots:?}");
     }
     let least: Vec<(&str, u32)> =

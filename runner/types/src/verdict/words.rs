@@ -38,6 +38,12 @@ pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
                 count(u64::from(threads))
             ),
         },
+        VerdictKind::Permits => {
+            format!(
+                "{bottleneck}: the permits of {}, which {name} waits for, let {rate} through{demand}.",
+                store(look, limit)
+            )
+        }
         VerdictKind::Failures => {
             let share = match limit {
                 Some(Limit::Stage(stage)) => look.failed_share(stage),
@@ -74,6 +80,9 @@ pub(super) fn evidence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
     }
     if limit == Some(Limit::Source) {
         lines.extend(sides(look, limit));
+    }
+    if kind == VerdictKind::Permits {
+        lines.extend(permits(look, limit));
     }
     if kind == VerdictKind::Threads {
         lines.extend(look.threads.map(|threads| {
@@ -116,6 +125,25 @@ fn name(look: &Look<'_>, limit: Option<Limit>) -> String {
     }
 }
 
+/// The store that the stage reads.
+fn store(look: &Look<'_>, limit: Option<Limit>) -> String {
+    let name = look.stage(limit).and_then(|(stage, _)| stage.store.as_ref());
+    name.map_or_else(|| "the store".to_owned(), |store| format!("store `{}`", store.name))
+}
+
+/// How many permits there are, and how many reads the stage may ask for.
+fn permits(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
+    let (stage, _) = look.stage(limit)?;
+    let reads = stage.store.as_ref()?.reads?;
+    Some(format!(
+        "The tasks of `{}` ask for up to {} permits at a time; {} has {} for all runs together.",
+        stage.id,
+        count(stage.reads_of(stage.concurrency)),
+        store(look, limit),
+        count(u64::from(reads)),
+    ))
+}
+
 fn too_little(look: &Look<'_>) -> String {
     let delivered = look.measured.queues.last().map_or(0, |sink| sink.num_items);
     let unit = look.shape.unit;
@@ -149,6 +177,7 @@ fn slots_in_words(stage: &StageTraits, slots: &SlotUse) -> String {
     let mut parts = vec![format!("busy {}", share(slots.busy))];
     let others = [
         ("waiting for a thread", slots.thread_wait),
+        ("waiting for a permit", slots.permit_wait),
         ("waiting for the order", slots.order_wait),
         ("blocked", slots.blocked),
         ("idle", slots.idle),

@@ -1752,7 +1752,7 @@ export interface components {
             elapsed_s: number;
             /**
              * Format: double
-             * @description Mean time of the op alone over successful tasks, in seconds, without waiting for a thread.
+             * @description Mean time of the op alone over successful tasks, in seconds, without waiting for a thread or for permits.
              */
             ave_time_s?: number | null;
             /**
@@ -1794,7 +1794,7 @@ export interface components {
             tasks_per_s: number | null;
             /**
              * Format: double
-             * @description Slot-seconds in which ops ran. The five slot times add up to concurrency x elapsed.
+             * @description Slot-seconds in which ops ran. The six slot times add up to concurrency x elapsed.
              */
             busy_s: number;
             /**
@@ -1802,6 +1802,13 @@ export interface components {
              * @description Slot-seconds in which tasks waited for a free worker thread.
              */
             thread_wait_s: number;
+            /**
+             * Format: double
+             * @description Slot-seconds in which tasks waited for permits of the store they read, and none of their reads had one. 0 in runs of
+             *     earlier versions, which counted them as busy.
+             * @default 0
+             */
+            permit_wait_s: number;
             /**
              * Format: double
              * @description Slot-seconds in which results waited for room in the next queue.
@@ -1818,7 +1825,7 @@ export interface components {
              */
             idle_s: number;
             /**
-             * @description The five slot times as shares of all of it; `null` where nothing was measured.
+             * @description The six slot times as shares of all of it; `null` where nothing was measured.
              * @default null
              */
             shares: components["schemas"]["SlotShares"] | null;
@@ -1841,6 +1848,12 @@ export interface components {
              * @description A task waited for a free worker thread.
              */
             thread_wait: number;
+            /**
+             * Format: double
+             * @description A task waited for permits of the store it reads, and none of its reads had one.
+             * @default 0
+             */
+            permit_wait: number;
             /**
              * Format: double
              * @description A result waited for room in the next queue.
@@ -2178,7 +2191,7 @@ export interface components {
             threads?: components["schemas"]["ThreadUse"] | null;
         };
         /** @description What kind of limit it is. */
-        VerdictKind: "consumer" | "variance" | "stage" | "storage" | "source" | "threads" | "failures" | "nothing_waits" | "too_little";
+        VerdictKind: "consumer" | "variance" | "stage" | "storage" | "source" | "threads" | "permits" | "failures" | "nothing_waits" | "too_little";
         /** @description Is data loading the bottleneck? */
         Answer: "yes" | "no" | "nothing_waits" | "unknown";
         /** @description Something to do about a pipeline. */
@@ -2220,6 +2233,12 @@ export interface components {
              * @description Slots whose tasks waited for a worker thread.
              */
             thread_wait: number;
+            /**
+             * Format: double
+             * @description Slots whose tasks waited for permits of the store they read.
+             * @default 0
+             */
+            permit_wait: number;
             /**
              * Format: double
              * @description Slots whose results waited for their turn in the input order.
@@ -2339,7 +2358,7 @@ export interface components {
             max: (number | null)[];
         };
         /** @description A figure that is drawn over time. */
-        Metric: "ave_time_s" | "tasks_per_s" | "failures_per_s" | "busy" | "thread_wait" | "blocked" | "readiness" | "qps" | "ave_get_time_s" | "ave_put_time_s" | "starved";
+        Metric: "ave_time_s" | "tasks_per_s" | "failures_per_s" | "busy" | "thread_wait" | "blocked" | "permit_wait" | "readiness" | "qps" | "ave_get_time_s" | "ave_put_time_s" | "starved";
         /** @description Windows of a run. */
         WindowList: {
             /** @description First to last. */

@@ -14,6 +14,7 @@ const METRICS: Metric[] = [
   'failures_per_s',
   'busy',
   'thread_wait',
+  'permit_wait',
   'blocked',
   'readiness',
   'qps',

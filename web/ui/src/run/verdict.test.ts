@@ -4,7 +4,7 @@ import type { VerdictKind, VerdictSpan } from '../api/types'
 import { answerInWords, inShort, longestIn, lookOf, spansNow } from './verdict'
 
 const span = (from_s: number, to_s: number, kind: VerdictKind = 'stage', stage: string | null = '2:decode'): VerdictSpan => ({ from_s, to_s, kind, stage, sentence: '' })
-const KINDS: VerdictKind[] = ['consumer', 'variance', 'stage', 'storage', 'source', 'threads', 'failures', 'nothing_waits', 'too_little']
+const KINDS: VerdictKind[] = ['consumer', 'variance', 'stage', 'storage', 'source', 'threads', 'permits', 'failures', 'nothing_waits', 'too_little']
 
 it('has another sign for each kind', () => {
   expect(new Set(KINDS.map((kind) => lookOf(kind).sign)).size).toBe(KINDS.length)
@@ -23,6 +23,7 @@ it('says in short where the limit is', () => {
     'storage at decode',
     'decode',
     'worker threads',
+    'permits for decode',
     'failures at decode',
     'nothing',
     'not known yet',

@@ -20,6 +20,7 @@ const LOOKS: Record<VerdictKind, Look> = {
   storage: { sign: '◆', tone: 'warn', words: 'storage at {}' },
   source: { sign: '●', tone: 'warn' },
   threads: { sign: '‖', tone: 'warn', words: 'worker threads' },
+  permits: { sign: '◈', tone: 'warn', words: 'permits for {}' },
   failures: { sign: '✕', tone: 'bad', words: 'failures at {}' },
   too_little: { sign: '…', tone: 'idle', words: 'not known yet' },
 }
