@@ -98,7 +98,7 @@ impl Stores {
     pub(crate) fn for_run(&self) -> Self {
         let entry = |entry: &Entry| {
             let index = entry.index.as_ref().map(|(store, key)| (store.for_user(), key.clone()));
-            Entry { store: entry.store.for_user(), root: entry.root.clone(), index }
+            Entry { store: entry.store.for_user(), index, ..entry.clone() }
         };
         Self(self.0.iter().map(|(name, found)| (name.clone(), entry(found))).collect())
     }
