@@ -22,6 +22,7 @@ const KEPT: usize = 16;
 /// Runs that are removed at a time.
 const AT_A_TIME: u32 = 100;
 
+const MODULES: &str = "modules";
 const OBJECTS: &str = "modules/sha256";
 const DRAFTS: &str = "modules/drafts";
 const RUNS: &str = "runs";
@@ -77,7 +78,7 @@ impl Workshop {
                 _ => {}
             }
         }
-        for folder in [DRAFTS, OBJECTS, RUNS].map(|folder| data_dir.join(folder)) {
+        for folder in [MODULES, DRAFTS, OBJECTS, RUNS].map(|folder| data_dir.join(folder)) {
             private::folder(&folder).map_err(unusable(&folder))?;
         }
         let workshop = Self {

@@ -85,19 +85,21 @@ fn one_who_takes_an_answer_very_slowly_is_let_go() {
     large.extend(vec![0; padding]);
     served.upload(&large).is(201);
     let files = || fs::read_dir(format!("/proc/{}/fd", served.process())).unwrap().count();
-    let ask = || {
+    let ask = |receives: Option<usize>| {
         let mut stream = connect(served.address());
-        // Little is on its way, so that it is the server that waits.
-        set_socket_recv_buffer_size(&stream, 4 << 10).unwrap();
+        if let Some(bytes) = receives {
+            set_socket_recv_buffer_size(&stream, bytes).unwrap();
+        }
         let request = "GET /api/v1/modules/large/versions/1/content HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).unwrap();
         stream
     };
     let mut whole = Vec::new();
-    ask().read_to_end(&mut whole).unwrap();
+    ask(None).read_to_end(&mut whole).unwrap();
     assert!(whole.len() > padding);
     let before = files();
-    let mut stream = ask();
+    // Little is on its way, so that it is the server that waits.
+    let mut stream = ask(Some(4 << 10));
     let mut piece = [0; 256];
     stream.read_exact(&mut piece).unwrap();
     let start = Instant::now();
@@ -134,7 +136,8 @@ fn heads_with_bare_line_feeds_are_refused() {
     let twice =
         "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\nGET /health HTTP/1.1\nhost: localhost\r\n\r\n";
     let answer = ask(twice);
-    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("HTTP/1.1 400 "), "{answer}");
+    // The first one is answered, and the connection ends at the latest behind it.
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.matches("HTTP/1.1 200 ").count() == 1, "{answer}");
     // Where a body ends only its parser knows: nothing is read behind it.
     let document = "{\n}";
     let posted =
