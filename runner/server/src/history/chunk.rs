@@ -147,6 +147,7 @@ impl Columns {
         let is_whole = stages.max(queues) <= MAX_NODES as usize
             && numbers.len() == width(TaskRow::WIDTH, stages, queues)
             && numbers.iter().all(|column| column.len() == count)
+            && (spreads.is_empty() || spreads.len() == Row::spread_count(stages, queues))
             && spreads.iter().flatten().all(|ends| ends.len() == count);
         let mut rows = is_whole.then(|| vec![vec![0_u64; numbers.len()]; count])?;
         for (place, column) in numbers.iter().enumerate() {
