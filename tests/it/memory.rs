@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use penstock_tests::{Call, Folder};
-use penstock_types::run::RunSnapshot;
+use penstock_types::run::{RunSnapshot, RunState};
 use serde_json::json;
 
 /// How often each length is run. A run's peak depends a little on how its threads met; the least of some does not.
@@ -15,11 +15,17 @@ const RUNS: usize = 3;
 /// What a pipe holds: 16 pages.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// Runs a pipeline to its end and gives its peak of resident memory in KiB.
+/// A run that came to its end, and its peak of resident memory in KiB.
+struct Ended {
+    peak_kib: u64,
+    snapshot: RunSnapshot,
+}
+
+/// Runs a pipeline to its end.
 ///
 /// The kernel forgets the peak when the process ends, and what `wait` tells includes its parent's memory. So the process
 /// is held where it prints its snapshot, by a pipe that is full: by then the run is over, as the snapshot's file says.
-fn peak_kib(call: Call, delivers: u64) -> u64 {
+fn ended(call: Call) -> Ended {
     let out = Folder::new();
     let written = out.join("run/snapshot.json");
     let (mut reader, mut writer) = std::io::pipe().unwrap();
@@ -33,14 +39,32 @@ fn peak_kib(call: Call, delivers: u64) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
-    assert!(child.wait().unwrap().success());
+    let exit = child.wait().unwrap();
     let snapshot: RunSnapshot = serde_json::from_str(text.trim_start()).unwrap();
     assert!(snapshot.ledger.balanced);
-    assert_eq!(snapshot.ledger.total.delivered, delivers);
+    assert_eq!(exit.success(), snapshot.state == RunState::Completed);
     let peak =
         status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a living process has a peak");
-    peak.trim().trim_end_matches(" kB").parse().unwrap()
+    Ended { peak_kib: peak.trim().trim_end_matches(" kB").parse().unwrap(), snapshot }
 }
+
+fn peak_kib(call: Call, delivers: u64) -> u64 {
+    let ended = ended(call);
+    assert_eq!(ended.snapshot.ledger.total.delivered, delivers);
+    ended.peak_kib
+}
+
+/// Objects of 1 MiB, none of which takes room on a disk.
+fn large_objects(count: usize) -> Folder {
+    let folder = Folder::new();
+    for number in 0..count {
+        fs::File::create(folder.join(&format!("{number:04}"))).unwrap().set_len(1 << 20).unwrap();
+    }
+    folder
+}
+
+/// Memory of a run beside its budget, in KiB: the program, its threads, and what `fetch` reads while it reads it.
+const BESIDE_KIB: u64 = 48 << 10;
 
 /// The least peaks of a short and a long run.
 fn peaks(run: impl Fn(u64) -> Call) -> (u64, u64) {
@@ -68,4 +92,35 @@ fn peak_memory_of_a_computing_pipeline_is_flat() {
         let call = Call::run(&document).module("guest", "guest-misbehaving");
         call.set(&format!("/source/range/count={samples}"))
     }));
+}
+
+#[test]
+fn a_batch_that_its_budget_cannot_hold_ends_the_run_before_the_memory_does() {
+    let store = large_objects(400);
+    let folder = Folder::new();
+    let document = folder.document(&json!({
+        "buffer_mib": 32,
+        "source": { "list": { "store": "large" } },
+        "stages": [{ "fetch": { "concurrency": 8 } }, { "aggregate": { "size": 1_000_000 } }]
+    }));
+    let Ended { peak_kib, snapshot } = ended(Call::run(&document).store("large", store.path()));
+    assert_eq!(snapshot.state, RunState::Failed);
+    let error = snapshot.error.unwrap();
+    assert!(error.contains("more memory than `buffer_mib` allows"), "{error}");
+    assert!(error.contains("`2:aggregate` 3") && error.contains("of 1000000 samples"), "{error}");
+    assert!(peak_kib < (32 << 10) + BESIDE_KIB, "{peak_kib} KiB");
+}
+
+#[test]
+fn results_that_wait_in_slots_for_a_slow_consumer_keep_to_the_budget() {
+    let store = large_objects(400);
+    let folder = Folder::new();
+    let document = folder.document(&json!({
+        "buffer_mib": 32,
+        "source": { "list": { "store": "large" } },
+        "stages": [{ "fetch": { "concurrency": 400, "order": "input" } }],
+        "consumer": { "simulate": { "step_ms": 2 } }
+    }));
+    let peak = peak_kib(Call::run(&document).store("large", store.path()), 400);
+    assert!(peak < (32 << 10) + BESIDE_KIB, "{peak} KiB");
 }

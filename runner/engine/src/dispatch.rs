@@ -227,25 +227,30 @@ impl Dispatcher {
     }
 
     /// Hands in what the source produced, once it is wanted. Says whether to go on.
-    /// `expected` is how many samples it makes in all, if it knows.
+    /// `expected` is how many samples it makes in all, if it knows; `kept_bytes` is what it keeps between chunks.
     pub(crate) async fn offer(
         self: &Arc<Self>,
         produced: Result<Option<Produced>, String>,
         expected: Option<u64>,
+        kept_bytes: u64,
     ) -> bool {
         let goes_on = matches!(produced, Ok(Some(_)));
+        let bytes: u64 = produced.iter().flatten().map(Produced::memory_bytes).sum();
         loop {
-            {
+            let now = self.clock.now();
+            let wake_ups = {
                 let mut state = self.lock();
                 state.expected = expected;
                 if state.schedule.is_over() {
                     return false;
                 }
-                if state.schedule.wants_more() {
+                if state.schedule.source_waits(bytes, kept_bytes, now) {
                     break;
                 }
                 state.source_waits = true;
-            }
+                self.wake_ups(&mut state)
+            };
+            self.wake(wake_ups);
             self.room.notified().await;
         }
         self.event(|schedule, now| schedule.offer(produced, now));
@@ -382,7 +387,7 @@ impl Dispatcher {
             state.ended_at = Some(self.clock.now());
         }
         let workers = pick(&mut state.idle_workers, state.schedule.wanted_workers());
-        let source = state.source_waits && state.schedule.wants_more();
+        let source = state.source_waits && state.schedule.calls_source();
         state.source_waits &= !source;
         WakeUps {
             consumer: state.schedule.call_consumer(),

@@ -21,7 +21,7 @@ pub struct Graph {
     /// Worker threads; none are started when no stage needs them.
     pub threads: usize,
     pub stack_bytes: usize,
-    /// Bytes that all queues together may hold.
+    /// Bytes that the run may hold between ops: in queues, in slots, and in batches that are being collected.
     pub buffer_bytes: u64,
     /// How many failed samples end the run, counted over all stages; a rate is taken of the samples the source made.
     pub max_failures: Option<FailureLimit>,
@@ -101,6 +101,7 @@ impl Graph {
             node: stage.node.shape(),
             on_error: stage.on_error,
             max_failures: stage.max_failures,
+            keeps_size: stage.kind.keeps_size(),
             rule: stage.work.rule(position, self.threads),
         };
         ChainShape {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use penstock_types::plan::LEAST_SAMPLE_BYTES;
 
 use crate::memory::DeviceMemory;
 
@@ -185,7 +186,17 @@ impl Sample {
     pub fn bytes(&self) -> u64 {
         self.fields.iter().map(|field| field.value.bytes()).sum()
     }
+
+    /// Bytes that it takes in memory: its values, its key and its fields. Names are shared by many samples.
+    pub fn memory_bytes(&self) -> u64 {
+        let fields = self.fields.len() * size_of::<Field>();
+        (SAMPLE_BYTES + self.key.len() + fields) as u64 + self.bytes()
+    }
 }
+
+/// Bytes of a sample without key and fields: its own, and the counters of its key.
+const SAMPLE_BYTES: usize = size_of::<Sample>() + 2 * size_of::<usize>();
+const _: () = assert!(SAMPLE_BYTES as u64 >= LEAST_SAMPLE_BYTES, "what `check` says would not be so");
 
 impl Value {
     pub fn bytes(&self) -> u64 {
@@ -207,12 +218,15 @@ impl Item {
         }
     }
 
-    /// Bytes its values hold, without overhead.
-    pub fn bytes(&self) -> u64 {
+    /// Bytes that it takes in memory; a batch takes what its samples take.
+    pub fn memory_bytes(&self) -> u64 {
         match self {
-            Self::Sample(sample) => sample.bytes(),
-            Self::Batch(samples) => samples.iter().map(Sample::bytes).sum(),
-            Self::Collated(batch) => batch.fields.iter().map(|column| column.values.bytes()).sum(),
+            Self::Sample(sample) => sample.memory_bytes(),
+            Self::Batch(samples) => samples.iter().map(Sample::memory_bytes).sum(),
+            Self::Collated(batch) => {
+                let keys = batch.keys.iter().map(|key| (SAMPLE_BYTES + key.len()) as u64).sum::<u64>();
+                keys + batch.fields.iter().map(|column| column.values.bytes()).sum::<u64>()
+            }
         }
     }
 

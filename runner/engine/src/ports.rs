@@ -22,6 +22,11 @@ pub trait Source: Send {
     fn total(&self) -> Option<u64> {
         None
     }
+
+    /// Bytes that it keeps from chunk to chunk: the keys it found, say. They count against the run's memory budget.
+    fn kept_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// What a source gives at a time.
@@ -31,6 +36,16 @@ pub enum Produced {
     Samples(Vec<Sample>),
     /// No more samples of this epoch; another one follows.
     EpochEnd,
+}
+
+impl Produced {
+    /// Bytes that its samples take in memory.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        match self {
+            Self::Samples(samples) => samples.iter().map(Sample::memory_bytes).sum(),
+            Self::EpochEnd => 0,
+        }
+    }
 }
 
 /// Why a source cannot go on. Ends the run as failed; what it made before is still delivered.
@@ -171,6 +186,8 @@ pub struct Output {
     pub failed: Vec<Failed>,
     /// Samples inside the op after the call (stateful modules); 0 for every other op.
     pub held: u64,
+    /// Bytes that these take in memory outside of a guest.
+    pub held_bytes: u64,
     /// Instances made during the call: 1 when a fresh one had to replace a broken one.
     pub instances: u64,
     /// Time of the op alone, measured by the op when it does more than the op (an async op that waits for a permit);
@@ -261,6 +278,15 @@ impl Items {
             Self::None => 0,
             Self::One(item) => item.samples(),
             Self::Many(items) => items.iter().map(Item::samples).sum(),
+        }
+    }
+
+    /// Bytes that they take in memory.
+    pub fn memory_bytes(&self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::One(item) => item.memory_bytes(),
+            Self::Many(items) => items.iter().map(Item::memory_bytes).sum(),
         }
     }
 }

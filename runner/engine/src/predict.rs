@@ -180,6 +180,7 @@ impl Simulation {
             node: node.shape(),
             on_error: OnError::Skip,
             max_failures: None,
+            keeps_size: true,
             rule,
         };
         let shape = ChainShape {

@@ -256,7 +256,7 @@ async fn run_source(dispatcher: Arc<Dispatcher>, mut source: Box<dyn Source>) {
             }
             Err(panic) => Err(Fault::of_panic(&*panic).message.to_string()),
         };
-        if !dispatcher.offer(produced, source.total()).await {
+        if !dispatcher.offer(produced, source.total(), source.kept_bytes()).await {
             return;
         }
     }

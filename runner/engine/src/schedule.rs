@@ -6,13 +6,16 @@
 //! only knows the time it is given, the same rules run in tests without a thread, and in predictions faster than time.
 
 mod aggregate;
+mod budget;
 mod core;
 mod disaggregate;
 mod failures;
 mod pipe;
 mod queue;
+mod room;
 mod sink;
 mod source;
+mod stage;
 mod work;
 
 #[cfg(test)]
@@ -20,19 +23,19 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use penstock_types::ledger::{Ledger, StageBook};
+use penstock_types::ledger::Ledger;
 use penstock_types::policy::{FailureLimit, OnError, Order};
-use penstock_types::stats::{QueueMeter, QueueSums, StageMeter, TaskSums, Tick};
+use penstock_types::stats::{QueueMeter, QueueSums, TaskSums, Tick};
 
-use self::aggregate::Aggregate;
-use self::core::{Core, StageStep};
-use self::disaggregate::Disaggregate;
+use self::budget::ByteBudget;
+use self::core::StageStep;
 pub(crate) use self::failures::{FailedTask, FailureGroups};
 use self::failures::{exceeds, too_many};
-use self::pipe::Pipe;
-use self::queue::{ByteBudget, Queue, Take};
+use self::queue::{Queue, Take};
+use self::room::NodesBehind;
 use self::sink::SinkEnd;
 use self::source::SourceEnd;
+use self::stage::{Kind, Stage};
 use self::work::WorkList;
 pub(crate) use self::work::{OpCall, OpTime, RunsOn, Task, WorkerJob};
 use crate::item::Item;
@@ -62,6 +65,8 @@ pub(crate) struct StageShape {
     pub(crate) node: NodeShape,
     pub(crate) on_error: OnError,
     pub(crate) max_failures: Option<FailureLimit>,
+    /// Whether its results take no more memory than what they are made of.
+    pub(crate) keeps_size: bool,
     pub(crate) rule: StageRule,
 }
 
@@ -98,19 +103,6 @@ pub(crate) struct Schedule {
     latest: Tick,
     /// Nodes to look at, used only within `settle`.
     dirty: VecDeque<usize>,
-}
-
-#[derive(Debug)]
-struct Stage {
-    core: Core,
-    kind: Kind,
-}
-
-#[derive(Debug)]
-enum Kind {
-    Pipe(Pipe),
-    Aggregate(Aggregate),
-    Disaggregate(Disaggregate),
 }
 
 /// What the consumer finds.
@@ -183,16 +175,16 @@ impl Schedule {
         }
         let now = self.forward_to(now);
         match produced {
-            Ok(produced) => self.source.offer(produced),
+            Ok(produced) => self.source.offer(produced, &mut self.budget),
             Err(message) => {
                 self.error.get_or_insert(message);
-                self.source.offer(None);
+                self.source.offer(None, &mut self.budget);
             }
         }
         self.settle(0, now);
     }
 
-    /// Whether the source should offer its next chunk.
+    /// Whether the last chunk of the source is handed out.
     pub(crate) fn wants_more(&self) -> bool {
         self.preparing == 0 && !self.over && self.source.wants_more()
     }
@@ -258,10 +250,12 @@ impl Schedule {
         let now = self.forward_to(now);
         let stage = &mut self.stages[task.stage];
         let Kind::Pipe(pipe) = &mut stage.kind else { return };
+        let before = pipe.task_bytes(task.slot);
         if let Some(failed) = pipe.complete(task.slot, outcome, time, &mut stage.core, now) {
             self.failed_samples += failed.samples();
             self.failed.push(failed);
         }
+        self.budget.replace(before, pipe.task_bytes(task.slot));
         if self.error.is_none()
             && let Some(message) = self.exceeded(task.stage, false)
         {
@@ -277,8 +271,9 @@ impl Schedule {
         }
         let now = self.forward_to(now);
         let last = self.queues.len() - 1;
-        match self.queues[last].take(&mut self.budget, now) {
-            Take::Item(item) => {
+        match self.queues[last].take(now) {
+            Take::Item(item, bytes) => {
+                self.budget.release(bytes);
                 self.consumer_waits = false;
                 self.settle(last, now);
                 SinkDelivery::Item(item)
@@ -418,21 +413,39 @@ impl Schedule {
             return;
         }
         self.dirty.push_back(node);
-        while let Some(node) = self.dirty.pop_front() {
-            if node < self.first_alive {
-                continue;
+        self.move_all(now);
+        self.fail_if_stuck(now);
+    }
+
+    fn move_all(&mut self, now: Tick) {
+        let mut moved = false;
+        loop {
+            while let Some(node) = self.dirty.pop_front() {
+                if node < self.first_alive {
+                    continue;
+                }
+                let (took, put) = self.look_at(node, now);
+                if took && node > 0 {
+                    self.mark(node - 1);
+                }
+                if put && node < self.queues.len() - 1 {
+                    self.mark(node + 1);
+                }
+                moved |= took || put;
             }
-            let (took, put) = self.look_at(node, now);
-            if took && node > 0 {
-                self.mark(node - 1);
+            // An op that was refused may start once there is room, or once it is the most downstream work.
+            if !self.budget.take_freed() && (!self.budget.has_refused() || !moved) {
+                return;
             }
-            if put && node < self.queues.len() - 1 {
-                self.mark(node + 1);
-            }
-            if self.budget.take_freed() {
-                (0..self.queues.len()).for_each(|node| self.mark(node));
-            }
+            moved = false;
+            self.mark_all();
         }
+    }
+
+    /// Marks all nodes, those nearest to the consumer first, and forgets what was refused.
+    fn mark_all(&mut self) {
+        self.budget.forget_refusals();
+        (0..self.queues.len()).rev().for_each(|node| self.mark(node));
     }
 
     fn mark(&mut self, node: usize) {
@@ -444,13 +457,18 @@ impl Schedule {
     /// Lets one node do what it can. Says whether it took and whether it put.
     fn look_at(&mut self, node: usize, now: Tick) -> (bool, bool) {
         let (before, behind) = self.queues.split_at_mut(node);
-        let output = &mut behind[0];
+        let [output, queues @ ..] = behind else { return (false, false) };
         let Some(input) = before.last_mut() else {
-            return (false, self.source.step(output, &mut self.budget, now));
+            return (false, self.source.step(output, now));
         };
         let (budget, work) = (&mut self.budget, &mut self.work);
-        let mut step = StageStep { now, input, output, budget, work, took: false, put: false };
-        match self.stages.get_mut(node - 1) {
+        let count = self.stages.len();
+        let (own, stages) = self.stages.split_at_mut(node.min(count));
+        let nodes = NodesBehind { stages, queues, sink_is_empty: self.sink.is_empty() };
+        let behind = |is_clear| nodes.demand(is_clear);
+        let behind = &behind;
+        let mut step = StageStep { now, input, output, budget, behind, work, took: false, put: false };
+        match own.get_mut(node - 1) {
             Some(Stage { core, kind: Kind::Pipe(pipe) }) => pipe.step(core, &mut step),
             Some(Stage { core, kind: Kind::Aggregate(aggregate) }) => aggregate.step(core, &mut step),
             Some(Stage { core, kind: Kind::Disaggregate(disaggregate) }) => {
@@ -488,8 +506,11 @@ impl Schedule {
     /// what is behind it is delivered.
     fn cut(&mut self, stage: usize, message: String) {
         self.error = Some(message);
-        self.source.end();
+        self.source.end(&mut self.budget);
         self.first_alive = stage + 1;
+        // What stands before it stays there.
+        let dead: u64 = self.bytes_by_node().take(stage + 1).sum();
+        self.budget.write_off(dead);
         if let Kind::Pipe(pipe) = &mut self.stages[stage].kind {
             pipe.stop_taking();
         }
@@ -504,31 +525,5 @@ impl StageRule {
             Self::Pipe { concurrency, .. } => concurrency,
             Self::Aggregate { .. } | Self::Disaggregate => 1,
         }
-    }
-}
-
-impl Stage {
-    /// Measured from the given moment on, if at all.
-    fn new(position: usize, shape: StageShape, measured: Option<Tick>) -> Self {
-        let kind = match shape.rule {
-            StageRule::Pipe { concurrency, order, runs_on } => {
-                Kind::Pipe(Pipe::new(position, concurrency, runs_on, order))
-            }
-            StageRule::Aggregate { size, drop_last } => Kind::Aggregate(Aggregate::new(size, drop_last)),
-            StageRule::Disaggregate => Kind::Disaggregate(Disaggregate::default()),
-        };
-        let concurrency = shape.rule.concurrency();
-        let meter = measured.map_or_else(StageMeter::off, |now| StageMeter::starting_at(now, concurrency));
-        let core = Core::new(shape.node.id, shape.on_error, shape.max_failures, meter);
-        Self { core, kind }
-    }
-
-    fn book(&self) -> StageBook {
-        let left = match &self.kind {
-            Kind::Pipe(pipe) => pipe.inside(),
-            Kind::Aggregate(aggregate) => aggregate.inside(),
-            Kind::Disaggregate(disaggregate) => disaggregate.inside(),
-        };
-        self.core.book_with(left)
     }
 }

@@ -36,6 +36,12 @@ pub enum AssembleError {
     Timer(#[source] io::Error),
 }
 
+/// Divisor of a run's memory budget for what its source may keep of it.
+const SOURCE_SHARE: u64 = 2;
+
+/// Divisor of a run's memory budget for what a stateful stage may hold of it.
+const HELD_SHARE: u64 = 4;
+
 /// A prepared pipeline, and the settings of one run.
 pub(crate) struct Parts<'a> {
     pub(crate) prepared: &'a Prepared,
@@ -51,13 +57,13 @@ impl Prepared {
     /// The source that the document names, to be read in another way.
     pub fn source(&self) -> Box<dyn Source> {
         let source = &self.plan.source;
+        let kept_bytes = self.plan.buffer_bytes / SOURCE_SHARE;
         match &source.spec {
-            spec::Source::List(list) => Box::new(ListSource::new(
-                self.store(list.store.as_str()),
-                list.prefix.as_str(),
-                list.suffix.as_str(),
-                source.traversal,
-            )),
+            spec::Source::List(list) => {
+                let store = self.store(list.store.as_str());
+                let (prefix, suffix) = (list.prefix.as_str(), list.suffix.as_str());
+                Box::new(ListSource::new(store, prefix, suffix, source.traversal).within(kept_bytes))
+            }
             spec::Source::Index(index) => {
                 let (store, index) = match &index.index {
                     Some(key) => (self.store(index.store.as_str()), Arc::from(key.as_str())),
@@ -65,7 +71,7 @@ impl Prepared {
                         self.stores().index(index.store.as_str()).expect("an index was found for the source")
                     }
                 };
-                Box::new(IndexSource::new(store, index, source.traversal))
+                Box::new(IndexSource::new(store, index, source.traversal).within(kept_bytes))
             }
             spec::Source::Range(range) => {
                 let traversal = Traversal::new(range.count, source.traversal);
@@ -73,7 +79,8 @@ impl Prepared {
             }
             spec::Source::Records(records) => {
                 let store = self.store(records.store.as_str());
-                Box::new(RecordSource::new(store, records.key.as_str(), source.traversal))
+                let source = RecordSource::new(store, records.key.as_str(), source.traversal);
+                Box::new(source.within(kept_bytes))
             }
         }
     }
@@ -205,6 +212,7 @@ impl Parts<'_> {
             params: wasm.params.clone().into(),
             deadline: wasm.deadline,
             memory_bytes: wasm.memory_bytes,
+            held_bytes: wasm.memory_bytes.min(self.prepared.plan.buffer_bytes / HELD_SHARE),
             assets,
             document_seed: self.prepared.plan.seed,
         }))

@@ -2,8 +2,8 @@
 
 use penstock_types::plan::{Plan, StageKind};
 
-/// Memory that is assumed for each object that is being fetched, in MiB: queues count what is in them, and not what is on its
-/// way into them.
+/// Memory that is assumed for each object that is being fetched, in MiB: its connection and what that buffers. The object itself
+/// counts against `buffer_mib`.
 pub const FETCH_MIB: u64 = 1;
 
 /// Memory that a plan's concurrency and threads decide, in MiB: its instances, and the objects that are being fetched.

@@ -11,7 +11,7 @@ use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Memory a run is charged beside its instances and its queues, in MiB: its threads' stacks, what ops hold, rows that are not written.
+/// Memory a run is charged beside its instances and its `buffer_mib`, in MiB: its threads' stacks, what ops hold, rows that are not written.
 pub(crate) const RUN_MIB: u64 = 64;
 
 /// What all runs together may use.
@@ -182,7 +182,7 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
         faults.push(SpecFault::new(
             place,
             format!(
-                "it may use {} MiB of memory ({guests}{fetches}{assets}{buffer} MiB in queues (`buffer_mib`) + {RUN_MIB} MiB of its own), and the server has {} MiB for all runs together",
+                "it may use {} MiB of memory ({guests}{fetches}{assets}{buffer} MiB between ops (`buffer_mib`) + {RUN_MIB} MiB of its own), and the server has {} MiB for all runs together",
                 cost.memory_mib, budget.memory_mib
             ),
         ));

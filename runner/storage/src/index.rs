@@ -18,7 +18,11 @@ use crate::lines::RangedObject;
 use crate::visits::Visits;
 use parser::Parser;
 
+/// Most bytes of an index, and of the keys that a source keeps.
 pub const MAX_INDEX_BYTES: u64 = 1 << 30;
+
+/// What else would do where a run's memory budget is what its source exceeds.
+pub(crate) const RAISE_BUFFER: &str = ", or raise `buffer_mib`, a part of which the source may keep";
 
 /// Bytes read at a time. An index that is not larger is read at once, and so never half of an old and half of a new one.
 const BLOCK_BYTES: u64 = 8 << 20;
@@ -33,6 +37,7 @@ pub struct IndexSource {
     store: BoundedStore,
     index: Arc<str>,
     visits: Visits,
+    most_bytes: u64,
 }
 
 /// Writes `keys` as a JSON array with a key per line.
@@ -47,11 +52,17 @@ pub fn write_index(keys: &Keys, mut out: impl Write) -> io::Result<()> {
 impl IndexSource {
     /// Reads the object `index` of `store`, which need not be the store of the objects it names.
     pub fn new(store: BoundedStore, index: impl Into<Arc<str>>, settings: TraversalSettings) -> Self {
-        Self { store, index: index.into(), visits: Visits::new(settings) }
+        Self { store, index: index.into(), visits: Visits::new(settings), most_bytes: MAX_INDEX_BYTES }
+    }
+
+    /// Lets the keys take `bytes` of memory at most: what of a run's budget they may have.
+    #[must_use]
+    pub fn within(self, bytes: u64) -> Self {
+        Self { most_bytes: bytes.min(MAX_INDEX_BYTES), ..self }
     }
 }
 
-async fn read(store: &BoundedStore, index: &Arc<str>) -> Result<Keys, SourceFault> {
+async fn read(store: &BoundedStore, index: &Arc<str>, most_bytes: u64) -> Result<Keys, SourceFault> {
     let fault = |reason: &str| {
         let message = format!("the index {} in store `{}` {reason}", shown(index), store.name());
         SourceFault::new(message, None)
@@ -72,6 +83,15 @@ async fn read(store: &BoundedStore, index: &Arc<str>) -> Result<Keys, SourceFaul
             .await
             .map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
         parser = parsed.map_err(|reason| fault(&reason.to_string()))?;
+        let keys = parser.keys();
+        if keys.bytes() > most_bytes {
+            return Err(fault(&format!(
+                "has, in its first {end} of {} bytes, {} keys that take more than the {most_bytes} bytes of memory that keys may \
+                 take; split it up{RAISE_BUFFER}",
+                object.size(),
+                keys.len()
+            )));
+        }
         start = end;
     }
     parser.finish().map_err(|reason| fault(&reason.to_string()))
@@ -79,10 +99,14 @@ async fn read(store: &BoundedStore, index: &Arc<str>) -> Result<Keys, SourceFaul
 
 impl Source for IndexSource {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
-        self.visits.next_chunk(read(&self.store, &self.index)).boxed()
+        self.visits.next_chunk(read(&self.store, &self.index, self.most_bytes)).boxed()
     }
 
     fn total(&self) -> Option<u64> {
         self.visits.total()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.visits.kept_bytes()
     }
 }

@@ -19,8 +19,9 @@ impl Keys {
         self.ends.is_empty()
     }
 
+    /// Bytes that they take in memory.
     pub(crate) fn bytes(&self) -> u64 {
-        self.text.len() as u64
+        (self.text.len() + size_of_val(&*self.ends)) as u64
     }
 
     pub fn push(&mut self, key: &str) {

@@ -64,6 +64,11 @@ impl RangedObject {
         self.version.size
     }
 
+    /// Bytes of the object that are kept in memory.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held.as_ref().map_or(0, |held| held.len() as u64)
+    }
+
     /// Exactly the bytes `range`, which lies within the object.
     pub(crate) async fn read(&self, range: Range<u64>) -> Result<Bytes, StoreError> {
         let slice = self.held.as_ref().and_then(|held| {

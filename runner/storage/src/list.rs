@@ -7,7 +7,7 @@ use penstock_types::traversal::TraversalSettings;
 
 use crate::bounded::BoundedStore;
 use crate::error::shown;
-use crate::index::MAX_INDEX_BYTES;
+use crate::index::{MAX_INDEX_BYTES, RAISE_BUFFER};
 use crate::keys::Keys;
 use crate::visits::Visits;
 
@@ -21,6 +21,7 @@ pub struct ListSource {
     store: BoundedStore,
     wanted: Wanted,
     visits: Visits,
+    most_bytes: u64,
 }
 
 impl ListSource {
@@ -32,17 +33,27 @@ impl ListSource {
         settings: TraversalSettings,
     ) -> Self {
         let wanted = Wanted { prefix: prefix.into(), suffix: suffix.into(), except: None };
-        Self { store, wanted, visits: Visits::new(settings) }
+        Self { store, wanted, visits: Visits::new(settings), most_bytes: MAX_INDEX_BYTES }
+    }
+
+    /// Lets the keys take `bytes` of memory at most: what of a run's budget they may have.
+    #[must_use]
+    pub fn within(self, bytes: u64) -> Self {
+        Self { most_bytes: bytes.min(MAX_INDEX_BYTES), ..self }
     }
 }
 
 impl Source for ListSource {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
-        self.visits.next_chunk(self.wanted.list(&self.store, |_| {})).boxed()
+        self.visits.next_chunk(self.wanted.list_at_most(self.most_bytes, &self.store, |_| {})).boxed()
     }
 
     fn total(&self) -> Option<u64> {
         self.visits.total()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.visits.kept_bytes()
     }
 }
 
@@ -61,7 +72,7 @@ struct Seen {
 }
 
 impl Wanted {
-    /// Lists these keys of `store`, sorted by their bytes; at most [`MAX_INDEX_BYTES`] of them, since all are held in
+    /// Lists these keys of `store`, sorted by their bytes. They take at most [`MAX_INDEX_BYTES`], since all are held in
     /// memory. `on_page` is given the number found so far. Finding none, or more, is a fault that names the search.
     pub async fn list(&self, store: &BoundedStore, on_page: impl FnMut(usize)) -> Result<Keys, SourceFault> {
         self.list_at_most(MAX_INDEX_BYTES, store, on_page).await
@@ -122,9 +133,10 @@ impl Wanted {
 
     fn too_many(&self, store: &str, found: usize, most_bytes: u64) -> String {
         let longer = if self.prefix.is_empty() { "a prefix" } else { "a longer prefix" };
+        let raise = if most_bytes < MAX_INDEX_BYTES { RAISE_BUFFER } else { "" };
         format!(
-            "the first {found} keys of store `{store}` have more than the {most_bytes} bytes that are held in memory; list a part of \
-             it, by {longer}"
+            "the first {found} keys of store `{store}` take more than the {most_bytes} bytes of memory that keys may take; list a \
+             part of it, by {longer}{raise}"
         )
     }
 }
@@ -167,11 +179,16 @@ mod tests {
         }
         let store = FolderStore::open("data", folder.path()).unwrap();
         let store = BoundedStore::new(Arc::new(store), DEFAULT_READS);
-        let wanted = Wanted::default();
-        assert_eq!(wanted.list_at_most(50, &store, |_| {}).await.unwrap().len(), 10);
+        // Five bytes a key, and eight for where it ends.
+        let listing = |most_bytes| {
+            let store = store.clone();
+            async move { Wanted::default().list_at_most(most_bytes, &store, |_| {}).await }
+        };
+        assert_eq!(listing(130).await.unwrap().bytes(), 130);
         assert_eq!(
-            wanted.list_at_most(49, &store, |_| {}).await.unwrap_err().to_string(),
-            "the first 10 keys of store `data` have more than the 49 bytes that are held in memory; list a part of it, by a prefix"
+            listing(129).await.unwrap_err().to_string(),
+            "the first 10 keys of store `data` take more than the 129 bytes of memory that keys may take; list a part of it, by a \
+             prefix, or raise `buffer_mib`, a part of which the source may keep"
         );
     }
 }

@@ -13,6 +13,7 @@ use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings,
 use tokio::task::spawn_blocking;
 
 use crate::bounded::BoundedStore;
+use crate::index::RAISE_BUFFER;
 use crate::lines::{Lines, MAX_LINE_BYTES, ObjectLine, RangedObject};
 use crate::record::sample_of;
 
@@ -33,6 +34,7 @@ pub struct RecordSource {
     reading: Option<Reading>,
     /// Found behind samples that have to go out first.
     fault: Option<SourceFault>,
+    most_bytes: u64,
 }
 
 enum Reading {
@@ -90,7 +92,13 @@ const HELD_BYTES: u64 = 32 << 20;
 
 impl RecordSource {
     pub fn new(store: BoundedStore, key: impl Into<Arc<str>>, settings: TraversalSettings) -> Self {
-        Self { store, key: key.into(), settings, reading: None, fault: None }
+        Self { store, key: key.into(), settings, reading: None, fault: None, most_bytes: u64::MAX }
+    }
+
+    /// Lets a shuffled reading keep `bytes` at most: what of a run's memory budget it may have.
+    #[must_use]
+    pub fn within(self, bytes: u64) -> Self {
+        Self { most_bytes: bytes, ..self }
     }
 
     async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
@@ -131,10 +139,10 @@ impl RecordSource {
         if let Some(shard) = &self.settings.shard {
             shard.check().map_err(|fault| SourceFault::new(fault.to_string(), None))?;
         }
-        let hold = if self.settings.shuffle { HELD_BYTES } else { 0 };
+        let hold = if self.settings.shuffle { HELD_BYTES.min(self.most_bytes / 2) } else { 0 };
         let object = RangedObject::open(self.store.clone(), self.key.clone(), hold).await?;
         Ok(match self.settings.shuffle {
-            true => Reading::Shuffled(Shuffled::scan(object, self.settings).await?),
+            true => Reading::Shuffled(Shuffled::scan(object, self.settings, self.most_bytes).await?),
             false => Reading::InOrder(InOrder::new(object, self.settings)),
         })
     }
@@ -150,6 +158,13 @@ impl Source for RecordSource {
             next
         }
         .boxed()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        match &self.reading {
+            Some(Reading::Shuffled(reading)) => kept_bytes(&reading.object, &reading.starts, &reading.blanks),
+            _ => 0,
+        }
     }
 }
 
@@ -227,7 +242,11 @@ impl InOrder {
 }
 
 impl Shuffled {
-    async fn scan(object: RangedObject, settings: TraversalSettings) -> Result<Self, SourceFault> {
+    async fn scan(
+        object: RangedObject,
+        settings: TraversalSettings,
+        most_bytes: u64,
+    ) -> Result<Self, SourceFault> {
         let mut lines = Lines::new(object.clone());
         let mut starts = Vec::new();
         let mut blanks = Vec::new();
@@ -241,6 +260,13 @@ impl Shuffled {
                     blank_so_far = blank;
                 }
                 starts.push(line.start);
+            }
+            if kept_bytes(&object, &starts, &blanks) > most_bytes {
+                let reason = format!(
+                    "and those before it take more than the {most_bytes} bytes of memory that a shuffled reading may keep, 8 for \
+                     each line; split the object up, read it without `shuffle`{RAISE_BUFFER}"
+                );
+                return Err(object.line_fault(starts.len() as u64 + blank_so_far, &reason));
             }
         }
         let count = starts.len() as u64;
@@ -301,6 +327,11 @@ impl Shuffled {
         let blank = behind.checked_sub(1).map_or(0, |last| self.blanks[last].1);
         index + blank + 1
     }
+}
+
+/// Bytes that a shuffled reading keeps of an object.
+fn kept_bytes(object: &RangedObject, starts: &[u64], blanks: &[(u64, u64)]) -> u64 {
+    object.held_bytes() + (size_of_val(starts) + size_of_val(blanks)) as u64
 }
 
 /// Parses records, up to the first fault. On a blocking thread: a few MiB of JSON take milliseconds.

@@ -49,6 +49,11 @@ impl Visits {
         }))
     }
 
+    /// Bytes of the keys, once they are found.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.found.as_ref().map_or(0, |(keys, _)| keys.bytes())
+    }
+
     /// Samples of all epochs together; `None` when they never end, or no keys were looked for yet.
     pub(crate) fn total(&self) -> Option<u64> {
         self.found.as_ref()?.1.total()

@@ -20,7 +20,7 @@ use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order, StageKi
 use crate::spec::{Asset, Name, SleepOn, SleepShape, Source};
 use crate::traversal::TraversalSettings;
 
-pub use self::check::Draft;
+pub use self::check::{Draft, LEAST_SAMPLE_BYTES};
 pub use self::fields::{BYTES_FIELD, Fields};
 pub use self::flow::{Epoch, Flow, Unit};
 
@@ -36,7 +36,7 @@ pub struct Plan {
     pub threads: Option<u32>,
     /// Length of a measuring window.
     pub interval: Duration,
-    /// Bytes held in all queues together.
+    /// Bytes held between ops: in queues, in slots, in begun batches, and by the source.
     pub buffer_bytes: u64,
     /// Where samples come from; stage 0.
     pub source: SourcePlan,

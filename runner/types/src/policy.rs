@@ -34,6 +34,14 @@ impl StageKindName {
     pub fn as_str(self) -> &'static str {
         self.into()
     }
+
+    /// Whether results of such a stage take no more memory than what they are made of.
+    pub fn keeps_size(self) -> bool {
+        match self {
+            Self::Collate | Self::Transfer | Self::Sleep | Self::Aggregate | Self::Disaggregate => true,
+            Self::Fetch | Self::Wasm => false,
+        }
+    }
 }
 
 /// In which order a stage passes its results on.

@@ -55,7 +55,7 @@ pub struct Spec {
     /// Length of a measuring window, in seconds.
     #[serde(default)]
     pub interval_s: IntervalS,
-    /// Bytes held in all queues together, in MiB; a larger item may enter an empty queue.
+    /// Memory held between ops, in MiB: items in queues, results that wait, samples of begun batches, keys of the source.
     #[serde(default)]
     pub buffer_mib: BufferMib,
     /// Where samples come from.

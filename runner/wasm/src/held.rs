@@ -29,9 +29,14 @@ impl HeldOutput {
         self.samples.len()
     }
 
+    /// Bytes that they take in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Adds a sample; returns how many older ones were dropped for it.
     pub(crate) fn push(&mut self, sample: Sample) -> u64 {
-        self.bytes += sample.bytes();
+        self.bytes += sample.memory_bytes();
         self.by_key.entry(sample.key.clone()).or_default().push_back(self.next);
         self.samples.insert(self.next, sample);
         self.next += 1;
@@ -51,7 +56,7 @@ impl HeldOutput {
             self.by_key.remove(key);
         }
         let sample = self.samples.remove(&number)?;
-        self.bytes -= sample.bytes();
+        self.bytes -= sample.memory_bytes();
         Some(sample)
     }
 
@@ -94,7 +99,7 @@ mod tests {
 
     #[test]
     fn beyond_the_limit_the_oldest_is_let_go() {
-        let mut held = HeldOutput::new(16);
+        let mut held = HeldOutput::new(2 * sample("a", 0).memory_bytes());
         assert_eq!(held.push(sample("a", 0)), 0);
         assert_eq!(held.push(sample("b", 1)), 0);
         assert_eq!(held.push(sample("c", 2)), 1);

@@ -35,6 +35,7 @@ pub(crate) struct StageParts {
     pub(crate) params: String,
     pub(crate) deadline: Duration,
     pub(crate) memory_bytes: u64,
+    pub(crate) held_bytes: u64,
     pub(crate) memory_peak: Arc<AtomicU64>,
     pub(crate) assets: Arc<BTreeMap<String, Bytes>>,
     pub(crate) seed: StageSeed,

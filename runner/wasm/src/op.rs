@@ -41,7 +41,7 @@ impl GuestOp {
         let instance = Instance::start(&parts, stop.shared())?;
         Ok(Self {
             converter: Converter::new(parts.wants.clone(), parts.seed),
-            held: HeldOutput::new(parts.memory_bytes),
+            held: HeldOutput::new(parts.held_bytes),
             instance: Some(instance),
             stop: stop.clone(),
             made: 0,
@@ -291,6 +291,7 @@ impl GuestOp {
 
     fn done(&mut self, mut output: Output) -> Output {
         output.held = self.held.len() as u64;
+        output.held_bytes = self.held.bytes();
         output.instances = std::mem::take(&mut self.made);
         // Making an instance is no work on a sample, so the time of the call runs from its end.
         output.op_time = self.renewed.take().map(|renewed| monotonic().saturating_sub(renewed));

@@ -30,6 +30,8 @@ pub struct StageSettings {
     pub deadline: Duration,
     /// Per instance.
     pub memory_bytes: u64,
+    /// Held samples that a stateful stage remembers outside of its guest; beyond them the oldest are dropped.
+    pub held_bytes: u64,
     /// Files that the guest may read by name.
     pub assets: BTreeMap<String, Bytes>,
     pub document_seed: u64,
@@ -50,6 +52,7 @@ impl Module {
             params: settings.params.to_string(),
             deadline: settings.deadline,
             memory_bytes: settings.memory_bytes,
+            held_bytes: settings.held_bytes,
             memory_peak: Arc::default(),
             assets: Arc::new(settings.assets),
             seed: StageSeed::new(settings.document_seed, &settings.name),

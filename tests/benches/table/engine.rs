@@ -170,7 +170,7 @@ fn graph(
     };
     let stage = StageNode {
         node: node(1, 2),
-        kind: StageKindName::Sleep,
+        kind: StageKindName::Wasm,
         on_error: OnError::Skip,
         max_failures: None,
         work,
@@ -184,7 +184,7 @@ fn graph(
         consumer: Some(consumer),
         threads,
         stack_bytes: 2 << 20,
-        buffer_bytes: u64::MAX,
+        buffer_bytes: 1 << 30,
         max_failures: None,
         interval: Duration::from_secs(1),
         measured,

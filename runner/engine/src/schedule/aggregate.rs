@@ -1,4 +1,5 @@
-use super::core::{Core, Hand, StageStep, samples_in};
+use super::budget::ByteBudget;
+use super::core::{Core, Hand, StageStep, bytes_in, samples_in};
 use super::queue::Take;
 use crate::item::{Item, Sample};
 
@@ -9,13 +10,24 @@ pub(crate) struct Aggregate {
     size: usize,
     drop_last: bool,
     collected: Vec<Sample>,
+    collected_bytes: u64,
+    /// Mean size of the samples of this batch so far, or of the last one; in bytes.
+    sample_bytes: u64,
     batch: Hand,
     end: Option<Take>,
 }
 
 impl Aggregate {
     pub(crate) fn new(size: usize, drop_last: bool) -> Self {
-        Self { size, drop_last, collected: Vec::new(), batch: None, end: None }
+        Self {
+            size,
+            drop_last,
+            collected: Vec::new(),
+            collected_bytes: 0,
+            sample_bytes: 0,
+            batch: None,
+            end: None,
+        }
     }
 
     pub(crate) fn step(&mut self, core: &mut Core, step: &mut StageStep<'_>) {
@@ -24,9 +36,9 @@ impl Aggregate {
                 Some(Take::EpochEnd) => step.put_epoch_end(),
                 Some(_) => core.close(step),
                 None => match step.take() {
-                    Take::Item(item) => self.collect(item, core),
+                    Take::Item(item, bytes) => self.collect(item, bytes, core),
                     Take::Empty => return,
-                    end @ (Take::EpochEnd | Take::Ended) => self.flush(end, core),
+                    end @ (Take::EpochEnd | Take::Ended) => self.flush(end, core, step.budget),
                 },
             }
         }
@@ -36,21 +48,50 @@ impl Aggregate {
         self.collected.len() as u64 + samples_in(&self.batch)
     }
 
-    fn collect(&mut self, item: Item, core: &mut Core) {
+    /// Bytes of the samples that it has collected, and of the batch that waits for room.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.collected_bytes + bytes_in(&self.batch)
+    }
+
+    pub(crate) fn collects(&self) -> bool {
+        !self.collected.is_empty()
+    }
+
+    pub(crate) fn has_batch(&self) -> bool {
+        self.batch.is_some()
+    }
+
+    /// Bytes that the rest of the batch is likely to take.
+    pub(crate) fn promised_bytes(&self) -> u64 {
+        let lacking = self.size.saturating_sub(self.collected.len()) as u64;
+        lacking.saturating_mul(self.sample_bytes)
+    }
+
+    /// How far a begun batch is.
+    pub(crate) fn in_words(&self) -> Option<String> {
+        self.collects().then(|| format!("{} of {} samples", self.collected.len(), self.size))
+    }
+
+    fn collect(&mut self, item: Item, bytes: u64, core: &mut Core) {
         core.book.taken += item.samples();
         core.meter.on_task(None, 0);
         match item {
             Item::Sample(sample) => self.collected.push(sample),
             Item::Batch(samples) => self.collected.extend(samples),
             // The plan lets none through: what was collated has no samples to collect.
-            Item::Collated(batch) => self.batch = Some((Item::Collated(batch), None)),
+            Item::Collated(batch) => {
+                self.batch = Some((Item::Collated(batch), None));
+                return;
+            }
         }
+        self.collected_bytes += bytes;
+        self.sample_bytes = self.collected_bytes / (self.collected.len() as u64).max(1);
         if self.collected.len() >= self.size {
             self.batch = Some((self.take_collected(), None));
         }
     }
 
-    fn flush(&mut self, end: Take, core: &mut Core) {
+    fn flush(&mut self, end: Take, core: &mut Core, budget: &mut ByteBudget) {
         self.end = Some(end);
         if self.collected.is_empty() {
             return;
@@ -58,12 +99,14 @@ impl Aggregate {
         if self.drop_last {
             core.book.discarded += self.collected.len() as u64;
             self.collected.clear();
+            budget.release(std::mem::take(&mut self.collected_bytes));
         } else if self.batch.is_none() {
             self.batch = Some((self.take_collected(), None));
         }
     }
 
     fn take_collected(&mut self) -> Item {
+        self.collected_bytes = 0;
         Item::Batch(std::mem::replace(&mut self.collected, Vec::with_capacity(self.size.min(1024))))
     }
 }

@@ -4,8 +4,9 @@ use penstock_types::run::Disposition;
 use penstock_types::stats::{Slot, StageMeter, Tick};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
+use super::budget::{Behind, ByteBudget};
 use super::failures::{FailedTask, exceeds, too_many};
-use super::queue::{ByteBudget, Queue, Take};
+use super::queue::{Queue, Take};
 use super::work::WorkList;
 use crate::item::Item;
 use crate::ports::Failed;
@@ -36,6 +37,8 @@ pub(crate) struct StageStep<'a> {
     pub(crate) input: &'a mut Queue,
     pub(crate) output: &'a mut Queue,
     pub(crate) budget: &'a mut ByteBudget,
+    /// Demand of the nodes behind the output queue; the argument says that nothing is before it.
+    pub(crate) behind: &'a dyn Fn(bool) -> Behind,
     pub(crate) work: &'a mut WorkList,
     /// Whether something was taken, so that the stage before may have room.
     pub(crate) took: bool,
@@ -101,7 +104,7 @@ impl Core {
         let Some((item, since)) = hand.take() else { return true };
         let samples = item.samples();
         match step.try_put(item, since) {
-            Ok(()) => {
+            Ok(_) => {
                 self.book.out += samples;
                 if since.is_some() {
                     self.meter.on_slot(step.now, Slot::Blocked, Slot::Idle);
@@ -133,15 +136,25 @@ impl Core {
 
 impl<'a> StageStep<'a> {
     pub(crate) fn take(&mut self) -> Take {
-        let take = self.input.take(self.budget, self.now);
-        self.took |= matches!(take, Take::Item(_));
+        let take = self.input.take(self.now);
+        self.took |= matches!(take, Take::Item(..));
         take
     }
 
-    pub(crate) fn try_put(&mut self, item: Item, since: Option<Tick>) -> Result<(), Item> {
-        self.output.try_put(item, since, self.budget, self.now)?;
+    pub(crate) fn try_put(&mut self, item: Item, since: Option<Tick>) -> Result<u64, Item> {
+        let bytes = self.output.try_put(item, since, self.now)?;
         self.put = true;
-        Ok(())
+        Ok(bytes)
+    }
+
+    /// Whether the budget lets an op start that takes `input` bytes and reserves `result`. `is_alone` says that the stage has
+    /// no other task, and `holds_back` that its op holds samples.
+    pub(crate) fn admits(&mut self, input: u64, result: u64, is_alone: bool, holds_back: bool) -> bool {
+        let is_clear = is_alone && self.output.items() == 0;
+        self.budget.admits(input, result, || {
+            let behind = (self.behind)(is_clear);
+            Behind { collects: behind.collects || holds_back, ..behind }
+        })
     }
 
     pub(crate) fn put_epoch_end(&mut self) {
@@ -152,4 +165,8 @@ impl<'a> StageStep<'a> {
 
 pub(crate) fn samples_in(hand: &Hand) -> u64 {
     hand.as_ref().map_or(0, |(item, _)| item.samples())
+}
+
+pub(crate) fn bytes_in(hand: &Hand) -> u64 {
+    hand.as_ref().map_or(0, |(item, _)| item.memory_bytes())
 }

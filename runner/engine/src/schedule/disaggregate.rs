@@ -1,4 +1,4 @@
-use super::core::{Core, Hand, StageStep, samples_in};
+use super::core::{Core, Hand, StageStep, bytes_in, samples_in};
 use super::queue::Take;
 use crate::item::{Item, Sample};
 
@@ -19,7 +19,7 @@ impl Disaggregate {
                 return;
             }
             match step.take() {
-                Take::Item(item) => {
+                Take::Item(item, _) => {
                     core.book.taken += item.samples();
                     core.meter.on_task(None, 0);
                     match item {
@@ -37,6 +37,11 @@ impl Disaggregate {
 
     pub(crate) fn inside(&self) -> u64 {
         self.samples.len() as u64 + samples_in(&self.next)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        let waiting = self.samples.as_slice().iter().map(Sample::memory_bytes);
+        waiting.sum::<u64>() + bytes_in(&self.next)
     }
 
     /// Returns false while a sample has to wait for room.

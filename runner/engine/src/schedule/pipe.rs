@@ -4,6 +4,7 @@ use std::sync::Arc;
 use penstock_types::policy::Order;
 use penstock_types::stats::{Slot, Tick};
 
+use super::budget::{ByteBudget, ResultSizes};
 use super::core::{Core, StageStep};
 use super::failures::{FailedTask, lost_samples};
 use super::queue::Take;
@@ -27,13 +28,30 @@ pub(crate) struct Pipe {
     border: Option<Border>,
     /// Samples inside the op, between calls.
     held: u64,
+    /// Bytes that these take in memory outside of a guest.
+    held_bytes: u64,
+    /// Set for an op whose results take no more memory than what they are made of.
+    keeps_size: bool,
+    sizes: ResultSizes,
+    /// Tasks whose op is not done.
+    working: usize,
 }
+
+/// Divisor of the budget for what is reserved as long as no result of the stage is known.
+const UNKNOWN_SHARE: u64 = 8;
+
+/// Tasks that a stage starts before a result is known.
+const FIRST_TASKS: u64 = 4;
 
 #[derive(Debug, Default)]
 struct TaskSlot {
     state: SlotState,
     /// Samples in this slot: those that came in until the op is done, then those not yet put.
     inside: u64,
+    /// Bytes of the item that came in.
+    input_bytes: u64,
+    /// Bytes held for this slot: reserved ones until the op is done, then those of results not yet put.
+    bytes: u64,
     /// Names the first sample that came in, for the case that the op loses it.
     first: Option<(Arc<str>, Origin)>,
     results: Results,
@@ -69,7 +87,13 @@ enum End {
 }
 
 impl Pipe {
-    pub(crate) fn new(stage: usize, concurrency: usize, runs_on: RunsOn, order: Order) -> Self {
+    pub(crate) fn new(
+        stage: usize,
+        concurrency: usize,
+        runs_on: RunsOn,
+        order: Order,
+        keeps_size: bool,
+    ) -> Self {
         Self {
             stage,
             runs_on,
@@ -80,6 +104,10 @@ impl Pipe {
             ready: VecDeque::new(),
             border: None,
             held: 0,
+            held_bytes: 0,
+            keeps_size,
+            sizes: ResultSizes::default(),
+            working: 0,
         }
     }
 
@@ -132,6 +160,13 @@ impl Pipe {
         let lost = if fault.is_some() { had.max(1) } else { had.saturating_sub(given) };
         core.book.made += (given + lost).saturating_sub(had);
         self.held = output.held;
+        let made_bytes = output.items.memory_bytes();
+        self.held_bytes = output.held_bytes;
+        self.slots[slot].bytes = made_bytes;
+        if passed_on > 0 {
+            self.sizes.note(self.slots[slot].input_bytes, made_bytes);
+        }
+        self.working -= 1;
         core.book.dropped += output.dropped;
         core.meter.on_instances(output.instances);
         let lost =
@@ -165,6 +200,41 @@ impl Pipe {
         self.slots.len() - self.free.len()
     }
 
+    /// Tasks whose op is not done.
+    pub(crate) fn working(&self) -> usize {
+        self.working
+    }
+
+    /// Whether the op holds samples until others come.
+    pub(crate) fn holds_back(&self) -> bool {
+        self.held_bytes > 0
+    }
+
+    /// Bytes held for its tasks, and by its op.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.held_bytes + self.slots.iter().map(|slot| slot.bytes).sum::<u64>()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn expect_results_of(&mut self, bytes: u64) {
+        self.sizes.note(0, bytes);
+    }
+
+    /// Bytes held for the task in `slot`, and by the op.
+    pub(crate) fn task_bytes(&self, slot: usize) -> u64 {
+        self.slots[slot].bytes + self.held_bytes
+    }
+
+    /// Bytes of the largest result known.
+    pub(crate) fn largest_bytes(&self) -> u64 {
+        self.sizes.largest().unwrap_or(0)
+    }
+
+    /// Bytes by which ops in the free slots may grow what they take.
+    pub(crate) fn free_growth(&self) -> u64 {
+        self.sizes.growth().saturating_mul(self.free.len() as u64)
+    }
+
     /// Puts results into the next queue as long as it has room.
     fn pass_on(&mut self, core: &mut Core, step: &mut StageStep<'_>) {
         while let Some(slot) = self.next_to_put() {
@@ -178,8 +248,9 @@ impl Pipe {
             };
             let samples = item.samples();
             match step.try_put(item, task.put_waits_since) {
-                Ok(()) => {
+                Ok(bytes) => {
                     task.put_waits_since = None;
+                    task.bytes -= bytes;
                     task.inside -= samples;
                     core.book.out += samples;
                 }
@@ -221,9 +292,9 @@ impl Pipe {
     }
 
     fn start_tasks(&mut self, core: &mut Core, step: &mut StageStep<'_>) {
-        while self.border.is_none() && !self.free.is_empty() {
+        while self.border.is_none() && !self.free.is_empty() && self.may_take(core, step) {
             match step.take() {
-                Take::Item(item) => self.start(item, core, step),
+                Take::Item(item, bytes) => self.start(item, bytes, core, step),
                 Take::EpochEnd => self.border = Some(Border { end: End::Epoch, finished: false }),
                 Take::Ended => self.border = Some(Border { end: End::Data, finished: false }),
                 Take::Empty => return,
@@ -231,9 +302,36 @@ impl Pipe {
         }
     }
 
-    fn start(&mut self, item: Item, core: &mut Core, step: &mut StageStep<'_>) {
+    /// Whether the memory budget lets the stage take what is in front.
+    ///
+    /// There are no more tasks than results are known, and a few: of as many again as are known, one is larger than all of them
+    /// if sizes come in no order, and so a stage's first results do not outgrow what was reserved for them by much.
+    fn may_take(&self, core: &Core, step: &mut StageStep<'_>) -> bool {
+        if self.keeps_size || !step.budget.is_limited() {
+            return true;
+        }
+        let Some(input) = step.input.front_bytes() else { return true };
+        let (done, _) = core.meter.tasks();
+        let reserved = self.reserve(input, step.budget);
+        (self.alive() as u64) < done + FIRST_TASKS
+            && step.admits(input, reserved, self.alive() == 0, self.holds_back())
+    }
+
+    /// Bytes that a task takes from the budget as long as its op is not done.
+    fn reserve(&self, input: u64, budget: &ByteBudget) -> u64 {
+        if self.keeps_size || !budget.is_limited() {
+            return input;
+        }
+        self.sizes.largest().unwrap_or(budget.limit() / UNKNOWN_SHARE).max(input)
+    }
+
+    fn start(&mut self, item: Item, bytes: u64, core: &mut Core, step: &mut StageStep<'_>) {
         let Some(slot) = self.free.pop() else { return };
         let samples = item.samples();
+        let reserved = self.reserve(bytes, step.budget);
+        step.budget.hold(reserved - bytes);
+        self.slots[slot].input_bytes = bytes;
+        self.slots[slot].bytes = reserved;
         core.book.taken += samples;
         self.slots[slot].inside = samples;
         self.slots[slot].first = Some(first_of(&item));
@@ -245,6 +343,7 @@ impl Pipe {
 
     fn hand_out(&mut self, slot: usize, work: OpCall, core: &mut Core, step: &mut StageStep<'_>) {
         let task = Task { stage: self.stage, slot };
+        self.working += 1;
         match (self.runs_on, work) {
             (RunsOn::Tasks, OpCall::Apply(item)) => {
                 self.turn_slot(slot, SlotState::Working(Slot::Busy), core, step.now);
@@ -267,6 +366,7 @@ impl Pipe {
             self.border = Some(Border { finished: true, ..border });
             if let Some(slot) = self.free.pop() {
                 self.slots[slot].first = None;
+                self.slots[slot].input_bytes = 0;
                 if self.order == Order::Input {
                     self.turns.push_back(slot);
                 }

@@ -12,6 +12,8 @@ pub(crate) struct Queue {
     capacity: usize,
     entries: VecDeque<Entry>,
     items: usize,
+    /// Bytes of all items.
+    bytes: u64,
     closed: bool,
     meter: QueueMeter,
     put: u64,
@@ -36,42 +38,13 @@ struct Weight {
 
 #[derive(Debug)]
 pub(crate) enum Take {
-    Item(Item),
+    /// An item, and the bytes that it takes in memory.
+    Item(Item, u64),
     EpochEnd,
     /// Nothing yet: the reader waits from now on.
     Empty,
     /// Nothing, and nothing will come.
     Ended,
-}
-
-/// The bytes that all queues of a run may hold together.
-#[derive(Debug)]
-pub(crate) struct ByteBudget {
-    limit: u64,
-    held: u64,
-    /// Whether a put was refused for bytes since the last time room was made.
-    refused: bool,
-    /// Whether room was made for a put that had been refused.
-    freed: bool,
-}
-
-impl ByteBudget {
-    pub(crate) fn new(limit: u64) -> Self {
-        Self { limit, held: 0, refused: false, freed: false }
-    }
-
-    /// Whether room was made, since the last question, for puts that had been refused.
-    pub(crate) fn take_freed(&mut self) -> bool {
-        std::mem::take(&mut self.freed)
-    }
-
-    fn release(&mut self, bytes: u64) {
-        self.held -= bytes;
-        if self.refused && bytes > 0 {
-            self.refused = false;
-            self.freed = true;
-        }
-    }
 }
 
 impl Queue {
@@ -81,6 +54,7 @@ impl Queue {
             capacity,
             entries: VecDeque::with_capacity(capacity.min(1024)),
             items: 0,
+            bytes: 0,
             closed: false,
             meter,
             put: 0,
@@ -90,31 +64,20 @@ impl Queue {
         }
     }
 
-    /// Puts `item` if there is room; gives it back otherwise. `since` is when this put began to wait, if it had to.
-    pub(crate) fn try_put(
-        &mut self,
-        item: Item,
-        since: Option<Tick>,
-        budget: &mut ByteBudget,
-        now: Tick,
-    ) -> Result<(), Item> {
+    /// Puts `item` if there is room, and returns its bytes; gives it back otherwise. `since` is when this put began to wait,
+    /// if it had to. The run's budget has no say in it: the item is held already.
+    pub(crate) fn try_put(&mut self, item: Item, since: Option<Tick>, now: Tick) -> Result<u64, Item> {
         debug_assert!(!self.closed, "a put after the writer closed");
         if self.items >= self.capacity {
             return Err(item);
         }
-        let weight = Weight { samples: item.samples(), bytes: item.bytes() };
-        // An empty queue takes any item: a single item larger than the budget, or a budget eaten up by the queues
-        // upstream, would stop the run for ever.
-        if self.items > 0 && budget.held + weight.bytes > budget.limit {
-            budget.refused = true;
-            return Err(item);
-        }
-        budget.held += weight.bytes;
+        let weight = Weight { samples: item.samples(), bytes: item.memory_bytes() };
+        self.bytes += weight.bytes;
         self.put += weight.samples;
         self.items += 1;
         self.entries.push_back(Entry::Item(item, weight));
         self.meter.on_put(now, since);
-        Ok(())
+        Ok(weight.bytes)
     }
 
     /// A put was refused and waits from now on.
@@ -139,18 +102,18 @@ impl Queue {
     }
 
     /// Takes what is in front. A reader that finds nothing waits until it asks again.
-    pub(crate) fn take(&mut self, budget: &mut ByteBudget, now: Tick) -> Take {
+    pub(crate) fn take(&mut self, now: Tick) -> Take {
         match self.entries.pop_front() {
             Some(Entry::Item(item, weight)) => {
                 self.items -= 1;
                 self.taken += weight.samples;
-                budget.release(weight.bytes);
+                self.bytes -= weight.bytes;
                 self.reader_waits = false;
                 self.meter.on_take(now, self.items);
                 if self.closed && self.entries.is_empty() {
                     self.meter.on_drained(now);
                 }
-                Take::Item(item)
+                Take::Item(item, weight.bytes)
             }
             Some(Entry::EpochEnd) => {
                 self.give_up_waiting();
@@ -184,6 +147,19 @@ impl Queue {
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
+    }
+
+    /// Bytes of the item in front; `None` where there is no item.
+    pub(crate) fn front_bytes(&self) -> Option<u64> {
+        match self.entries.front()? {
+            Entry::Item(_, weight) => Some(weight.bytes),
+            Entry::EpochEnd => None,
+        }
+    }
+
+    /// Bytes of all items inside.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Items inside; ends of epochs are none.

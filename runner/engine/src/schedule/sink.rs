@@ -2,7 +2,7 @@ use penstock_types::ledger::StageBook;
 use penstock_types::policy::OnError;
 use penstock_types::stats::StageMeter;
 
-use super::core::{Core, Hand, StageStep, samples_in};
+use super::core::{Core, Hand, StageStep, bytes_in, samples_in};
 use super::queue::Take;
 
 /// The last stage: moves items into the queue that the consumer drains, one at a time. Ends of epochs stop here.
@@ -21,7 +21,7 @@ impl SinkEnd {
     pub(crate) fn step(&mut self, step: &mut StageStep<'_>) {
         while !self.core.closed && self.core.put(&mut self.hand, step) {
             match step.take() {
-                Take::Item(item) => {
+                Take::Item(item, _) => {
                     self.core.book.taken += item.samples();
                     self.hand = Some((item, None));
                 }
@@ -30,6 +30,15 @@ impl SinkEnd {
                 Take::Ended => self.core.close(step),
             }
         }
+    }
+
+    /// Whether it has no item that waits for room.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.hand.is_none()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        bytes_in(&self.hand)
     }
 
     pub(crate) fn book(&self) -> StageBook {

@@ -3,8 +3,9 @@ use std::collections::VecDeque;
 use penstock_types::ledger::StageBook;
 use penstock_types::stats::Tick;
 
-use super::core::{Hand, samples_in};
-use super::queue::{ByteBudget, Queue};
+use super::budget::ByteBudget;
+use super::core::{Hand, bytes_in, samples_in};
+use super::queue::Queue;
 use crate::item::{Item, Sample};
 use crate::ports::Produced;
 
@@ -15,6 +16,15 @@ pub(crate) struct SourceEnd {
     book: StageBook,
     chunk: VecDeque<Next>,
     hand: Hand,
+    /// Bytes of the samples in `chunk`.
+    chunk_bytes: u64,
+    /// Bytes of the chunk with which the source waits, or those reserved for the one that it makes.
+    ahead_bytes: u64,
+    waits: bool,
+    /// Bytes of the largest chunk so far: the source makes the next one while this one is handed out.
+    largest_bytes: u64,
+    /// Bytes that the source keeps from chunk to chunk.
+    kept_bytes: u64,
     ended: bool,
     closed: bool,
 }
@@ -31,6 +41,11 @@ impl SourceEnd {
             book: StageBook { id, ..StageBook::default() },
             chunk: VecDeque::new(),
             hand: None,
+            chunk_bytes: 0,
+            ahead_bytes: 0,
+            waits: false,
+            largest_bytes: 0,
+            kept_bytes: 0,
             ended: false,
             closed: false,
         }
@@ -40,28 +55,69 @@ impl SourceEnd {
         self.chunk.is_empty() && !self.ended
     }
 
-    /// Takes a chunk; `None` is the end of the data.
-    pub(crate) fn offer(&mut self, produced: Option<Produced>) {
-        match produced {
-            Some(Produced::Samples(samples)) => self.chunk.extend(samples.into_iter().map(Next::Sample)),
-            Some(Produced::EpochEnd) => self.chunk.push_back(Next::EpochEnd),
-            None => self.ended = true,
+    /// Bytes of the largest chunk so far.
+    pub(crate) fn largest_bytes(&self) -> u64 {
+        self.largest_bytes
+    }
+
+    /// Bytes of the chunk with which the source waits; `None` while it makes one.
+    pub(crate) fn waiting_bytes(&self) -> Option<u64> {
+        self.waits.then_some(self.ahead_bytes)
+    }
+
+    /// The source has made a chunk of so many bytes and waits until it is wanted.
+    pub(crate) fn wait_with(&mut self, bytes: u64, budget: &mut ByteBudget) {
+        if !self.waits {
+            self.waits = true;
+            self.largest_bytes = self.largest_bytes.max(bytes);
+            budget.replace(std::mem::replace(&mut self.ahead_bytes, bytes), bytes);
         }
     }
 
+    /// Whether it has no sample that waits for room.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chunk.is_empty() && self.hand.is_none()
+    }
+
+    /// Takes a chunk; `None` is the end of the data.
+    pub(crate) fn offer(&mut self, produced: Option<Produced>, budget: &mut ByteBudget) {
+        self.waits = false;
+        let bytes = produced.as_ref().map_or(0, Produced::memory_bytes);
+        self.chunk_bytes += bytes;
+        self.largest_bytes = self.largest_bytes.max(bytes);
+        budget.replace(std::mem::replace(&mut self.ahead_bytes, self.largest_bytes), bytes);
+        budget.hold(self.ahead_bytes);
+        match produced {
+            Some(Produced::Samples(samples)) => self.chunk.extend(samples.into_iter().map(Next::Sample)),
+            Some(Produced::EpochEnd) => self.chunk.push_back(Next::EpochEnd),
+            None => self.finish(budget),
+        }
+    }
+
+    /// The source keeps so many bytes from now on.
+    pub(crate) fn keep(&mut self, bytes: u64, budget: &mut ByteBudget) {
+        budget.replace(std::mem::replace(&mut self.kept_bytes, bytes), bytes);
+    }
+
     /// Produces nothing any more; what was not yet put was never made.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn end(&mut self, budget: &mut ByteBudget) {
         self.chunk.clear();
+        budget.release(std::mem::take(&mut self.chunk_bytes));
+        self.finish(budget);
+    }
+
+    fn finish(&mut self, budget: &mut ByteBudget) {
         self.ended = true;
+        budget.release(std::mem::take(&mut self.ahead_bytes) + std::mem::take(&mut self.kept_bytes));
     }
 
     /// Puts what there is room for. Says whether anything was put.
-    pub(crate) fn step(&mut self, output: &mut Queue, budget: &mut ByteBudget, now: Tick) -> bool {
+    pub(crate) fn step(&mut self, output: &mut Queue, now: Tick) -> bool {
         let mut put = false;
         while !self.closed {
             if let Some((item, since)) = self.hand.take() {
-                match output.try_put(item, since, budget, now) {
-                    Ok(()) => {
+                match output.try_put(item, since, now) {
+                    Ok(_) => {
                         self.book.out += 1;
                         put = true;
                     }
@@ -77,6 +133,7 @@ impl SourceEnd {
             match self.chunk.pop_front() {
                 Some(Next::Sample(sample)) => {
                     self.book.made += 1;
+                    self.chunk_bytes -= sample.memory_bytes();
                     self.hand = Some((Item::Sample(sample), None));
                 }
                 Some(Next::EpochEnd) => {
@@ -92,6 +149,15 @@ impl SourceEnd {
             }
         }
         put
+    }
+
+    /// Bytes of its samples, of those that the source makes, and of what it keeps.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.chunk_bytes + bytes_in(&self.hand) + self.ahead_bytes + self.kept_bytes
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.book.id
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -58,7 +58,7 @@ async fn what_can_never_fit_is_refused_with_the_arithmetic() {
     let faults = refusal(&runs, &large).await;
     assert_eq!(
         faults[0].to_string(),
-        "/buffer_mib: it may use 5064 MiB of memory (5000 MiB in queues (`buffer_mib`) + 64 MiB of its own), and the server has 4096 MiB for all runs together"
+        "/buffer_mib: it may use 5064 MiB of memory (5000 MiB between ops (`buffer_mib`) + 64 MiB of its own), and the server has 4096 MiB for all runs together"
     );
     let nothing =
         json!({ "source": { "range": { "count": 1 } }, "stages": [{ "wasm": { "module": "decode@2" } }] });
@@ -85,7 +85,7 @@ async fn fetches_assets_and_tasks_are_counted_with_the_arithmetic() {
     assert_eq!(
         told(refusal(&runs, &fetching(4_000)).await),
         [
-            "/buffer_mib: it may use 4128 MiB of memory (4000 fetches at a time x 1 MiB + 64 MiB in queues (`buffer_mib`) + 64 MiB of its own), and the server has 4096 MiB for all runs together",
+            "/buffer_mib: it may use 4128 MiB of memory (4000 fetches at a time x 1 MiB + 64 MiB between ops (`buffer_mib`) + 64 MiB of its own), and the server has 4096 MiB for all runs together",
             "/stages: the `concurrency` of all 2 stages comes to 4100, this server allows 4096 at most (`limits.runs.concurrency`)"
         ]
     );

@@ -79,6 +79,11 @@ impl Parser {
         Ok(())
     }
 
+    /// Keys read so far.
+    pub(super) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
     /// The keys, once the array has ended.
     pub(super) fn finish(self) -> Result<Keys, IndexFault> {
         let (end, count) = (self.read, self.keys.len());

@@ -82,3 +82,18 @@ async fn a_fault_names_index_and_store() {
     );
     assert_eq!(fault("none.json").await, "store `data` has no object `none.json`");
 }
+
+#[tokio::test]
+async fn keys_that_take_more_than_the_run_gives_them_are_a_fault_and_counted_otherwise() {
+    let (_folder, store) = folder_with(&[("index.json", br#"["a.jpg", "b.jpg"]"#)]);
+    let source =
+        |bytes| IndexSource::new(store.clone(), "index.json", TraversalSettings::IN_ORDER).within(bytes);
+    let mut enough = source(26);
+    assert!(enough.next().await.unwrap().is_some());
+    assert_eq!(enough.kept_bytes(), 26);
+    assert_eq!(
+        drain(source(25)).await.fault(),
+        "the index `index.json` in store `data` has, in its first 18 of 18 bytes, 2 keys that take more than the 25 bytes of memory \
+         that keys may take; split it up, or raise `buffer_mib`, a part of which the source may keep"
+    );
+}

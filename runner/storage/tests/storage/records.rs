@@ -184,3 +184,20 @@ proptest! {
         prop_assert_eq!(found.ends, ends);
     }
 }
+
+#[tokio::test]
+async fn lines_whose_starts_take_more_than_the_run_gives_them_are_a_fault_and_counted_otherwise() {
+    let (_folder, store) = file("{\"n\": 1}\n".repeat(100).as_bytes());
+    let source = |bytes| RecordSource::new(store.clone(), "lines.ndjson", SHUFFLED).within(bytes);
+    // Too little to keep the object itself, and just enough for where its lines start.
+    let mut enough = source(100 * 8);
+    assert!(enough.next().await.unwrap().is_some());
+    assert_eq!(enough.kept_bytes(), 101 * 8);
+    let fault = drain(source(100 * 8 - 1)).await.fault();
+    assert_eq!(
+        fault,
+        "line 100 of `lines.ndjson` in store `data` and those before it take more than the 799 bytes of memory that a shuffled \
+         reading may keep, 8 for each line; split the object up, read it without `shuffle`, or raise `buffer_mib`, a part of which \
+         the source may keep"
+    );
+}

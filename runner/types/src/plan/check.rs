@@ -19,6 +19,9 @@ use crate::traversal::Traversal;
 
 const MIB: u64 = 1 << 20;
 
+/// Bytes of memory that a sample takes at least: one without fields and with an empty key.
+pub const LEAST_SAMPLE_BYTES: u64 = 80;
+
 /// A document's plan as far as it goes, and everything that is wrong with it.
 #[derive(Clone, Debug)]
 pub struct Draft {
@@ -88,6 +91,7 @@ impl Plan {
             stages,
             max_failures: spec.max_failures,
         };
+        check.batches_fit(&plan);
         Draft { plan, faults: check.faults }
     }
 }
@@ -235,6 +239,35 @@ impl Check<'_> {
         };
         let found = format!("`{consumer}` takes collated batches, but {before} gives {}", found.name());
         self.fault(place, found, remedy);
+    }
+
+    /// Checks that batches whose number of samples is certain fit into the memory budget, were the samples empty.
+    fn batches_fit(&mut self, plan: &Plan) {
+        let is_lossless = |stage: &&StagePlan| match &stage.kind {
+            StageKind::Fetch { .. } | StageKind::Wasm(_) => false,
+            StageKind::Sleep(sleep) => sleep.fail_rate <= 0.0,
+            StageKind::Aggregate { .. }
+            | StageKind::Disaggregate
+            | StageKind::Collate
+            | StageKind::Transfer { .. } => true,
+        };
+        for (index, stage) in plan.stages.iter().take_while(is_lossless).enumerate() {
+            let StageKind::Aggregate { size, .. } = stage.kind else { continue };
+            let Some(epoch) = plan.flow_into(index).epoch else { continue };
+            let samples = epoch.samples.min(size as u64);
+            let mib = samples.saturating_mul(LEAST_SAMPLE_BYTES).div_ceil(MIB);
+            if mib * MIB > plan.buffer_bytes {
+                let found = format!(
+                    "a batch of {samples} samples takes {mib} MiB at least, and `buffer_mib` is {}",
+                    plan.buffer_bytes / MIB
+                );
+                self.fault(
+                    stage.place().key("size"),
+                    found,
+                    "use a smaller `size`, or a larger `buffer_mib`",
+                );
+            }
+        }
     }
 
     /// The target of a transfer. Consumers that read batches want them where they can: on the host.

@@ -291,3 +291,26 @@ fn a_recipe_holds_what_decides_the_bytes_and_nothing_else() {
     assert_eq!(one.unordered.iter().map(Pointer::as_str).collect::<Vec<_>>(), ["/stages/3/sleep/order"]);
     insta::assert_json_snapshot!(one.recipe);
 }
+
+#[test]
+fn a_batch_that_could_not_be_held_were_its_samples_empty_is_a_fault() {
+    let told = |buffer_mib: u32, count: u64, stages: &str| {
+        let document = format!(
+            r#"{{"buffer_mib": {buffer_mib}, "source": {{"range": {{"count": {count}}}}}, "stages": [{stages}]}}"#
+        );
+        check(&document).map_or_else(|faults| faults[0].to_string(), |_| String::new())
+    };
+    let batch = r#"{"sleep": {"mean_ms": 1}}, {"aggregate": {"size": 100000}}"#;
+    assert_eq!(
+        told(7, 1_000_000, batch),
+        "/stages/1/aggregate/size: a batch of 100000 samples takes 8 MiB at least, and `buffer_mib` is 7: use a smaller `size`, or a \
+         larger `buffer_mib`"
+    );
+    assert_eq!(told(8, 1_000_000, batch), "");
+    // No batch is larger than an epoch, and of what may fail nobody knows how much is left.
+    assert_eq!(told(7, 90_000, batch), "");
+    assert_eq!(
+        told(7, 1_000_000, r#"{"sleep": {"mean_ms": 1, "fail_rate": 0.1}}, {"aggregate": {"size": 100000}}"#),
+        ""
+    );
+}

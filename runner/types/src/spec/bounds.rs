@@ -136,7 +136,7 @@ bounded! {
     Threads(u32): 1 to 1024;
     /// Length of a measuring window, in seconds.
     IntervalS(f64): 0.01 to 3600.0, else 1.0;
-    /// Bytes held in all queues of a run, in MiB.
+    /// Memory that a run holds between ops, in MiB.
     BufferMib(u32): 1 to 16_777_216, else 1024;
     /// Items that a queue may hold.
     Capacity(u32): 1 to 1_000_000, else 2;

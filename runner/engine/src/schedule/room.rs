@@ -1,0 +1,147 @@
+//! Room in the memory budget: what the nodes behind one need, and a run that waits for memory that nothing can free.
+
+use penstock_types::stats::Tick;
+
+use super::Schedule;
+use super::budget::Behind;
+use super::queue::Queue;
+use super::stage::{Kind, Stage};
+
+/// Nodes behind one: its own output queue is not among them.
+pub(crate) struct NodesBehind<'a> {
+    pub(super) stages: &'a [Stage],
+    pub(super) queues: &'a [Queue],
+    pub(super) sink_is_empty: bool,
+}
+
+impl NodesBehind<'_> {
+    /// Demand of these nodes; `is_clear` says that nothing is in the queue before them, or under way before it.
+    pub(crate) fn demand(&self, is_clear: bool) -> Behind {
+        let is_empty = self.sink_is_empty && self.queues.iter().all(|queue| queue.items() == 0);
+        let mut behind = Behind { is_idle: is_clear && is_empty, ..Behind::default() };
+        for stage in self.stages {
+            match &stage.kind {
+                Kind::Pipe(pipe) => {
+                    behind.growth = behind.growth.saturating_add(pipe.free_growth());
+                    behind.is_idle &= pipe.alive() == 0;
+                    behind.collects |= pipe.holds_back();
+                }
+                Kind::Aggregate(aggregate) => {
+                    behind.promised = behind.promised.saturating_add(aggregate.promised_bytes());
+                    behind.is_idle &= !aggregate.has_batch();
+                    behind.collects |= aggregate.collects();
+                }
+                Kind::Disaggregate(disaggregate) => behind.is_idle &= disaggregate.inside() == 0,
+            }
+        }
+        behind
+    }
+}
+
+impl Schedule {
+    /// The source has made a chunk of so many bytes, and keeps `kept_bytes` beside it. Says whether it should offer it.
+    pub(crate) fn source_waits(&mut self, bytes: u64, kept_bytes: u64, now: Tick) -> bool {
+        if self.over {
+            return false;
+        }
+        let now = self.forward_to(now);
+        self.source.wait_with(bytes, &mut self.budget);
+        self.source.keep(kept_bytes, &mut self.budget);
+        if self.preparing > 0 {
+            return false;
+        }
+        // The chunk may be smaller than what was reserved for it.
+        self.move_all(now);
+        let calls = self.calls_source();
+        if !calls {
+            self.fail_if_stuck(now);
+        }
+        calls
+    }
+
+    /// Whether the source waits with a chunk that it should offer now.
+    pub(crate) fn calls_source(&mut self) -> bool {
+        self.wants_more()
+            && self.source.waiting_bytes().is_some_and(|bytes| {
+                let Self { source, stages, queues, sink, budget, .. } = self;
+                let behind = NodesBehind { stages, queues, sink_is_empty: sink.is_empty() };
+                // An end takes no room. Behind samples the source makes as many again, but never more than one chunk: that leaves
+                // the stages room enough to grow.
+                let ahead = if bytes == 0 { 0 } else { bytes + source.largest_bytes() };
+                budget.admits(bytes, ahead, || Behind { growth: 0, ..behind.demand(source.is_empty()) })
+            })
+    }
+
+    /// Ends the run as failed if it waits for memory that nothing can free.
+    pub(super) fn fail_if_stuck(&mut self, now: Tick) {
+        if !self.is_waiting() {
+            return;
+        }
+        // Looked at once more, since a refusal may be an old one.
+        self.mark_all();
+        self.move_all(now);
+        if self.is_waiting() && self.budget.has_refused() {
+            self.fail(self.out_of_memory());
+        }
+    }
+
+    /// Whether no task runs, the consumer can take nothing and the source can bring nothing.
+    fn is_waiting(&mut self) -> bool {
+        if self.over || !self.budget.is_limited() {
+            return false;
+        }
+        let works = self.stages.iter().any(|stage| stage.working() > 0);
+        let has_output = self.queues.last().is_some_and(|queue| queue.items() > 0);
+        !works
+            && !has_output
+            && !(self.wants_more() && (self.source.waiting_bytes().is_none() || self.calls_source()))
+    }
+
+    /// Bytes held by each node and in the queue behind it, first to last.
+    pub(super) fn bytes_by_node(&self) -> impl Iterator<Item = u64> {
+        let nodes = std::iter::once(self.source.bytes())
+            .chain(self.stages.iter().map(Stage::bytes))
+            .chain([self.sink.bytes()]);
+        nodes.zip(&self.queues).map(|(node, queue)| node + queue.bytes())
+    }
+
+    /// What a run that cannot go on for want of memory holds, and what would do.
+    fn out_of_memory(&self) -> String {
+        let ids =
+            std::iter::once(self.source.id()).chain(self.stages.iter().map(|stage| stage.core.id.as_str()));
+        let collected = |node: usize| match node.checked_sub(1).map(|stage| &self.stages[stage].kind) {
+            Some(Kind::Aggregate(aggregate)) => aggregate.in_words(),
+            _ => None,
+        };
+        let parts: Vec<String> = ids
+            .zip(self.bytes_by_node())
+            .enumerate()
+            .filter(|(_, (_, bytes))| *bytes > 0)
+            .map(|(node, (id, bytes))| {
+                let collected = collected(node).map(|words| format!(", {words}")).unwrap_or_default();
+                format!("`{id}` {}{collected}", mib(bytes))
+            })
+            .collect();
+        // A batch that lacks samples takes as many bytes more; what it was refused for comes on top.
+        let lacking: u64 = self.stages.iter().map(Stage::promised_bytes).fold(0, u64::saturating_add);
+        let largest =
+            self.stages.iter().map(Stage::largest_bytes).fold(self.source.largest_bytes(), u64::max);
+        let wanted = self.budget.held().saturating_add(lacking).saturating_add(largest);
+        format!(
+            "the run needs more memory than `buffer_mib` allows: {} are held, {} are allowed, no task runs and nothing can \
+             move. Held, with what waits behind them: {}. It takes about {} MiB to go on: raise `buffer_mib`, or make \
+             batches smaller",
+            mib(self.budget.held()),
+            mib(self.budget.limit()),
+            parts.join("; "),
+            wanted.div_ceil(MIB),
+        )
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+/// A size as people read it.
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / MIB as f64)
+}

@@ -1,0 +1,81 @@
+use penstock_types::ledger::StageBook;
+use penstock_types::stats::{StageMeter, Tick};
+
+use super::aggregate::Aggregate;
+use super::core::Core;
+use super::disaggregate::Disaggregate;
+use super::pipe::Pipe;
+use super::{StageRule, StageShape};
+
+/// A stage between source and sink.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) core: Core,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Pipe(Pipe),
+    Aggregate(Aggregate),
+    Disaggregate(Disaggregate),
+}
+
+impl Stage {
+    /// Measured from the given moment on, if at all.
+    pub(crate) fn new(position: usize, shape: StageShape, measured: Option<Tick>) -> Self {
+        let kind = match shape.rule {
+            StageRule::Pipe { concurrency, order, runs_on } => {
+                Kind::Pipe(Pipe::new(position, concurrency, runs_on, order, shape.keeps_size))
+            }
+            StageRule::Aggregate { size, drop_last } => Kind::Aggregate(Aggregate::new(size, drop_last)),
+            StageRule::Disaggregate => Kind::Disaggregate(Disaggregate::default()),
+        };
+        let concurrency = shape.rule.concurrency();
+        let meter = measured.map_or_else(StageMeter::off, |now| StageMeter::starting_at(now, concurrency));
+        let core = Core::new(shape.node.id, shape.on_error, shape.max_failures, meter);
+        Self { core, kind }
+    }
+
+    /// Tasks whose op is not done.
+    pub(crate) fn working(&self) -> usize {
+        match &self.kind {
+            Kind::Pipe(pipe) => pipe.working(),
+            Kind::Aggregate(_) | Kind::Disaggregate(_) => 0,
+        }
+    }
+
+    /// Bytes that it holds; the queue behind it is not among them.
+    pub(crate) fn bytes(&self) -> u64 {
+        match &self.kind {
+            Kind::Pipe(pipe) => pipe.bytes(),
+            Kind::Aggregate(aggregate) => aggregate.bytes(),
+            Kind::Disaggregate(disaggregate) => disaggregate.bytes(),
+        }
+    }
+
+    /// Bytes that the rest of a begun batch is likely to take.
+    pub(crate) fn promised_bytes(&self) -> u64 {
+        match &self.kind {
+            Kind::Aggregate(aggregate) if aggregate.collects() => aggregate.promised_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Bytes of its largest result.
+    pub(crate) fn largest_bytes(&self) -> u64 {
+        match &self.kind {
+            Kind::Pipe(pipe) => pipe.largest_bytes(),
+            Kind::Aggregate(_) | Kind::Disaggregate(_) => 0,
+        }
+    }
+
+    pub(crate) fn book(&self) -> StageBook {
+        let left = match &self.kind {
+            Kind::Pipe(pipe) => pipe.inside(),
+            Kind::Aggregate(aggregate) => aggregate.inside(),
+            Kind::Disaggregate(disaggregate) => disaggregate.inside(),
+        };
+        self.core.book_with(left)
+    }
+}

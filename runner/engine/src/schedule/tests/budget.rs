@@ -1,0 +1,310 @@
+//! The memory budget: what may be held, that it suffices, and what a run says that it does not suffice for.
+
+use super::super::budget::Behind;
+use super::*;
+
+/// Bytes of the blobs that the stage at `position` makes: results of neighbouring stages grow and shrink.
+fn blob_bytes(position: usize) -> usize {
+    [700, 40, 300, 0, 1200, 90][position % 6]
+}
+
+fn with_blob(mut sample: Sample, bytes: usize) -> Sample {
+    sample.set("blob", Value::Blob(vec![0; bytes].into()));
+    sample
+}
+
+/// Makes two of every seventh sample, and gives all of them a blob of the stage's size.
+fn resized(stage: usize, item: Item) -> Output {
+    let batch = matches!(item, Item::Batch(_));
+    let copies = |sample: &Sample| if sample.origin.index % 7 == 3 { 2 } else { 1 };
+    let samples = into_samples(item).into_iter();
+    let made = samples.flat_map(|sample| std::iter::repeat_n(sample.clone(), copies(&sample)));
+    let made: Vec<Sample> = made.map(|sample| with_blob(sample, blob_bytes(stage))).collect();
+    let items = match batch {
+        true => Items::One(Item::Batch(made)),
+        false => Items::Many(made.into_iter().map(Item::Sample).collect()),
+    };
+    Output { items, ..Output::default() }
+}
+
+/// Most bytes that each part of a chain of [`resized`] ops may hold at a time.
+#[derive(Default)]
+struct Needs {
+    /// Of one result of each pipe.
+    results: Vec<u64>,
+    /// Of all batches that are being collected, and of all samples held by ops.
+    collected: u64,
+}
+
+impl Needs {
+    fn of(stages: &[StageShape], samples: u64) -> Self {
+        let sample = |blob: usize| with_blob(super::samples(0..1, 0).remove(0), blob).memory_bytes() + 40;
+        let (mut per_sample, mut per_item) = (sample(0), 1);
+        let mut needs = Self::default();
+        // Of 25 samples of an epoch, each stage makes 4 twice.
+        let mut all = samples;
+        for (position, stage) in stages.iter().enumerate() {
+            match stage.rule {
+                StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. } => {
+                    needs.collected += 2 * per_sample;
+                    needs.results.push(2 * per_sample);
+                }
+                StageRule::Pipe { .. } => {
+                    per_sample = sample(blob_bytes(position));
+                    per_item *= 2;
+                    all *= 2;
+                    needs.results.push(per_item * per_sample);
+                    if !is_batched(&stages[..position]) {
+                        per_item = 1;
+                    }
+                }
+                StageRule::Aggregate { size, .. } => {
+                    per_item = size as u64;
+                    needs.collected += per_item.min(all) * per_sample;
+                }
+                StageRule::Disaggregate => per_item = 1,
+            }
+        }
+        needs
+    }
+}
+
+fn is_batched(stages: &[StageShape]) -> bool {
+    let last = stages.iter().rev().find_map(|stage| match stage.rule {
+        StageRule::Aggregate { .. } => Some(true),
+        StageRule::Disaggregate => Some(false),
+        StageRule::Pipe { .. } => None,
+    });
+    last.unwrap_or(false)
+}
+
+fn knows(schedule: &mut Schedule, results: &[u64]) {
+    let pipes = schedule.stages.iter_mut().filter_map(|stage| match &mut stage.kind {
+        Kind::Pipe(pipe) => Some(pipe),
+        _ => None,
+    });
+    for (pipe, largest) in pipes.zip(results) {
+        pipe.expect_results_of(*largest);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_budget_is_too_small_to_go_on_and_none_is_exceeded_by_more_than_results(
+        stages in any_stages(),
+        epochs in prop::collection::vec(0_u64..25, 1..3),
+        sink in 1_usize..4,
+        limit in prop_oneof![0_u64..3_000, 0_u64..30_000],
+        known in any::<bool>(),
+        choices in prop::collection::vec(any::<usize>(), 400),
+    ) {
+        let mut chunks = Vec::new();
+        for (epoch, count) in epochs.iter().enumerate() {
+            if epoch > 0 {
+                chunks.push(Produced::EpochEnd);
+            }
+            for first in (0..*count).step_by(5) {
+                chunks.push(Produced::Samples(samples(first..(first + 5).min(*count), epoch as u32)));
+            }
+        }
+        let chunk: u64 = samples(10..15, 0).iter().map(Sample::memory_bytes).sum();
+        let needs = Needs::of(&stages, epochs.iter().copied().max().unwrap_or(0));
+        let largest: u64 = needs.results.iter().sum();
+        let shape = ChainShape { buffer_bytes: limit, ..shape(stages, sink) };
+        let mut driver = Driver { op: resized, ..Driver::new(shape, chunks, 2) };
+        if known {
+            knows(&mut driver.schedule, &needs.results);
+        }
+        let mut choices = choices.into_iter().cycle();
+        let mut steps = 0;
+        while !driver.schedule.is_over() {
+            driver.step(choices.next().unwrap_or(0) + steps, true);
+            driver.assert_within_limits();
+            let held = driver.schedule.budget.held();
+            if known {
+                // One result of a stage may be on its way through those behind it, in parts.
+                let most = limit + largest + 2 * chunk;
+                prop_assert!(held <= most, "{held} of {limit} are held, with results of {:?}", needs.results);
+            }
+            steps += 1;
+            if steps % 7 == 0 {
+                let ledger = driver.ledger();
+                prop_assert!(ledger.balanced, "{ledger:#?}");
+                driver.look_everywhere();
+                prop_assert_eq!(driver.ledger(), ledger, "something could move and did not");
+            }
+            prop_assert!(steps < 200_000, "it does not end");
+        }
+        let ledger = driver.ledger();
+        prop_assert!(ledger.balanced, "{ledger:#?}");
+        match driver.schedule.error() {
+            None => {
+                prop_assert_eq!(ledger.total.left, 0);
+                prop_assert_eq!(driver.schedule.budget.held(), 0);
+            }
+            Some(error) => {
+                prop_assert!(error.starts_with("the run needs more memory than `buffer_mib` allows"), "{error}");
+                prop_assert!(needs.collected > 0, "only what waits for others can stop a run: {error}");
+                let enough = 2 * (needs.collected + largest + 2 * chunk);
+                prop_assert!(limit < enough, "{enough} would do: {error}");
+            }
+        }
+    }
+}
+
+/// Blobs of 8 KiB that a stage makes of samples without any.
+fn fetched(_: usize, item: Item) -> Output {
+    let fetched = into_samples(item).into_iter().map(|sample| with_blob(sample, 8 << 10));
+    Output { items: Items::Many(fetched.map(Item::Sample).collect()), ..Output::default() }
+}
+
+/// So many samples in chunks of five.
+fn chunks(count: u64) -> Vec<Produced> {
+    (0..count).step_by(5).map(|first| Produced::Samples(samples(first..(first + 5).min(count), 0))).collect()
+}
+
+fn run_to_end(driver: &mut Driver) -> u64 {
+    let (mut steps, mut peak) = (0, 0);
+    while !driver.schedule.is_over() {
+        driver.step(steps * 7 + steps / 3, true);
+        driver.assert_within_limits();
+        peak = peak.max(driver.schedule.budget.held());
+        steps += 1;
+        assert!(steps < 100_000, "it does not end");
+    }
+    peak
+}
+
+#[test]
+fn a_batch_that_cannot_fit_fails_the_run_with_what_is_held_and_what_would_do() {
+    let fetch = stage(1, 2, pipe(16, Order::Completion, RunsOn::Tasks));
+    let aggregate = stage(2, 2, StageRule::Aggregate { size: 1000, drop_last: false });
+    let shape = ChainShape { buffer_bytes: 512 << 10, ..shape(vec![fetch, aggregate], 3) };
+    let mut driver = Driver { op: fetched, ..Driver::new(shape, chunks(1000), 0) };
+    let peak = run_to_end(&mut driver);
+    assert!(peak <= (512 << 10) + (9 << 10), "{peak}");
+    assert_eq!(
+        driver.schedule.error(),
+        Some(
+            "the run needs more memory than `buffer_mib` allows: 0.5 MiB are held, 0.5 MiB are allowed, no task runs and nothing can \
+             move. Held, with what waits behind them: `0` 0.0 MiB; `2` 0.5 MiB, 62 of 1000 samples. It takes about 9 MiB to go on: \
+             raise `buffer_mib`, or make batches smaller"
+        )
+    );
+    assert!(driver.ledger().balanced);
+}
+
+#[test]
+fn results_that_wait_in_slots_are_held_to_the_budget_in_either_order() {
+    for order in [Order::Completion, Order::Input] {
+        let stages = vec![stage(1, 2, pipe(1000, order, RunsOn::Tasks))];
+        let shape = ChainShape { buffer_bytes: 256 << 10, ..shape(stages, 3) };
+        let chunks = chunks(1000);
+        let mut driver = Driver { op: fetched, ..Driver::new(shape, chunks, 0) };
+        driver.fill();
+        let held = driver.schedule.budget.held();
+        assert!(held > (200 << 10) && held <= (256 << 10) + (9 << 10), "{order:?}: {held}");
+        let peak = run_to_end(&mut driver);
+        assert!(peak <= (256 << 10) + (9 << 10), "{order:?}: {peak}");
+        assert_eq!((driver.schedule.error(), driver.delivered.len()), (None, 1000));
+    }
+}
+
+#[test]
+fn tasks_double_with_the_results_that_are_known_until_all_slots_are_taken() {
+    let stages = vec![stage(1, 2, pipe(12, Order::Completion, RunsOn::Tasks))];
+    let shape = ChainShape { buffer_bytes: 64 << 20, ..shape(stages, 3) };
+    let mut driver =
+        Driver { op: fetched, ..Driver::new(shape, vec![Produced::Samples(samples(0..100, 0))], 0) };
+    driver.step(0, false);
+    let mut alive = Vec::new();
+    for _ in 0..3 {
+        alive.push(driver.running.len());
+        for _ in 0..driver.running.len() {
+            let now = driver.tick();
+            driver.finish(0, now);
+            // Results are consumed as soon as they come.
+            while matches!(driver.schedule.deliver(now), SinkDelivery::Item(_)) {}
+            let starts = driver.schedule.take_starts();
+            driver.running.extend(starts.into_iter().map(|(task, item)| (task, OpCall::Apply(item))));
+        }
+    }
+    assert_eq!(alive, [4, 8, 12]);
+}
+
+#[test]
+fn an_op_that_keeps_the_size_of_what_it_takes_starts_at_once() {
+    let mut waits = stage(1, 2, pipe(12, Order::Completion, RunsOn::Tasks));
+    waits.keeps_size = true;
+    let shape = ChainShape { buffer_bytes: 64 << 20, ..shape(vec![waits], 3) };
+    let mut driver = Driver::new(shape, vec![Produced::Samples(samples(0..100, 0))], 0);
+    driver.step(0, false);
+    assert_eq!(driver.running.len(), 12);
+}
+
+#[test]
+fn what_stands_before_a_stage_that_failed_the_run_does_not_hold_up_what_is_behind_it() {
+    let mut failing = stage(2, 2, pipe(1, Order::Completion, RunsOn::Tasks));
+    failing.max_failures = Some(FailureLimit::Count(0));
+    let stages = vec![
+        stage(1, 2, pipe(16, Order::Completion, RunsOn::Tasks)),
+        failing,
+        stage(3, 4, pipe(1, Order::Completion, RunsOn::Tasks)),
+    ];
+    fn fails_at_7(stage: usize, item: Item) -> Output {
+        match (stage, item) {
+            (1, Item::Sample(sample)) if sample.origin.index == 7 => {
+                Output::all_failed([sample], &Fault::new(FailureClass::Data, "odd"))
+            }
+            (0 | 2, item) => fetched(stage, item),
+            (_, item) => Output::one(item),
+        }
+    }
+    let shape = ChainShape { buffer_bytes: 20 << 10, ..shape(stages, 1) };
+    let chunks = chunks(50);
+    let mut driver = Driver { op: fails_at_7, ..Driver::new(shape, chunks, 0) };
+    run_to_end(&mut driver);
+    assert!(driver.schedule.error().is_some_and(|error| error.contains("max_failures")));
+    assert_eq!(driver.delivered.len(), 7);
+}
+
+#[test]
+fn a_result_is_reserved_for_until_a_thousand_smaller_ones_have_come() {
+    let mut sizes = super::super::budget::ResultSizes::default();
+    assert_eq!(sizes.largest(), None);
+    sizes.note(10, 900);
+    (0..1023).for_each(|_| sizes.note(40, 50));
+    assert_eq!((sizes.largest(), sizes.growth()), (Some(900), 890));
+    (0..1024).for_each(|_| sizes.note(40, 50));
+    assert_eq!((sizes.largest(), sizes.growth()), (Some(900), 890));
+    sizes.note(40, 50);
+    assert_eq!((sizes.largest(), sizes.growth()), (Some(50), 10));
+}
+
+#[test]
+fn an_op_starts_where_there_is_room_or_where_it_is_the_most_downstream_work() {
+    let mut budget = ByteBudget::new(1000);
+    budget.hold(950);
+    let busy = Behind::default();
+    let idle = Behind { is_idle: true, ..busy };
+    let collecting = Behind { collects: true, ..idle };
+    assert!(budget.admits(10, 60, || busy), "there is room");
+    assert!(!budget.admits(10, 61, || busy) && budget.has_refused());
+    assert!(budget.admits(10, 5000, || idle), "its result leaves the run");
+    assert!(budget.admits(10, 5000, || collecting), "its result is the one by which the budget is exceeded");
+    budget.hold(61);
+    assert!(!budget.admits(10, 11, || collecting), "a result stays that exceeds it already");
+    assert!(budget.admits(10, 10, || busy), "nothing grows");
+    budget.release(61 + 450);
+    assert!(budget.take_freed());
+    assert!(budget.admits(0, 500, || busy));
+    assert!(!budget.admits(0, 500, || Behind { growth: 1, ..busy }), "an op behind would lack a byte");
+    assert!(!budget.admits(0, 1, || Behind { growth: 5000, ..busy }), "half of the budget is kept at most");
+    assert!(!budget.admits(0, 500, || Behind { promised: 1, ..busy }), "a batch would lack a byte");
+    assert!(
+        budget.admits(0, 500, || Behind { promised: 1001, ..busy }),
+        "no batch of that size will ever fit"
+    );
+}
