@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
-import { browse, folder, open, serve, shot, violations } from './kit.mjs'
+import { browse, folder, open, serve, shot, sleepy, violations } from './kit.mjs'
 
 const TOKEN = 'a-token-of-some-length-0123456789'
 const data = folder()
@@ -48,6 +48,24 @@ test('the token was never in an address', async () => {
   // Nor would it help there.
   const answers = await Promise.all(['token', 'access_token'].map((name) => fetch(`${server.url}/api/v1/runs?${name}=${TOKEN}`)))
   for (const { status } of answers) assert.ok([400, 401].includes(status), `${status}`)
+})
+
+test('the System page tells who changed what, and signing out ends the session at the server', async () => {
+  const run = await server.ask('POST', '/runs', sleepy(1, 0), { authorization: `Bearer ${TOKEN}` })
+  assert.equal(run.status, 201)
+  await open(page, server, '/system')
+  const changes = page.getByRole('group', { name: 'Changes' })
+  await changes.getByText(`runs/${run.body.id}`).waitFor()
+  assert.match(await changes.getByRole('row').nth(1).innerText(), /operator.*127\.0\.0\.1.*submit run/s)
+  await shot(page, 'audit')
+  assert.deepEqual(await violations(page), [])
+  const { value } = (await page.context().cookies()).find(({ name }) => name === 'penstock_session')
+  const asks = async () => (await server.ask('GET', '/runs', undefined, { cookie: `penstock_session=${value}` })).status
+  assert.equal(await asks(), 200)
+  await page.getByRole('button', { name: 'Sign out' }).click()
+  await page.getByRole('heading', { name: 'Sign in' }).waitFor()
+  // Somebody may have copied the cookie.
+  assert.equal(await asks(), 401)
 })
 
 test('a link signs a visitor in once, and its code stands in no address afterwards', async () => {

@@ -1,5 +1,6 @@
 //! `penstock serve` under test.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -93,6 +94,13 @@ impl Serving {
         self
     }
 
+    /// Writes all of its log to a file.
+    #[must_use]
+    pub fn logging_to(mut self, file: &Path) -> Self {
+        self.command.stderr(File::create(file).expect("a file for the log"));
+        self.variable("PENSTOCK_LOG", "trace")
+    }
+
     /// Another address than the loopback one.
     #[must_use]
     pub fn listening(self, listen: &'static str) -> Self {
@@ -127,7 +135,7 @@ impl Serving {
         if self.makes_token {
             stdout.read_line(&mut link).expect("it writes");
         }
-        let address = line.split_once("http://").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        let address = line.split_once("://").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
         let Some(address) = address else {
             let mut rest = String::new();
             stdout.read_to_string(&mut rest).unwrap_or_default();

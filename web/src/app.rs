@@ -1,5 +1,9 @@
+use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use penstock_server::Runs;
 use penstock_types::config::{GateBounds, RunBounds};
 use tokio::sync::Semaphore;
@@ -9,6 +13,7 @@ use crate::answer::LargeAnswers;
 use crate::body::ByteBudget;
 use crate::guard::RequestGuard;
 use crate::settings::ServeLimits;
+use crate::tokens::Caller;
 
 /// State that handlers share.
 #[derive(Clone, Debug)]
@@ -33,4 +38,20 @@ pub(crate) struct App {
 pub(crate) struct ServerStart {
     pub(crate) at: std::time::SystemTime,
     pub(crate) tick: tokio::time::Instant,
+}
+
+impl FromRequestParts<App> for App {
+    type Rejection = Infallible;
+
+    /// The state for the sender of a request: with the stores that its token allows. Operations of the API take no other.
+    async fn from_request_parts(parts: &mut Parts, app: &Self) -> Result<Self, Infallible> {
+        let mut app = app.clone();
+        let none = BTreeSet::new();
+        if let Some(stores) =
+            Caller::of(&parts.extensions).map_or(Some(&none), |caller| caller.stores.as_deref())
+        {
+            app.runs = app.runs.limited_to(stores);
+        }
+        Ok(app)
+    }
 }

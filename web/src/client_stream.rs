@@ -123,11 +123,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.stream).poll_flush(context);
+        this.paced(context, flushed.map_ok(|()| 0)).map_ok(drop)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+        let this = self.get_mut();
+        let closed = Pin::new(&mut this.stream).poll_shutdown(context);
+        this.paced(context, closed.map_ok(|()| 0)).map_ok(drop)
     }
 }
 
@@ -170,7 +174,7 @@ impl HeadLines {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, duplex};
 
     use super::*;
 
@@ -185,6 +189,18 @@ mod tests {
             let (here, _there) = duplex(16);
             let written = over(here, Duration::from_millis(20), 1, is_live).write_all(&[0; 100]).await;
             assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_held_below_are_waited_for_no_longer() {
+        // TLS holds some, too.
+        for is_end in [false, true] {
+            let (here, _there) = duplex(16);
+            let mut here = over(BufWriter::new(here), Duration::from_millis(20), 1, false);
+            here.write_all(&[0; 100]).await.unwrap();
+            let flushed = if is_end { here.shutdown().await } else { here.flush().await };
+            assert_eq!(flushed.unwrap_err().kind(), io::ErrorKind::TimedOut);
         }
     }
 

@@ -1,27 +1,29 @@
-//! Checks of every request: host name, origin, and token.
+//! Checks of every request: host name, origin, and who sends it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tokio::time::Instant;
 
 use crate::codes::SignInCodes;
-use crate::problem::{ApiError, ProblemKind};
-use crate::session;
+use crate::problem::{ApiError, ApiResult, ProblemKind};
+use crate::session::Sessions;
 use crate::settings::ServeSettings;
-use crate::token::Token;
+use crate::tokens::{Caller, Tokens, digest, sign_in_needed};
+use crate::wrong::WrongTokens;
 
 /// Content policy of the pages: no other origin, no inline script.
 const CONTENT_POLICY: &str = "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; \
     form-action 'self'; frame-ancestors 'none'";
 
-/// API paths that need no token.
-const OPEN: [&str; 3] = ["/api/v1/session", "/api/docs", "/health"];
+/// Addresses beneath `/api/` that need no token.
+const OPEN: [&str; 2] = ["/api/v1/session", "/api/docs"];
 
 /// Checks host, origin and token of every request.
 #[derive(Clone, Debug)]
@@ -30,51 +32,76 @@ pub(crate) struct RequestGuard(Arc<Rules>);
 #[derive(Debug)]
 struct Rules {
     hosts: Vec<String>,
-    token: Option<Token>,
+    speaks_tls: bool,
+    tokens: Option<Tokens>,
     codes: SignInCodes,
+    sessions: Sessions,
+    wrong: WrongTokens,
 }
 
 impl RequestGuard {
     pub(crate) fn new(settings: &ServeSettings) -> Self {
         let hosts = settings.hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
-        Self(Arc::new(Rules { hosts, token: settings.token.clone(), codes: SignInCodes::default() }))
+        let tokens = settings.token.as_ref().map(|own| Tokens::new(own, settings.tokens_file.clone()));
+        Self(Arc::new(Rules {
+            hosts,
+            speaks_tls: settings.tls.is_some(),
+            tokens,
+            codes: SignInCodes::default(),
+            sessions: Sessions::default(),
+            wrong: WrongTokens::default(),
+        }))
     }
 
-    pub(crate) fn token(&self) -> Option<&Token> {
-        self.0.token.as_ref()
+    /// The tokens that open this server; `None` if it needs none.
+    pub(crate) fn tokens(&self) -> Option<&Tokens> {
+        self.0.tokens.as_ref()
     }
 
     pub(crate) fn codes(&self) -> &SignInCodes {
         &self.0.codes
     }
 
-    /// Returns true if the request proves knowledge of the token, or no token is set.
-    pub(crate) fn is_signed_in(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = self.token() else { return true };
-        if let Some(offered) = bearer(headers) {
-            return token.is(offered);
-        }
-        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-        cookies.into_iter().any(|cookies| session::is_open(token, cookies, SystemTime::now()))
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.0.sessions
     }
 
-    fn check(&self, request: &Request) -> Result<(), ApiError> {
+    /// Returns true if a page came over TLS: to this server, or to a proxy in front of it, as the page's origin tells, which has been
+    /// compared with the host.
+    pub(crate) fn is_over_tls(&self, headers: &HeaderMap) -> bool {
+        let origin = headers.get(header::ORIGIN).map_or(&b""[..], HeaderValue::as_bytes);
+        self.0.speaks_tls || origin.starts_with(b"https://")
+    }
+
+    /// Counts a wrong token from this address, and waits: the longer, the more of them came from there.
+    pub(crate) async fn pause_after_wrong(&self, from: IpAddr) {
+        tokio::time::sleep(self.0.wrong.add(from, Instant::now())).await;
+    }
+
+    /// Holder of the token, or of the session, that a request sends. Without tokens, all clients may do all.
+    pub(crate) fn caller(&self, headers: &HeaderMap) -> ApiResult<Caller> {
+        let Some(tokens) = self.tokens() else { return Ok(Caller::anyone()) };
+        let now = SystemTime::now();
+        let token = bearer(headers).map(digest).or_else(|| self.0.sessions.token(headers, now));
+        tokens.holder(&token.ok_or_else(sign_in_needed)?, now)
+    }
+
+    /// Fails unless the request may come in. Gives its sender, unless the address is open and no token was sent.
+    fn check(&self, request: &Request) -> ApiResult<Option<Caller>> {
         let headers = request.headers();
         let host = self.host(request)?;
         self.check_origin(request, &host)?;
         let path = request.uri().path();
-        let guarded = path == "/metrics" || path.starts_with("/api/");
-        if guarded && !OPEN.contains(&path) && !self.is_signed_in(headers) {
-            return Err(ApiError::new(
-                ProblemKind::SIGN_IN_NEEDED,
-                "send the server's token as `Authorization: Bearer …`, or sign in with a browser",
-            ));
+        let is_guarded = path == "/metrics" || path.starts_with("/api/");
+        // A token that is sent is checked everywhere, or guesses would be free somewhere.
+        if is_guarded && (!OPEN.contains(&path) || bearer(headers).is_some()) {
+            return self.caller(headers).map(Some);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Refuses unknown host names: another site's name may resolve to this address (DNS rebinding).
-    fn host(&self, request: &Request) -> Result<Authority, ApiError> {
+    fn host(&self, request: &Request) -> ApiResult<Authority> {
         let mut named = request.headers().get_all(header::HOST).iter();
         let host = named.next().filter(|_| named.next().is_none());
         let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
@@ -96,7 +123,7 @@ impl RequestGuard {
     }
 
     /// Refuses requests from pages of other sites. Programs send no `Origin` and need none.
-    fn check_origin(&self, request: &Request, host: &Authority) -> Result<(), ApiError> {
+    fn check_origin(&self, request: &Request, host: &Authority) -> ApiResult<()> {
         let headers = request.headers();
         let foreign = |what: &str| {
             Err(ApiError::new(
@@ -134,13 +161,27 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 /// Refuses requests that fail the guard's checks, and adds security headers to every answer.
 pub(crate) async fn guard_request(
     State(guard): State<RequestGuard>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let is_api = request.uri().path().starts_with("/api/") || request.uri().path() == "/metrics";
     let mut response = match guard.check(&request) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
+        Ok(caller) => {
+            if let Some(caller) = caller {
+                request.extensions_mut().insert(caller);
+            }
+            next.run(request).await
+        }
+        Err(error) => {
+            let response = error.into_response();
+            if response.status() == StatusCode::UNAUTHORIZED
+                && bearer(request.headers()).is_some()
+                && let Some(ConnectInfo(address)) = request.extensions().get::<ConnectInfo<IpAddr>>().copied()
+            {
+                guard.pause_after_wrong(address).await;
+            }
+            response
+        }
     };
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_POLICY));
@@ -157,12 +198,11 @@ pub(crate) async fn guard_request(
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
-    use axum::http::StatusCode;
-
     use penstock_types::config::{GateBounds, RunBounds};
 
     use super::*;
     use crate::settings::ServeLimits;
+    use crate::token::Token;
 
     const TOKEN: &str = "0123456789abcdef";
 
@@ -170,6 +210,8 @@ mod tests {
         RequestGuard::new(&ServeSettings {
             listen: "127.0.0.1:7700".parse().unwrap(),
             token: token.then(|| Token::new(TOKEN).unwrap()),
+            tokens_file: None,
+            tls: None,
             hosts: vec!["Penstock.example".to_owned()],
             limits: ServeLimits::default(),
             modules: GateBounds::default(),
@@ -183,7 +225,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         match guard.check(&request.body(Body::empty()).unwrap()) {
-            Ok(()) => StatusCode::OK,
+            Ok(_) => StatusCode::OK,
             Err(error) => error.into_response().status(),
         }
     }

@@ -3,6 +3,7 @@
 mod answer;
 mod api;
 mod app;
+mod audit;
 mod body;
 mod client_stream;
 mod codes;
@@ -18,13 +19,18 @@ mod router;
 mod server;
 mod session;
 mod settings;
+mod tls;
 mod token;
+mod tokens;
+mod wrong;
 
 pub use pages::{ReportPageError, report_page};
 pub use problem::{DocumentFault, Problem};
 pub use server::Server;
 pub use settings::{ServeError, ServeLimits, ServeSettings};
+pub use tls::{TlsError, TlsFiles};
 pub use token::{Token, TokenError};
+pub use tokens::{NamedToken, Role, TokenFile};
 
 #[cfg(test)]
 mod tests {

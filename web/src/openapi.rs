@@ -6,10 +6,12 @@
 //! boolean schemas.
 
 use std::any::type_name;
+use std::net::IpAddr;
 
-use axum::extract::State;
+use axum::extract::{ConnectInfo, Request};
 use axum::handler::Handler;
 use axum::http::{HeaderMap, Method};
+use axum::middleware::{Next, from_fn};
 use axum::response::{NoContent, Response};
 use axum::routing::{MethodFilter, on};
 use axum::{Json, Router};
@@ -18,7 +20,9 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::audit::Guarded;
 use crate::problem::{ApiResult, Problem};
+use crate::tokens::{Caller, Role};
 
 const PREFIX: &str = "/api/v1";
 const SCHEMAS: &str = "#/components/schemas/";
@@ -64,8 +68,29 @@ impl ApiRouter {
         self.tag = tag;
     }
 
-    /// Adds an operation, e.g. `GET /runs`. Its id is the name of the handler.
+    /// Adds an operation, e.g. `GET /runs`. Its id is the name of the handler. `GET` is for all tokens, `POST` for those that may
+    /// run, and what replaces or deletes is for administrators.
     pub(crate) fn route<H, T, A>(&mut self, place: &str, summary: &str, handler: H) -> Operation<'_>
+    where
+        H: Handler<T, App> + Described<A>,
+        T: 'static,
+    {
+        let role = match place.split_once(' ') {
+            Some(("GET", _)) => Role::Read,
+            Some(("POST", _)) => Role::Run,
+            _ => Role::Admin,
+        };
+        self.route_for(Some(role), place, summary, handler)
+    }
+
+    /// Adds an operation for tokens of at least this role; for clients without a token, too, if `None`.
+    pub(crate) fn route_for<H, T, A>(
+        &mut self,
+        role: Option<Role>,
+        place: &str,
+        summary: &str,
+        handler: H,
+    ) -> Operation<'_>
     where
         H: Handler<T, App> + Described<A>,
         T: 'static,
@@ -73,11 +98,17 @@ impl ApiRouter {
         let (method, path) = place.split_once(' ').expect("a method and a path");
         let path = format!("{PREFIX}{path}");
         // Other names of types would show in the document that is checked in.
-        let id = type_name::<H>().rsplit("::").next();
+        let id = type_name::<H>().rsplit("::").next().expect("a path has a last part");
         let fields = &mut self.paths[&path][method.to_ascii_lowercase()];
         *fields = json!({ "tags": [self.tag], "summary": summary, "operationId": id, "responses": {} });
+        match role {
+            Some(role) => fields["x-role"] = role.name().into(),
+            None => fields["security"] = json!([{}]),
+        }
         let method = method.parse().ok().and_then(|method: Method| MethodFilter::try_from(method).ok());
-        let route = on(method.expect("a method of HTTP"), handler);
+        let guarded = Guarded { role, action: id };
+        let enter = from_fn(move |request: Request, next: Next| guarded.enter(request, next));
+        let route = on(method.expect("a method of HTTP"), handler).route_layer(enter);
         self.router = std::mem::take(&mut self.router).route(&path, route);
         let mut operation = Operation { fields, schemas: &mut self.schemas };
         H::describe(&mut operation);
@@ -116,12 +147,6 @@ impl ApiRouter {
 impl Operation<'_> {
     pub(crate) fn description(&mut self, text: &str) -> &mut Self {
         self.fields["description"] = text.into();
-        self
-    }
-
-    /// Opens the operation to clients without a token.
-    pub(crate) fn without_token(&mut self) -> &mut Self {
-        self.fields["security"] = json!([{}]);
         self
     }
 
@@ -199,7 +224,9 @@ impl Operation<'_> {
     }
 }
 
-impl Input for State<App> {}
+impl Input for App {}
+impl Input for Caller {}
+impl Input for ConnectInfo<IpAddr> {}
 impl Input for HeaderMap {}
 
 /// Described where it is added.

@@ -42,6 +42,8 @@ struct Taker {
 /// A place, given back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPlace {
+    /// Address of the client.
+    pub(crate) address: IpAddr,
     places: ConnectionPlaces,
     number: u64,
     /// Set for a place beyond the usual ones, in which only some requests are answered.
@@ -84,7 +86,7 @@ impl ConnectionPlaces {
         let taker = Taker { network, is_kept_free, waits_since: Some(number), leave: leave.clone() };
         taken.places.insert(number, taker);
         drop(taken);
-        Some(ConnectionPlace { places: self.clone(), number, is_kept_free, leave })
+        Some(ConnectionPlace { address, places: self.clone(), number, is_kept_free, leave })
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -93,7 +95,7 @@ impl ConnectionPlaces {
 }
 
 /// The addresses that count as one: those of a machine, or of a customer.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             Ipv6Addr::from_bits(address.to_bits() & !OWN_BITS).into()

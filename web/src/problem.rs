@@ -52,6 +52,7 @@ impl ProblemKind {
     pub(crate) const BAD_REQUEST: Self = Self(StatusCode::BAD_REQUEST, "/problems/bad-request");
     pub(crate) const SIGN_IN_NEEDED: Self = Self(StatusCode::UNAUTHORIZED, "/problems/sign-in-needed");
     pub(crate) const TOKEN_NEEDED: Self = Self(StatusCode::FORBIDDEN, "/problems/token-needed");
+    pub(crate) const ROLE_TOO_LOW: Self = Self(StatusCode::FORBIDDEN, "/problems/role-too-low");
     pub(crate) const WRONG_ORIGIN: Self = Self(StatusCode::FORBIDDEN, "/problems/wrong-origin");
     pub(crate) const WRONG_HOST: Self = Self(StatusCode::MISDIRECTED_REQUEST, "/problems/wrong-host");
     pub(crate) const NOT_FOUND: Self = Self(StatusCode::NOT_FOUND, "/problems/not-found");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use axum::{Router, middleware};
+use axum::{Extension, Router, middleware};
 use bytes::Bytes;
 use penstock_server::Runs;
 use tokio::sync::Semaphore;
@@ -33,8 +33,18 @@ pub(crate) fn router(
     let started = ServerStart { at: std::time::SystemTime::now(), tick: tokio::time::Instant::now() };
     let (modules, bounds) = (Arc::new(settings.modules.clone()), settings.bounds);
     let (rooms, answers) = (ByteBudget::new(limits.held_bytes), LargeAnswers::new(&limits));
-    let app =
-        App { runs, guard: guard.clone(), limits, modules, bounds, streams, rooms, answers, ending, started };
+    let app = App {
+        runs: runs.clone(),
+        guard: guard.clone(),
+        limits,
+        modules,
+        bounds,
+        streams,
+        rooms,
+        answers,
+        ending,
+        started,
+    };
     let (api, document) = api::routes();
     let document = Bytes::from(document.to_string());
     api.route("/api/openapi.json", get(move || async move { ([(header::CONTENT_TYPE, JSON)], document) }))
@@ -47,6 +57,8 @@ pub(crate) fn router(
                 "`/api/openapi.json` lists the methods of each address",
             )
         })
+        // For what stands in front of each operation and records changes; it is made without the state.
+        .layer(Extension(runs))
         .layer(CatchPanicLayer::custom(|_| ApiError::defect().into_response()))
         .layer(CompressionLayer::new())
         .layer(middleware::from_fn_with_state(guard, guard_request))

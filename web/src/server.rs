@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::ConnectInfo;
 use axum::http::{HeaderValue, Request, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
@@ -22,9 +23,11 @@ use hyper_util::service::TowerToHyperService;
 use penstock_server::Runs;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
-use tokio::io::AsyncWriteExt;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -34,6 +37,8 @@ use crate::places::{ConnectionPlace, ConnectionPlaces};
 use crate::problem::ApiError;
 use crate::router::router;
 use crate::settings::{ServeError, ServeLimits, ServeSettings};
+use crate::tls;
+use crate::tokens::Tokens;
 
 /// Most bytes of a request's head.
 const HEAD_BYTES: usize = 32 << 10;
@@ -56,6 +61,7 @@ pub struct Server {
     app: Router,
     ending: CancellationToken,
     guard: RequestGuard,
+    tls: Option<Arc<ServerConfig>>,
 }
 
 impl Server {
@@ -63,11 +69,12 @@ impl Server {
     pub async fn bind(settings: ServeSettings, runs: Runs) -> Result<Self, ServeError> {
         settings.check()?;
         let failed = |source| ServeError::Listen { address: settings.listen, source };
+        let tls = settings.tls.as_ref().map(tls::config).transpose()?;
         let listener = TcpListener::bind(settings.listen).await.map_err(failed)?;
         let ending = CancellationToken::new();
         let guard = RequestGuard::new(&settings);
         let app = router(&settings, runs, guard.clone(), ending.clone());
-        Ok(Self { listener, settings, app, ending, guard })
+        Ok(Self { listener, settings, app, ending, guard, tls })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -75,8 +82,10 @@ impl Server {
     }
 
     /// Makes a code that signs a browser in, once and soon: `#sign-in=` and the code behind an address of a page.
-    pub fn sign_in_code(&self) -> Result<String, ServeError> {
-        Ok(self.guard.codes().add(Instant::now())?)
+    /// `None` where no token is needed.
+    pub fn sign_in_code(&self) -> Result<Option<String>, ServeError> {
+        let own = self.guard.tokens().map(Tokens::own);
+        own.map(|own| self.guard.codes().add(own, Instant::now())).transpose().map_err(Into::into)
     }
 
     /// Answers until `end`. Then it accepts no connection, ends event streams, and gives other requests the drain time.
@@ -94,7 +103,14 @@ impl Server {
             match accepted {
                 Ok((stream, from)) => {
                     let place = places.take(from.ip());
-                    open.spawn(serve(stream, self.app.clone(), limits, place, self.ending.clone()));
+                    open.spawn(serve(
+                        stream,
+                        self.tls.clone(),
+                        self.app.clone(),
+                        limits,
+                        place,
+                        self.ending.clone(),
+                    ));
                 }
                 Err(error) => {
                     // Out of files or of memory; or a client that was gone before it came.
@@ -109,7 +125,7 @@ impl Server {
         drop(self.listener);
         self.ending.cancel();
         open.close();
-        if tokio::time::timeout(limits.drain_time, open.wait()).await.is_err() {
+        if timeout(limits.drain_time, open.wait()).await.is_err() {
             tracing::warn!(connections = open.len(), "requests were cut off at the end");
         }
     }
@@ -125,7 +141,7 @@ impl SpareFile {
 
     async fn refuse_one(&mut self, listener: &TcpListener) {
         self.0 = None;
-        if let Ok(Ok((stream, _))) = tokio::time::timeout(PAUSE, listener.accept()).await {
+        if let Ok(Ok((stream, _))) = timeout(PAUSE, listener.accept()).await {
             // A new connection has room for so few bytes.
             drop(stream.try_write(FULL));
         }
@@ -139,6 +155,7 @@ fn is_out_of_files(error: &io::Error) -> bool {
 
 async fn serve(
     mut stream: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
     app: Router,
     limits: ServeLimits,
     place: Option<ConnectionPlace>,
@@ -146,12 +163,33 @@ async fn serve(
 ) {
     let Some(place) = place.map(Arc::new) else {
         // It reads this or it does not.
-        drop(tokio::time::timeout(limits.head_time, stream.write_all(FULL)).await);
+        drop(timeout(limits.head_time, stream.write_all(FULL)).await);
         return;
     };
     drop(stream.set_nodelay(true));
     // A client that takes nothing costs no more than this, and the rate of one that does shows soon.
     set_socket_send_buffer_size(&stream, SEND_BYTES).ok();
+    let Some(tls) = tls else { return answer_all(stream, app, limits, &place, ending).await };
+    let agreed = tokio::select! {
+        agreed = timeout(limits.head_time, TlsAcceptor::from(tls).accept(stream)) => agreed,
+        () = place.leave.cancelled() => return,
+        () = ending.cancelled() => return,
+    };
+    match agreed {
+        Ok(Ok(stream)) => answer_all(stream, app, limits, &place, ending).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a client does not speak TLS as this server does"),
+        Err(_) => tracing::debug!("a client did not begin to speak TLS in time"),
+    }
+}
+
+/// Answers requests until the client or the server ends, or another connection needs the place.
+async fn answer_all(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    app: Router,
+    limits: ServeLimits,
+    place: &Arc<ConnectionPlace>,
+    ending: CancellationToken,
+) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.head_time);
     http.max_headers(HEADERS).max_buf_size(HEAD_BYTES).half_close(false);
@@ -159,7 +197,7 @@ async fn serve(
     let pace = AnswerPace { stall: limits.stall_time, bytes_per_s: limits.answer_bytes_per_s };
     let stream = ClientStream::new(stream, pace, facts.clone());
     let app = TowerToHyperService::new(app);
-    let answer = service_fn(|request| answer(&app, &place, &facts, request));
+    let answer = service_fn(|request| answer(&app, place, &facts, request));
     let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), answer));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -179,9 +217,10 @@ fn answer(
     app: &TowerToHyperService<Router>,
     place: &Arc<ConnectionPlace>,
     facts: &Arc<ConnectionFacts>,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response, Infallible>> {
     let answering = place.begin_answer();
+    request.extensions_mut().insert(ConnectInfo(place.address));
     let facts = facts.clone();
     let is_last = place.is_kept_free || facts.is_last.load(Ordering::Relaxed);
     let is_refused = place.is_kept_free && !ALWAYS_ANSWERED.contains(&request.uri().path());

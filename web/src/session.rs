@@ -1,94 +1,124 @@
-//! The cookie that a browser holds instead of the token.
+//! The cookie that a browser holds instead of a token.
 
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use axum::http::{HeaderMap, header};
 use cookie::{Cookie, SameSite};
-use hmac::{Hmac, Mac};
-use sha2::Sha256;
-use subtle::ConstantTimeEq;
 
-use crate::token::Token;
+use crate::token::{TokenError, random_text};
+use crate::tokens::{TokenDigest, digest};
 
 const NAME: &str = "penstock_session";
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Sessions that are open at a time; of more, the oldest end.
+const MOST: usize = 1_000;
 
-/// A cookie that proves for a week that its holder knew the token. It needs no memory here, survives a restart, and ends with
-/// the token.
-pub(crate) fn begin(token: &Token, now: SystemTime) -> String {
-    let until = seconds(now + LIFETIME);
-    cookie(format!("{until}.{}", proof(token, until)), LIFETIME)
+/// Sessions of browsers, each for a week and with the token that opened it. They end with the server, too.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions(Mutex<VecDeque<Session>>);
+
+#[derive(Debug)]
+struct Session {
+    /// SHA-256 of the cookie's value: a comparison of digests tells nothing about it by the time it takes.
+    digest: [u8; 32],
+    until: SystemTime,
+    token: TokenDigest,
 }
 
-/// The cookie that ends it.
-pub(crate) fn end() -> String {
-    cookie(String::new(), Duration::ZERO)
+impl Sessions {
+    /// Opens a session for the holder of a token; gives its cookie. A `secure` one is sent over TLS alone.
+    pub(crate) fn begin(
+        &self,
+        token: TokenDigest,
+        now: SystemTime,
+        secure: bool,
+    ) -> Result<String, TokenError> {
+        let value = random_text()?;
+        let mut sessions = self.lock();
+        sessions.retain(|session| now < session.until);
+        if sessions.len() == MOST {
+            sessions.pop_front();
+        }
+        sessions.push_back(Session { digest: digest(value.as_bytes()), until: now + LIFETIME, token });
+        Ok(cookie(value, LIFETIME, secure))
+    }
+
+    /// Ends the sessions of a request; gives the cookie that takes their place.
+    pub(crate) fn end(&self, headers: &HeaderMap) -> String {
+        let ended: Vec<_> = digests(headers).collect();
+        self.lock().retain(|session| !ended.contains(&session.digest));
+        cookie(String::new(), Duration::ZERO, false)
+    }
+
+    /// The token that opened the session of a request.
+    pub(crate) fn token(&self, headers: &HeaderMap, now: SystemTime) -> Option<TokenDigest> {
+        let offered: Vec<_> = digests(headers).collect();
+        let sessions = self.lock();
+        let is_it = |session: &&Session| offered.contains(&session.digest) && now < session.until;
+        sessions.iter().find(is_it).map(|session| session.token)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Session>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-fn cookie(value: String, age: Duration) -> String {
-    let cookie = Cookie::build((NAME, value)).path("/").http_only(true).same_site(SameSite::Strict);
+/// Digests of the values of our cookies.
+fn digests(headers: &HeaderMap) -> impl Iterator<Item = [u8; 32]> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|sent| sent.to_str().ok());
+    let cookies = cookies.flat_map(Cookie::split_parse).filter_map(Result::ok);
+    cookies.filter(|cookie| cookie.name() == NAME).map(|cookie| digest(cookie.value().as_bytes()))
+}
+
+fn cookie(value: String, age: Duration, secure: bool) -> String {
+    let cookie =
+        Cookie::build((NAME, value)).path("/").http_only(true).secure(secure).same_site(SameSite::Strict);
     cookie.max_age(cookie::time::Duration::seconds(age.as_secs() as i64)).build().to_string()
-}
-
-/// Returns true if one of these cookies proves knowledge of the token.
-pub(crate) fn is_open(token: &Token, cookies: &str, now: SystemTime) -> bool {
-    let ours = |cookie: Cookie<'_>| {
-        let (until, offered) = cookie.value().split_once('.')?;
-        let until = until.parse().ok().filter(|until| *until > seconds(now))?;
-        bool::from(proof(token, until).as_bytes().ct_eq(offered.as_bytes())).then_some(())
-    };
-    Cookie::split_parse(cookies)
-        .filter_map(Result::ok)
-        .filter(|cookie| cookie.name() == NAME)
-        .any(|cookie| ours(cookie).is_some())
-}
-
-fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-fn proof(token: &Token, until: u64) -> String {
-    let mut authenticator = Hmac::<Sha256>::new_from_slice(token.bytes()).expect("any length is a key");
-    authenticator.update(b"penstock session until ");
-    authenticator.update(&until.to_le_bytes());
-    authenticator.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn token(text: &str) -> Token {
-        Token::new(text).unwrap()
+    const TOKEN: TokenDigest = [7; 32];
+
+    /// The cookie as a browser sends it, beside another one.
+    fn sent(set: &str) -> HeaderMap {
+        let cookies = format!("theme=dark; {}", set.split(';').next().unwrap());
+        HeaderMap::from_iter([(header::COOKIE, cookies.parse().unwrap())])
     }
 
     #[test]
-    fn a_cookie_is_good_for_a_week_and_for_its_token() {
-        let (mine, now) = (token("0123456789abcdef"), SystemTime::now());
-        let header = begin(&mine, now);
-        assert!(header.contains("HttpOnly; SameSite=Strict; Path=/; Max-Age=604800"), "{header}");
-        let sent = format!("theme=dark; {}", header.split(';').next().unwrap());
-        assert!(is_open(&mine, &sent, now));
-        assert!(is_open(&mine, &sent, now + LIFETIME - Duration::from_secs(2)));
-        assert!(!is_open(&mine, &sent, now + LIFETIME));
-        assert!(!is_open(&token("another 0123456789".replace(' ', "-").as_str()), &sent, now));
+    fn a_session_is_open_for_a_week_or_until_it_is_ended() {
+        let (sessions, now) = (Sessions::default(), SystemTime::now());
+        let set = sessions.begin(TOKEN, now, false).unwrap();
+        assert!(set.contains("HttpOnly; SameSite=Strict; Path=/; Max-Age=604800"), "{set}");
+        let (mine, other) = (sent(&set), sent(&sessions.begin([8; 32], now, true).unwrap()));
+        assert_eq!(sessions.token(&mine, now + LIFETIME - Duration::from_secs(2)), Some(TOKEN));
+        assert_eq!(sessions.token(&mine, now + LIFETIME), None);
+        assert!(sessions.end(&mine).contains("Max-Age=0"));
+        assert_eq!((sessions.token(&mine, now), sessions.token(&other, now)), (None, Some([8; 32])));
     }
 
     #[test]
-    fn a_cookie_that_was_changed_is_worth_nothing() {
-        let (mine, now) = (token("0123456789abcdef"), SystemTime::now());
-        let header = begin(&mine, now);
-        let value = header.split(['=', ';']).nth(1).unwrap().to_owned();
-        let (until, proof) = value.split_once('.').unwrap();
-        let later = until.parse::<u64>().unwrap() + 1;
-        for forged in [
-            format!("{later}.{proof}"),
-            format!("{until}."),
-            until.to_owned(),
-            format!("{until}.{}", "0".repeat(64)),
-            String::new(),
-            format!("{until}.ü{proof}"),
-        ] {
-            assert!(!is_open(&mine, &format!("{NAME}={forged}"), now), "{forged}");
+    fn a_cookie_for_tls_is_sent_over_tls_alone() {
+        let (sessions, now) = (Sessions::default(), SystemTime::now());
+        assert!(sessions.begin(TOKEN, now, true).unwrap().contains("; Secure"));
+        assert!(!sessions.begin(TOKEN, now, false).unwrap().contains("Secure"));
+    }
+
+    #[test]
+    fn what_was_not_given_out_is_worth_nothing_and_the_oldest_of_too_many_end() {
+        let (sessions, now) = (Sessions::default(), SystemTime::now());
+        let begin = || sent(&sessions.begin(TOKEN, now, false).unwrap());
+        let first = begin();
+        for forged in ["", "0", &"0".repeat(64)] {
+            assert_eq!(sessions.token(&sent(&format!("{NAME}={forged}")), now), None, "{forged}");
         }
+        let all: Vec<HeaderMap> = (0..MOST).map(|_| begin()).collect();
+        assert_eq!(sessions.token(&first, now), None);
+        assert_eq!(sessions.token(&all[0], now), Some(TOKEN));
     }
 }

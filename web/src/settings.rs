@@ -1,8 +1,10 @@
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use penstock_types::config::{GateBounds, RunBounds};
 
+use crate::tls::{TlsError, TlsFiles};
 use crate::token::{Token, TokenError};
 
 /// Settings of a server: address, token and limits.
@@ -12,6 +14,10 @@ pub struct ServeSettings {
     pub listen: SocketAddr,
     /// The secret that clients send; `None` trusts every client that reaches the server.
     pub token: Option<Token>,
+    /// The file of further tokens; see [`TokenFile`](crate::TokenFile). It is read again when it has changed.
+    pub tokens_file: Option<PathBuf>,
+    /// Certificate and key; plain HTTP if `None`.
+    pub tls: Option<TlsFiles>,
     /// Further host names that requests may name, e.g. behind a proxy. `localhost` and addresses are always among them.
     pub hosts: Vec<String>,
     pub limits: ServeLimits,
@@ -61,6 +67,8 @@ pub enum ServeError {
     OpenToStrangers(SocketAddr),
     #[error(transparent)]
     Token(#[from] TokenError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error("cannot listen on `{address}`")]
     Listen {
         address: SocketAddr,
@@ -108,6 +116,8 @@ mod tests {
         let settings = |listen: &str, token| ServeSettings {
             listen: listen.parse().unwrap(),
             token,
+            tokens_file: None,
+            tls: None,
             hosts: Vec::new(),
             limits: ServeLimits::default(),
             modules: GateBounds::default(),

@@ -1,12 +1,10 @@
 //! The secret that opens the API.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-
-use subtle::ConstantTimeEq;
 
 /// Fewest characters of a token: a shorter one can be guessed.
 const LEAST_CHARACTERS: usize = 16;
@@ -33,7 +31,7 @@ pub enum TokenError {
     #[error("the token has characters other than visible ASCII; `openssl rand -hex 32` makes a good one")]
     Characters,
     #[error(
-        "other users may read or change the token in `{}`; remove the file, and the next start makes another token", .0.display()
+        "other users may read or change `{}`; remove it and make new tokens (the next start of the server makes its own)", .0.display()
     )]
     Exposed(PathBuf),
     #[error("cannot use the token in `{}`", .path.display())]
@@ -59,47 +57,19 @@ impl Token {
     /// the directory.
     pub fn kept_in(folder: &Path) -> Result<Self, TokenError> {
         let path = Self::file_in(folder);
-        let failed = |source| TokenError::File { path: path.clone(), source };
-        let file = match OpenOptions::new().read(true).open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::make(&path),
-            opened => opened.map_err(failed)?,
-        };
-        if file.metadata().map_err(failed)?.mode() & OTHERS != 0 {
-            return Err(TokenError::Exposed(path));
+        match read_private(&path, MOST_BYTES)? {
+            Some(written) => Self::new(&written),
+            None => {
+                let written = random_text()?;
+                write_private(&path, format!("{written}\n").as_bytes())?;
+                Self::new(&written)
+            }
         }
-        let mut written = String::new();
-        file.take(MOST_BYTES).read_to_string(&mut written).map_err(failed)?;
-        Self::new(&written)
     }
 
     /// Path of the token that a data directory keeps.
     pub fn file_in(folder: &Path) -> PathBuf {
         folder.join(FILE)
-    }
-
-    fn make(path: &Path) -> Result<Self, TokenError> {
-        let token = Self::new(&random_text()?)?;
-        let failed = |source| TokenError::File { path: path.to_owned(), source };
-        let draft = path.with_extension("new");
-        // A draft that a killed server left may have any content and permissions.
-        match fs::remove_file(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
-        let write = || {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-            file.write_all(&token.0)?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            fs::rename(&draft, path)
-        };
-        write().map_err(failed)?;
-        Ok(token)
-    }
-
-    /// Compares in constant time.
-    pub(crate) fn is(&self, offered: &[u8]) -> bool {
-        self.0.ct_eq(offered).into()
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -113,11 +83,48 @@ impl fmt::Debug for Token {
     }
 }
 
+/// Reads a file that this user alone may read or change; `None` if it is missing.
+pub(crate) fn read_private(path: &Path, most_bytes: u64) -> Result<Option<String>, TokenError> {
+    let failed = |source| TokenError::File { path: path.to_owned(), source };
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed)?,
+    };
+    if file.metadata().map_err(failed)?.mode() & OTHERS != 0 {
+        return Err(TokenError::Exposed(path.to_owned()));
+    }
+    let mut text = String::new();
+    file.take(most_bytes).read_to_string(&mut text).map_err(failed)?;
+    Ok(Some(text))
+}
+
+/// Writes a file that this user alone may read, whole or not at all.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), TokenError> {
+    let failed = |source| TokenError::File { path: path.to_owned(), source };
+    let draft = path.with_extension("new");
+    // A draft that a killed program left may have any content and permissions.
+    match fs::remove_file(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&draft, path)
+    };
+    write().map_err(failed)
+}
+
 /// A secret as hexadecimal digits.
 pub(crate) fn random_text() -> Result<String, TokenError> {
     let mut bytes = [0; RANDOM_BYTES];
     getrandom::fill(&mut bytes).map_err(|error| TokenError::Random(io::Error::other(error.to_string())))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hexadecimal(&bytes))
+}
+
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -131,8 +138,7 @@ mod tests {
         assert!(matches!(Token::new(" short \n"), Err(TokenError::Short { found: 5 })));
         assert!(matches!(Token::new("sixteen or more, with blanks"), Err(TokenError::Characters)));
         let token = Token::new("0123456789abcdef\n").unwrap();
-        assert!(token.is(b"0123456789abcdef"));
-        assert!(!token.is(b"0123456789abcdeg") && !token.is(b"0123456789abcde") && !token.is(b""));
+        assert_eq!(token.bytes(), b"0123456789abcdef");
         assert!(!format!("{token:?}").contains("0123"));
     }
 
@@ -144,9 +150,9 @@ mod tests {
         assert_eq!(token.bytes().len(), 2 * RANDOM_BYTES);
         let path = Token::file_in(folder.path());
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert!(Token::kept_in(folder.path()).unwrap().is(token.bytes()));
+        assert_eq!(Token::kept_in(folder.path()).unwrap().bytes(), token.bytes());
         let other = tempfile::tempdir().unwrap();
-        assert!(!Token::kept_in(other.path()).unwrap().is(token.bytes()));
+        assert_ne!(Token::kept_in(other.path()).unwrap().bytes(), token.bytes());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         assert!(matches!(Token::kept_in(folder.path()), Err(TokenError::Exposed(_))));
     }

@@ -12,7 +12,8 @@ use penstock_types::spec::{DeadlineMs, MemoryMib};
 
 pub(crate) use self::bench::{BenchCommand, BenchCompareArgs, BenchStorageArgs};
 pub(crate) use self::server::{
-    ModulesArgs, PushArgs, RunsArgs, ServeArgs, ServerArgs, StopArgs, SubmitArgs, TokenCommand,
+    DataArgs, ModulesArgs, PushArgs, RunsArgs, ServeArgs, ServerArgs, StopArgs, SubmitArgs, TokenAddArgs,
+    TokenCommand, TokenRemoveArgs,
 };
 
 /// Runs data-loading pipelines for ML and tells what limits them.
@@ -131,7 +132,7 @@ pub(crate) enum Command {
         penstock serve --config penstock.json --listen 0.0.0.0:7700 --token-file token\n\n\
         Exit codes: 0 it was told to end, 1 failed, 2 bad input.")]
     Serve(ServeArgs),
-    /// Sign in to a server.
+    /// Sign in to a server, and manage its tokens.
     #[command(subcommand)]
     Token(TokenCommand),
     /// Upload a module to a server; the next version of its name.

@@ -71,6 +71,9 @@ pub fn main() -> ExitCode {
         }
         Command::Serve(args) => done(with_runtime(|runtime| runtime.block_on(serve::serve(args)))),
         Command::Token(TokenCommand::Link(args)) => done(token::link(args)),
+        Command::Token(TokenCommand::Add(args)) => done(token::add(args)),
+        Command::Token(TokenCommand::Remove(args)) => done(token::remove(args)),
+        Command::Token(TokenCommand::List(args)) => done(token::list(args)),
         Command::Push(args) => done(push::push(args)),
         Command::Submit(args) => submit::submit(args),
         Command::Runs(args) => done(list::runs(args)),
@@ -106,8 +109,9 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 fn start_logs(json: bool, command: &Command) -> WorkerGuard {
     let (stderr, guard) = tracing_appender::non_blocking(io::stderr());
     let modules = if matches!(command, Command::TestStage(_)) { "off" } else { "info" };
-    let filter = EnvFilter::try_from_env("PENSTOCK_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("warn,penstock_wasm::log={modules}")));
+    let filter = EnvFilter::try_from_env("PENSTOCK_LOG").unwrap_or_else(|_| {
+        EnvFilter::new(format!("warn,penstock_server::audit=info,penstock_wasm::log={modules}"))
+    });
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr)

@@ -20,7 +20,12 @@ const MAX_SHOWN: usize = 1024;
 
 /// The operator's configuration, an empty one where none is named.
 pub(crate) fn config(args: &StoreArgs) -> Result<Config> {
-    let Some(path) = args.config.as_deref().filter(|path| !path.as_os_str().is_empty()) else {
+    config_at(args.config.as_deref())
+}
+
+/// The configuration in a file, an empty one where none is named.
+pub(crate) fn config_at(path: Option<&Path>) -> Result<Config> {
+    let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) else {
         return Ok(Config::default());
     };
     let config = Config::read(&bytes(path)?).map_err(|found| unusable(&origin(path), &found))?;

@@ -113,6 +113,13 @@ impl Stores {
         self.0.get(name).is_some_and(|entry| !entry.is_writable)
     }
 
+    /// These stores as far as their names are among `names`.
+    #[must_use]
+    pub fn among(&self, names: &BTreeSet<String>) -> Self {
+        let kept = self.0.iter().filter(|(name, _)| names.contains(*name));
+        Self(kept.map(|(name, entry)| (name.clone(), entry.clone())).collect())
+    }
+
     pub fn names(&self) -> BTreeSet<String> {
         self.0.keys().cloned().collect()
     }

@@ -141,7 +141,7 @@ impl Runs {
     }
 
     pub fn stores(&self) -> Vec<StoreSummary> {
-        let stores = &self.0.workshop.stores;
+        let stores = self.allowed_stores();
         let summary = |name: String| {
             let kind = if stores.is_folder(&name) { StoreKind::Folder } else { StoreKind::S3 };
             StoreSummary { name, kind }
@@ -157,7 +157,8 @@ impl Runs {
         limit: Option<u32>,
     ) -> Result<StoreKeys, RunsError> {
         let most = limit.unwrap_or(KEYS).clamp(1, MAX_KEYS) as usize;
-        let found = self.0.workshop.stores.get(store).ok_or_else(|| RunsError::not_found("store", store))?;
+        let found = self.allowed_stores().get(store);
+        let found = found.ok_or_else(|| RunsError::not_found("store", store))?;
         check_prefix(prefix)
             .map_err(|reason| RunsError::Refused(format!("the prefix will not do: {reason}")))?;
         let mut pages = found.list(prefix);

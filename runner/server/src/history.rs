@@ -3,6 +3,7 @@
 //! One thread writes: work for it waits in a bounded channel. Readers have connections of their own and never wait for the
 //! writer. The rows of a live run are in its [`RowBuffer`] until they are written, and queries merge both.
 
+pub(crate) mod audit;
 pub(crate) mod benchmarks;
 mod buffer;
 mod chunk;

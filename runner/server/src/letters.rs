@@ -18,7 +18,9 @@ use crate::runs::{Runs, apart, turn};
 use crate::wire::{DeadLetters, StageDeadLetters};
 use crate::workshop::Workshop;
 use penstock_pipeline::letters_left_out;
-use penstock_pipeline::{Letters, Prepared, ReplayFault, ReplayReport, Runner, StageLetters, StageReplay};
+use penstock_pipeline::{
+    Letters, Prepared, ReplayFault, ReplayReport, Runner, StageLetters, StageReplay, Stores,
+};
 
 /// Interval at which a replay or a trial checks whether it was cancelled.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
@@ -60,7 +62,8 @@ impl Runs {
         }
         let busy = || RunsError::Busy("another replay goes on; try again when it is over".to_owned());
         let turn = self.0.replays.clone().try_acquire_owned().map_err(|_| busy())?;
-        let (workshop, budget) = (self.0.workshop.clone(), self.0.budget);
+        let (workshop, stores) = (self.0.workshop.clone(), self.allowed_stores().clone());
+        let budget = self.0.budget;
         let folder = workshop.run_folder(&summary.id);
         let prepared = apart(self, move || {
             let letters = Letters::open(&folder).map_err(|fault| match fault {
@@ -68,12 +71,14 @@ impl Runs {
                 ReplayFault::Document { faults, .. } => RunsError::invalid(faults),
                 fault @ ReplayFault::Read { .. } => RunsError::Conflict(conflict_text(&fault)),
             })?;
-            let plans = plans(&workshop, &letters, &by)?;
+            let plans = plans(&workshop, stores, &letters, &by)?;
             let faults =
                 plans.iter().flat_map(|(_, it)| admission::check(&it.plan, 0, &budget)).collect::<Vec<_>>();
             if faults.is_empty() { Ok((letters, plans)) } else { Err(RunsError::invalid(faults)) }
         });
         let (letters, plans) = prepared.await?;
+        // Letters hold samples of these, which a module could tell.
+        self.check_stores(letters.spec())?;
         let mut report = ReplayReport { stages: Vec::new(), unreadable: letters.unreadable().clone() };
         // They run one after the other.
         let most = plans.iter().map(|(_, it)| Cost::of(&it.plan, 0)).reduce(Cost::most);
@@ -128,6 +133,7 @@ impl Drop for Waited {
 /// Loads the modules of all stages that have letters, and checks that those can run.
 fn plans(
     workshop: &Workshop,
+    stores: Stores,
     letters: &Letters,
     by: &BTreeMap<String, String>,
 ) -> Result<Vec<(StageLetters, Prepared)>, RunsError> {
@@ -149,7 +155,7 @@ fn plans(
         })?;
         loaded.insert(written, module);
     }
-    let runner = Runner::new(workshop.runtime.clone(), workshop.stores.clone(), loaded);
+    let runner = Runner::new(workshop.runtime.clone(), stores, loaded);
     let mut plans = Vec::new();
     let mut faults = Vec::new();
     for stage in stages {
@@ -190,7 +196,6 @@ mod tests {
 
     use super::*;
     use crate::runs::RunsSettings;
-    use penstock_pipeline::Stores;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_part_for_somebody_who_is_gone_is_given_back() {

@@ -5,6 +5,7 @@
 //! it. No call blocks a thread that does I/O; only the drop of the last handle waits, as [`Runs::shutdown`] does.
 
 mod admission;
+mod audit;
 mod benchmarks;
 mod catalogue;
 mod error;

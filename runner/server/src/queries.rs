@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use penstock_types::run::{FailureClass, RunDetail, RunError, RunId, RunState, RunSummary, Window};
 use penstock_types::series::{Buckets, Series, TaskTimes};
+use penstock_types::spec::Spec;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -34,10 +35,12 @@ impl Runs {
     /// Returns the address of the batches of a running run with the consumer `stream`.
     pub async fn stream(&self, id: &RunId) -> Result<StreamAddress, RunsError> {
         let live = self.live(id).filter(|live| !live.has_ended());
+        let document = self.spec(id).await?.document;
+        let is_stream = document.pointer("/consumer/stream").is_some();
         if let Some(address) = live.as_ref().and_then(|live| live.stream()) {
+            self.check_stores(&Spec::from_value(document).map_err(RunsError::invalid)?)?;
             return Ok(address.clone());
         }
-        let is_stream = self.spec(id).await?.document.pointer("/consumer/stream").is_some();
         let why = match live.map(|live| live.summary().state) {
             _ if !is_stream => "its consumer is not `stream`: nobody can take its batches",
             None => "the run is over: no batches are to be had any more",

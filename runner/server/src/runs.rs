@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use penstock_engine::ports::StopFlag;
 use penstock_types::config::RunBounds;
 use penstock_types::run::RunId;
+use penstock_types::spec::Spec;
 use penstock_types::stats::share;
 use penstock_wasm::{Sandbox, SandboxSettings};
 use tokio::runtime::Handle;
@@ -58,13 +60,15 @@ pub struct RunsSettings {
     pub trial_time: Duration,
 }
 
-/// All runs and modules of a server. Cheap to clone. When the last clone is dropped, all runs are stopped as by
-/// [`Self::shutdown`].
+/// All runs and modules of a server, for a caller who may use all stores or some. Cheap to clone. When the last clone is dropped,
+/// all runs are stopped as by [`Self::shutdown`].
 #[derive(Clone, Debug)]
-pub struct Runs(pub(crate) Arc<Parts>);
+pub struct Runs(pub(crate) Arc<Parts>, Option<Arc<Stores>>);
 
 #[derive(Debug)]
 pub(crate) struct Parts {
+    /// All stores of the operator; [`Runs::allowed_stores`] has those of a caller.
+    all_stores: Stores,
     pub(crate) epoch: String,
     pub(crate) budget: Budget,
     pub(crate) bounds: RunBounds,
@@ -118,8 +122,7 @@ impl Runs {
         let gate = sandbox.gate.clone();
         let instances = budget.instances.saturating_add(TRIALS as u32 * TRIAL_INSTANCES);
         let sandbox = Sandbox::new(SandboxSettings { cache_dir: Some(cache), instances, ..sandbox })?;
-        let workshop =
-            Workshop::open(runtime.clone(), stores, history.clone(), sandbox, (gate, bounds), data_dir)?;
+        let workshop = Workshop::open(runtime.clone(), history.clone(), sandbox, (gate, bounds), data_dir)?;
         let workshop = Arc::new(workshop);
         let feed = Feed::new();
         let (show, view) = watch::channel(Arc::new(View::default()));
@@ -128,7 +131,8 @@ impl Runs {
         let owner = Owner::new(budget, channel, workshop.clone(), history, feed.clone(), show);
         let owner =
             Builder::new().name("runs".to_owned()).spawn(|| owner.run()).map_err(OpenError::Thread)?;
-        Ok(Self(Arc::new(Parts {
+        let parts = Parts {
+            all_stores: stores,
             epoch: uuid::Uuid::now_v7().simple().to_string(),
             budget,
             bounds,
@@ -147,7 +151,29 @@ impl Runs {
             surveys: Arc::new(Semaphore::new(SURVEYS)),
             uploads: Arc::new(Semaphore::new(UPLOADS)),
             ending: StopFlag::default(),
-        })))
+        };
+        Ok(Self(Arc::new(parts), None))
+    }
+
+    /// The same runs for a caller who may use no other stores than these: documents name no others, and dead letters and batches of
+    /// runs over others stay where they are.
+    #[must_use]
+    pub fn limited_to(&self, stores: &BTreeSet<String>) -> Self {
+        Self(self.0.clone(), Some(Arc::new(self.allowed_stores().among(stores))))
+    }
+
+    /// The stores that the caller may use.
+    pub(crate) fn allowed_stores(&self) -> &Stores {
+        self.1.as_deref().unwrap_or(&self.0.all_stores)
+    }
+
+    /// Fails if a document names a store that the caller may not use.
+    pub(crate) fn check_stores(&self, spec: &Spec) -> Result<(), RunsError> {
+        let Some(allowed) = &self.1 else { return Ok(()) };
+        match spec.stores().find(|name| allowed.get(name.as_str()).is_none()) {
+            Some(name) => Err(RunsError::not_found("store", name.as_str())),
+            None => Ok(()),
+        }
     }
 
     /// Names this start of the server: numbers of events count from it.

@@ -245,7 +245,7 @@ impl Runs {
         let turn = turn(&self.0.checks, "others' documents are checked; try again in a moment").await?;
         let waited = Waited(StopFlag::default());
         let (workshop, budget, bounds) = (self.0.workshop.clone(), self.0.budget, self.0.bounds);
-        let left = waited.0.clone();
+        let (stores, left) = (self.allowed_stores().clone(), waited.0.clone());
         let (document, spec, prepared, resolved) = apart(self, move || {
             // Held until the work has ended, whether the client is still there or not.
             let _turn = turn;
@@ -267,7 +267,7 @@ impl Runs {
             };
             let context = Context {
                 runtime: &workshop.runtime,
-                stores: &workshop.stores,
+                stores: &stores,
                 modules: &resolved.modules,
                 fields: None,
                 outlets: Outlets { writes_anywhere: false, ..Outlets::ALL },
@@ -308,7 +308,7 @@ impl Runs {
             for stage in &spec.stages {
                 let Stage::Wasm(wasm) = stage else { continue };
                 for asset in wasm.assets.values() {
-                    let Some(store) = self.0.workshop.stores.get(asset.store.as_str()) else { continue };
+                    let Some(store) = self.allowed_stores().get(asset.store.as_str()) else { continue };
                     // One that is not there ends the run before it starts, with a reason.
                     let size = store.size(asset.key.as_str().into()).await.unwrap_or(0);
                     bytes = bytes.saturating_add(size);

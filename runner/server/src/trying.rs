@@ -95,8 +95,8 @@ impl Runs {
 
     async fn read_samples(&self, TryFrom { store, keys }: TryFrom) -> Result<Vec<Sample>, RunsError> {
         check_count(keys.len())?;
-        let found =
-            self.0.workshop.stores.get(&store).ok_or_else(|| RunsError::not_found("store", &store))?;
+        let found = self.allowed_stores().get(&store);
+        let found = found.ok_or_else(|| RunsError::not_found("store", &store))?;
         let mut samples = Vec::with_capacity(keys.len());
         let mut total = 0_u64;
         for key in keys {

@@ -555,6 +555,35 @@ pub struct PushedBenchmark {
     pub is_new: bool,
 }
 
+/// A change that a client has made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct AuditEntry {
+    /// Time of the answer, RFC 3339 in UTC.
+    pub at: String,
+    /// Name of the token that was used: `operator` for the server's own, `anyone` where none is needed.
+    pub token: String,
+    /// Address of the client, or of its proxy.
+    pub address: String,
+    /// Id of the operation, e.g. `delete_run`.
+    pub action: String,
+    /// Address in the API that was asked; for what was made, also its own.
+    pub target: String,
+    /// Status of the answer; `null` where the client left before it.
+    pub status: Option<u16>,
+}
+
+/// Entries of the audit log to list.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuditQuery {
+    /// The end of an earlier page: its `next`.
+    pub cursor: Option<String>,
+    /// Length of a page; 50 when missing, 200 at most.
+    #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
+    pub limit: Option<u32>,
+}
+
 /// Benchmarks to list.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

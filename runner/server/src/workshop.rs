@@ -1,4 +1,4 @@
-//! Resources of all runs: the sandbox, modules, stores, and folders.
+//! Resources of all runs: the sandbox, modules, and folders.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use crate::error::OpenError;
 use crate::history::{History, HistoryError, modules, runs, transact};
 use crate::private;
-use penstock_pipeline::{Modules, Stores};
+use penstock_pipeline::Modules;
 
 /// Loaded modules that are cached.
 const KEPT: usize = 16;
@@ -32,7 +32,6 @@ pub(crate) const CACHE: &str = "cache";
 #[derive(Debug)]
 pub(crate) struct Workshop {
     pub(crate) runtime: Handle,
-    pub(crate) stores: Stores,
     pub(crate) history: History,
     pub(crate) sandbox: Sandbox,
     pub(crate) gate: GateBounds,
@@ -60,7 +59,6 @@ impl Workshop {
     /// Makes the folders, and removes what a server that was killed left half done.
     pub(crate) fn open(
         runtime: Handle,
-        stores: Stores,
         history: History,
         sandbox: Sandbox,
         (gate, bounds): (GateBounds, RunBounds),
@@ -83,7 +81,6 @@ impl Workshop {
         }
         let workshop = Self {
             runtime,
-            stores,
             history,
             sandbox,
             gate,

@@ -43,9 +43,22 @@ pub struct Config {
     /// A file with the token that a server wants from everybody. As written it is relative to the folder of the configuration.
     #[serde(default)]
     pub token_file: Option<FilePath>,
+    /// Certificate and key of a server that speaks TLS itself.
+    #[serde(default)]
+    pub tls: Option<TlsConfig>,
     /// Where a server keeps modules, runs and their history. As written it is relative to the folder of the configuration.
     #[serde(default)]
     pub data_dir: Option<FolderPath>,
+}
+
+/// Files of a certificate and its key (PEM). As written they are relative to the folder of the configuration.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// The certificate, then those between it and one that clients trust.
+    pub certificate: FilePath,
+    /// The key of the certificate.
+    pub key: FilePath,
 }
 
 /// What a store's name stands for.
@@ -133,6 +146,11 @@ impl Config {
         }
         if let Some(file) = &mut self.token_file {
             file.0 = folder.join(&file.0);
+        }
+        if let Some(TlsConfig { certificate, key }) = &mut self.tls {
+            for file in [certificate, key] {
+                file.0 = folder.join(&file.0);
+            }
         }
         if let Some(data) = &mut self.data_dir {
             data.0 = folder.join(&data.0);

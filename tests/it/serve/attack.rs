@@ -75,7 +75,7 @@ fn a_server_for_others_wants_its_token_and_shows_it_nowhere() {
     plain("GET", "/api/v1/runs", &[("authorization", &bearer)]).is(200);
     assert_eq!(plain("GET", "/health", &[]).is(200).text(), "ok\n");
     let session = served.get("/session").is(200).json();
-    assert_eq!(session, json!({ "token_required": true, "signed_in": false }));
+    assert_eq!(session, json!({ "token_required": true, "signed_in": false, "name": null, "role": null }));
 
     let wrong = served.post("/session", &json!({ "token": "wrong-wrong-wrong-wrong" }));
     assert_eq!((wrong.status, wrong.header("set-cookie")), (401, ""));

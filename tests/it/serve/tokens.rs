@@ -1,13 +1,16 @@
 //! Who is let in, and what for.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use penstock_tests::{Answer, Call, Folder, Served, Serving};
-use serde_json::json;
+use penstock_tests::{Answer, Call, Folder, Served, Serving, module, photos, repository};
+use serde_json::{Value, json};
+use ureq::Agent;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// Asks for the list of runs with these headers alone.
 fn runs(served: &Served, headers: &[(&str, &str)]) -> Answer {
@@ -150,4 +153,389 @@ fn runs_write_only_to_stores_that_the_configuration_says_they_may() {
     // The operator's own commands write where they are told to.
     let run = Call::run(&folder.document(&document("closed"))).argument("--config").argument(&config);
     run.finish().exits(0);
+}
+
+/// Makes a named token of a server's data directory, and gives it as a header.
+fn named(data: &Path, name: &str, more: &[&str]) -> String {
+    let made = Call::new(&["token", "add", name, "--data-dir"]).argument(data);
+    let made = more.iter().fold(made, |call, argument| call.argument(argument)).finish().exits(0).stdout;
+    format!("Bearer {}", made.trim())
+}
+
+/// Asks until the answer has this status: a change of the tokens is seen within a second.
+fn until(served: &Served, bearer: &str, status: u16) {
+    for _ in 0..600 {
+        if runs(served, &[("authorization", bearer)]).status == status {
+            return;
+        }
+        super::pause(50);
+    }
+    panic!("no answer with {status}");
+}
+
+/// Asks an address of the API with a header of authorization, and sends JSON if there is some.
+fn asked(served: &Served, bearer: &str, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    let text = body.map(Value::to_string);
+    let content = text.as_ref().map(|text| ("application/json", text.as_bytes()));
+    served.ask(method, &format!("/api/v1{path}"), content, &[("authorization", bearer)])
+}
+
+#[test]
+fn no_operation_is_open_to_a_role_that_may_not_do_it() {
+    let served = Serving::default().with_own_token().start();
+    let roles = ["read", "run", "admin"];
+    let bearers = roles.map(|role| named(served.data(), role, &["--role", role]));
+    until(&served, &bearers[2], 200);
+    let described = served.ask("GET", "/api/openapi.json", None, &[("authorization", &bearers[0])]).is(200);
+    let described = described.json();
+    let paths = described["paths"].as_object().unwrap().iter();
+    let operations = paths
+        .flat_map(|(path, all)| all.as_object().unwrap().iter().map(move |(method, it)| (path, method, it)));
+    let mut refused = 0;
+    for (path, method, operation) in operations {
+        let id = operation["operationId"].as_str().unwrap();
+        if path == "/api/v1/session" {
+            assert_eq!(operation["security"], json!([{}]), "{id}");
+            continue;
+        }
+        // What reads tells no secrets; what changes things of others is for administrators.
+        let least = match (&**method, id) {
+            (_, "list_audit") => 2,
+            (_, "show_stream") => 1,
+            (_, "predict_run" | "make_code") | ("get", _) => 0,
+            ("post", _) => 1,
+            _ => 2,
+        };
+        assert_eq!(operation["x-role"], roles[least], "{id}");
+        let parts = path.split('/').map(|part| if part.starts_with('{') { "1" } else { part });
+        let address = parts.collect::<Vec<_>>().join("/");
+        let ask = |headers: &[(&str, &str)]| served.ask(&method.to_uppercase(), &address, None, headers);
+        ask(&[]).is(401);
+        for (rank, bearer) in bearers.iter().enumerate() {
+            // A stream of events has no end.
+            if rank >= least && id == "events" {
+                continue;
+            }
+            let answer = ask(&[("authorization", bearer)]);
+            assert_eq!(answer.status == 403, rank < least, "{id} as {}: {}", roles[rank], answer.text());
+            if rank < least {
+                assert_eq!(answer.json()["type"], "/problems/role-too-low", "{id}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 10, "{refused} were refused");
+}
+
+#[test]
+fn each_token_does_what_its_role_allows_until_it_is_removed() {
+    let served = Serving::default().with_own_token().store("photos", photos()).start();
+    let data = served.data();
+    let [reader, runner, admin] = ["read", "run", "admin"].map(|role| named(data, role, &["--role", role]));
+    let kept = fs::read_to_string(data.join("tokens.json")).unwrap();
+    assert!(!kept.contains(reader.trim_start_matches("Bearer ")), "{kept}");
+    until(&served, &admin, 200);
+    let document = super::sleepy(1, 0.0);
+    let refused = asked(&served, &reader, "POST", "/runs", Some(&document)).is(403);
+    assert!(refused.text().contains("the role `read`, and this needs `run`"), "{}", refused.text());
+    let run = asked(&served, &runner, "POST", "/runs", Some(&document)).is(201).json();
+    let path = format!("/runs/{}", run["id"].as_str().unwrap());
+    asked(&served, &runner, "POST", &format!("{path}/stop"), None).is(200);
+    asked(&served, &reader, "GET", &path, None).is(200);
+    asked(&served, &runner, "DELETE", &path, None).is(403);
+    asked(&served, &admin, "DELETE", &path, None).is(204);
+    // An upload that moves an alias changes what the documents of others run.
+    let upload = |path: &str| {
+        let wasm = fs::read(module("mu-law")).unwrap();
+        let content = Some(("application/wasm", &*wasm));
+        served.ask("POST", &format!("/api/v1/modules{path}"), content, &[("authorization", &runner)])
+    };
+    upload("?alias=stable").is(403);
+    upload("").is(201);
+
+    let signed = served.post("/session", &json!({ "token": reader.trim_start_matches("Bearer ") })).is(204);
+    let cookie = cookie(&signed);
+    let session = served.ask("GET", "/api/v1/session", None, &[("cookie", &cookie)]).json();
+    assert_eq!((&session["name"], &session["role"]), (&json!("read"), &json!("read")));
+    Call::new(&["token", "remove", "read", "--data-dir"]).argument(data).finish().exits(0);
+    until(&served, &reader, 401);
+    // A session ends with its token.
+    runs(&served, &[("cookie", &cookie)]).is(401);
+    let listed = Call::new(&["token", "list", "--data-dir"]).argument(data).finish().exits(0).stdout;
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names[names.len() - 2..], ["run", "admin"], "{listed}");
+    Call::new(&["token", "remove", "read", "--data-dir"]).argument(data).finish().exits(2);
+    Call::new(&["token", "add", "operator", "--data-dir"]).argument(data).finish().exits(1);
+}
+
+#[test]
+fn a_token_that_has_expired_opens_nothing_and_says_so() {
+    let served = Serving::default().with_own_token().start();
+    let ended = named(served.data(), "ended", &["--expires=0s"]);
+    let other = named(served.data(), "other", &["--expires=1h"]);
+    until(&served, &other, 200);
+    let refused = runs(&served, &[("authorization", &ended)]).is(401);
+    assert!(refused.text().contains("the token `ended` has expired at 2"), "{}", refused.text());
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test compares times of one run, as a client sees them")]
+fn wrong_tokens_are_slowed_wherever_they_are_sent_and_right_ones_are_not() {
+    let folder = Folder::new();
+    let log = folder.join("log");
+    let served = Serving::default().with_own_token().logging_to(&log).start();
+    let own = token(served.data());
+    let wrong = "CanaryOfAWrongToken-0123456789";
+    let (mut slow, mut quick) = (Duration::ZERO, Duration::ZERO);
+    for path in ["/api/v1/runs", "/api/v1/session", "/metrics"] {
+        for (offered, status, took) in [(wrong, 401, &mut slow), (&*own, 200, &mut quick)] {
+            let start = Instant::now();
+            served.ask("GET", path, None, &[("authorization", &format!("Bearer {offered}"))]).is(status);
+            *took += start.elapsed();
+        }
+    }
+    // 0.3, 0.6 and 1.2 s.
+    assert!(slow >= Duration::from_millis(2_100) && quick < slow, "{slow:?} {quick:?}");
+    served.post("/session", &json!({ "token": wrong })).is(401);
+    served.post("/session", &json!({ "token": own })).is(204);
+    served.end();
+    let log = fs::read_to_string(log).unwrap();
+    assert!(log.contains("a wrong token was sent") && log.contains("127.0.0.1"), "{log}");
+    assert!(!log.contains(&own) && !log.contains(wrong), "a token stands in the log");
+}
+
+#[test]
+fn a_token_reaches_its_own_stores_alone() {
+    let folder = Folder::new();
+    folder.write("secret.ndjson", "{\"key\": \"a\", \"text\": \"b\"}\n");
+    let served = Serving::default()
+        .with_own_token()
+        .store("photos", photos())
+        .store("other", folder.path())
+        .argument("--module")
+        .argument(module("text-filter"))
+        .start();
+    let own = format!("Bearer {}", token(served.data()));
+    let limited = named(served.data(), "ci", &["--role=run", "--store=photos"]);
+    until(&served, &limited, 200);
+    let stores = asked(&served, &limited, "GET", "/stores", None).is(200).json();
+    assert_eq!(
+        (stores["items"].as_array().unwrap().len(), &stores["items"][0]["name"]),
+        (1, &json!("photos"))
+    );
+    asked(&served, &limited, "GET", "/stores/photos/keys", None).is(200);
+    asked(&served, &limited, "GET", "/stores/other/keys", None).is(404);
+
+    let secret = json!({ "records": { "store": "other", "key": "secret.ndjson" } });
+    let wasm = |assets: Value| json!({ "wasm": { "module": "text-filter", "assets": assets } });
+    let batched = json!([{ "aggregate": { "size": 1 } }, { "collate": {} }]);
+    for (pointer, source, stages, consumer) in [
+        ("/source/records/store", secret.clone(), json!([]), json!({ "discard": {} })),
+        ("/source/list/store", json!({ "list": { "store": "other" } }), json!([]), json!({ "discard": {} })),
+        (
+            "/source/index/store",
+            json!({ "index": { "store": "other", "index": "i" } }),
+            json!([]),
+            json!({ "discard": {} }),
+        ),
+        (
+            "/stages/0/fetch/store",
+            json!({ "list": { "store": "photos" } }),
+            json!([{ "fetch": { "store": "other" } }]),
+            json!({ "discard": {} }),
+        ),
+        (
+            "/stages/0/wasm/assets/x/store",
+            json!({ "range": { "count": 1 } }),
+            json!([wasm(json!({ "x": { "store": "other", "key": "secret.ndjson" } }))]),
+            json!({ "discard": {} }),
+        ),
+        (
+            "/consumer/files/store",
+            json!({ "range": { "count": 1 } }),
+            batched.clone(),
+            json!({ "files": { "store": "other" } }),
+        ),
+    ] {
+        let document = json!({ "source": source, "stages": stages, "consumer": consumer });
+        for path in ["/runs", "/runs?validate_only=true"] {
+            let refused = asked(&served, &limited, "POST", path, Some(&document)).is(422).json();
+            let faults = refused["errors"].as_array().unwrap();
+            let found = faults.iter().find(|fault| fault["pointer"] == pointer);
+            let found = found.unwrap_or_else(|| panic!("{pointer}: {refused:#}"))["detail"].as_str().unwrap();
+            assert!(found.contains("there is no store `other`: known are `photos`"), "{found}");
+        }
+    }
+    let keys = json!({ "from": { "store": "other", "keys": ["secret.ndjson"] } });
+    asked(&served, &limited, "POST", "/modules/text-filter/versions/1/try", Some(&keys)).is(404);
+
+    // Nor by what others run over them.
+    let submit = |bearer: &str, document: Value| {
+        let run = asked(&served, bearer, "POST", "/runs", Some(&document)).is(201).json();
+        format!("/runs/{}", run["id"].as_str().unwrap())
+    };
+    let over = |path: &str| {
+        for _ in 0..600 {
+            let run = asked(&served, &own, "GET", path, None).is(200).json();
+            if run["state"] == "completed" {
+                return;
+            }
+            super::pause(50);
+        }
+        panic!("{path} is not over");
+    };
+    let mut plain = super::sleepy(1, 0.0);
+    let range = submit(&limited, plain.clone());
+    over(&range);
+    let set = json!({ "set": { "/source": secret } });
+    asked(&served, &own, "POST", &format!("{range}/predict"), Some(&set)).is(200);
+    asked(&served, &limited, "POST", &format!("{range}/predict"), Some(&set)).is(422);
+    asked(&served, &limited, "POST", &format!("{range}/predict"), Some(&json!({ "set": {} }))).is(200);
+
+    plain["source"] = secret.clone();
+    plain["stages"][0]["sleep"]["fail_rate"] = json!(1);
+    plain["stages"][0]["sleep"]["on_error"] = json!("dead_letter");
+    let failed = submit(&own, plain);
+    over(&failed);
+    asked(&served, &limited, "POST", &format!("{failed}/clone"), None).is(422);
+    asked(&served, &limited, "POST", &format!("{failed}/replay"), None).is(404);
+    asked(&served, &own, "POST", &format!("{failed}/replay"), None).is(200);
+
+    let stream = json!({ "source": secret, "stages": batched, "consumer": { "stream": {} } });
+    let stream = submit(&own, stream);
+    let address = format!("{stream}/stream");
+    let given = (0..600).find(|_| {
+        super::pause(50);
+        asked(&served, &own, "GET", &address, None).status == 200
+    });
+    assert!(given.is_some(), "the stream is open to the operator");
+    asked(&served, &limited, "GET", &address, None).is(404);
+    asked(&served, &own, "POST", &format!("{stream}/stop"), None).is(200);
+}
+
+#[test]
+fn signing_out_ends_the_session_at_the_server_and_what_it_has_opened() {
+    let served = Serving::default().with_own_token().start();
+    let own = token(served.data());
+    let signed = served.post("/session", &json!({ "token": own })).is(204);
+    assert!(!signed.header("set-cookie").contains("Secure"));
+    let cookie = cookie(&signed);
+    runs(&served, &[("cookie", &cookie)]).is(200);
+    let mut events = TcpStream::connect(served.address()).unwrap();
+    events.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let host = served.address();
+    write!(events, "GET /api/v1/events HTTP/1.1\r\nhost: {host}\r\ncookie: {cookie}\r\n\r\n").unwrap();
+    let mut events = BufReader::new(events).lines().map_while(Result::ok);
+    assert!(events.any(|line| line.starts_with("event: hello")));
+    served.ask("DELETE", "/api/v1/session", None, &[("cookie", &cookie)]).is(204);
+    // A copy of the cookie opens nothing either.
+    runs(&served, &[("cookie", &cookie)]).is(401);
+    asked(&served, &format!("Bearer {own}"), "POST", "/runs", Some(&super::sleepy(1, 0.0))).is(201);
+    // All of the rest, up to the end: it tells of no run.
+    assert!(!events.any(|line| line.starts_with("event: runs")));
+    // Behind a proxy that ends TLS.
+    let body = json!({ "token": own }).to_string();
+    let content = Some(("application/json", body.as_bytes()));
+    let origin = format!("https://{}", served.address());
+    let signed = served.ask("POST", "/api/v1/session", content, &[("origin", &origin)]).is(204);
+    assert!(signed.header("set-cookie").contains("Secure"), "{}", signed.header("set-cookie"));
+}
+
+#[test]
+fn every_change_is_in_the_audit_log_with_who_made_it() {
+    let folder = Folder::new();
+    let log = folder.join("log");
+    let served = Serving::default().with_own_token().logging_to(&log).start();
+    let own = format!("Bearer {}", token(served.data()));
+    let runner = named(served.data(), "ci", &["--role", "run"]);
+    until(&served, &runner, 200);
+    let ask = |bearer: &str, method: &str, path: &str, body: Option<Value>| {
+        asked(&served, bearer, method, path, body.as_ref())
+    };
+    let document = super::sleepy(1, 0.0);
+    ask(&runner, "POST", "/runs?validate_only=true", Some(document.clone())).is(200);
+    ask(&runner, "POST", "/runs", Some(json!({}))).is(422);
+    let run = ask(&runner, "POST", "/runs", Some(document)).is(201).json()["id"].as_str().unwrap().to_owned();
+    let wasm = fs::read(module("mu-law")).unwrap();
+    let headers = [("authorization", &*own)];
+    served.ask("POST", "/api/v1/modules?alias=stable", Some(("application/wasm", &wasm)), &headers).is(201);
+    ask(&runner, "POST", &format!("/runs/{run}/stop"), None).is(200);
+    ask(&runner, "DELETE", &format!("/runs/{run}"), None).is(403);
+    ask(&own, "PUT", "/modules/mu-law/aliases/best", Some(json!({ "version": 1 }))).is(200);
+    ask(&own, "DELETE", "/modules/mu-law/aliases/best", None).is(204);
+    ask(&own, "DELETE", &format!("/runs/{run}"), None).is(204);
+
+    let first = ask(&own, "GET", "/audit?limit=4", None).is(200).json();
+    let cursor = first["next"].as_str().unwrap();
+    let rest = ask(&own, "GET", &format!("/audit?cursor={cursor}"), None).is(200).json();
+    let entries = first["items"].as_array().unwrap().iter().chain(rest["items"].as_array().unwrap());
+    let found: Vec<String> = entries
+        .map(|entry| {
+            assert_eq!(entry["address"], "127.0.0.1");
+            let text = |name: &str| entry[name].as_str().unwrap().to_owned();
+            format!("{} {} {} {}", text("token"), text("action"), text("target"), entry["status"])
+        })
+        .collect();
+    let expected = [
+        format!("operator delete_run runs/{run} 204"),
+        "operator remove_alias modules/mu-law/aliases/best 204".to_owned(),
+        "operator set_alias modules/mu-law/aliases/best 200".to_owned(),
+        format!("ci stop_run runs/{run}/stop 200"),
+        "operator upload_module modules?alias=stable -> modules/mu-law/versions/1 201".to_owned(),
+        format!("ci submit_run runs -> runs/{run} 201"),
+    ];
+    assert_eq!(found, expected);
+
+    served.end();
+    let log = fs::read_to_string(log).unwrap();
+    let line =
+        log.lines().find(|line| line.contains("penstock_server::audit") && line.contains("delete_run"));
+    assert!(line.is_some_and(|line| line.contains("operator") && line.contains("127.0.0.1")), "{log}");
+}
+
+#[test]
+fn a_server_speaks_tls_by_itself() {
+    let tls = |file: &str| repository().join("tests/data/tls").join(file);
+    let serving =
+        Serving::default().with_own_token().argument("--tls-certificate").argument(tls("certificate.pem"));
+    let served = serving.argument("--tls-key").argument(tls("key.pem")).start();
+    let base = format!("https://{}", served.address());
+    assert!(served.link().starts_with(&format!("{base}/#sign-in=")), "{}", served.link());
+    let mut silent = TcpStream::connect(served.address()).unwrap();
+
+    let authority = Certificate::from_pem(&fs::read(tls("authority.pem")).unwrap()).unwrap();
+    let config = TlsConfig::builder().root_certs(RootCerts::new_with_certs(&[authority])).build();
+    let agent = Agent::config_builder().tls_config(config).build().new_agent();
+    let health = agent.get(format!("{base}/health")).call().unwrap().body_mut().read_to_string().unwrap();
+    assert_eq!(health, "ok\n");
+    let code = served.link().split_once('=').unwrap().1;
+    let signed = agent.post(format!("{base}/api/v1/session")).send_json(json!({ "code": code })).unwrap();
+    let cookie = signed.headers()["set-cookie"].to_str().unwrap();
+    assert!(cookie.contains("; Secure"), "{cookie}");
+    // An answer that is larger than what TLS holds at a time.
+    let cookie = cookie.split(';').next().unwrap();
+    let described = agent.get(format!("{base}/api/openapi.json")).header("cookie", cookie).call().unwrap();
+    let described: Value = described.into_body().read_json().unwrap();
+    assert_eq!(described["openapi"], "3.1.0");
+
+    let plain = Agent::config_builder().timeout_global(Some(Duration::from_secs(60))).build().new_agent();
+    assert!(plain.get(format!("http://{}/health", served.address())).call().is_err());
+    // A client that does not begin to speak TLS is let go.
+    silent.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_is_told_at_the_start() {
+    let folder = Folder::new();
+    let wrong = folder.write("wrong.pem", "not a certificate");
+    let good = repository().join("tests/data/tls/certificate.pem");
+    let told = |certificate: &Path, key: &Path| {
+        let call = Call::new(&["serve", "--no-token", "--listen=127.0.0.1:0", "--data-dir"]);
+        let call = call.argument(folder.join("data")).argument("--tls-certificate").argument(certificate);
+        call.argument("--tls-key").argument(key).finish().exits(1).stderr
+    };
+    assert!(told(&wrong, &wrong).contains("cannot read a certificate as PEM from"));
+    assert!(told(&good, &good).contains("cannot read a key as PEM from"));
+    assert!(told(&folder.join("none"), &good).contains("cannot read a certificate as PEM from"));
 }

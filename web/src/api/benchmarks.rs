@@ -1,5 +1,4 @@
 use axum::Json;
-use axum::extract::State;
 use axum::response::{NoContent, Response};
 use penstock_bench::report::{REPORT_VERSION, ReportState};
 use penstock_bench::{BenchReport, BenchStoreKind};
@@ -105,7 +104,7 @@ pub(super) fn routes(api: &mut ApiRouter) {
 }
 
 async fn list_benchmarks(
-    State(app): State<App>,
+    app: App,
     InQuery(query): InQuery<BenchmarkQuery>,
 ) -> ApiResult<Json<Page<BenchmarkSummary>>> {
     let Page { items, next } = app.runs.benchmarks(query).await?;
@@ -113,7 +112,7 @@ async fn list_benchmarks(
 }
 
 async fn keep_benchmark(
-    State(app): State<App>,
+    app: App,
     // It holds its room until it is answered.
     Sent(report, _room): Sent<BenchReport>,
 ) -> ApiResult<Response> {
@@ -126,7 +125,7 @@ async fn keep_benchmark(
     Ok(created(is_new, &address, KeptBenchmark { id, kept_at, summary: told }))
 }
 
-async fn show_benchmark(State(app): State<App>, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Response> {
+async fn show_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Response> {
     let report = async { Ok(app.runs.benchmark_report(&path.id).await?) };
     // An earlier version may have kept it, with fewer figures.
     app.answers.send_written(report, |kept| Ok(serde_json::from_slice(&kept).map_or(kept, written))).await
@@ -137,10 +136,7 @@ fn written(report: BenchReport) -> Vec<u8> {
     serde_json::to_vec(&report.completed()).expect("numbers and texts are JSON")
 }
 
-async fn delete_benchmark(
-    State(app): State<App>,
-    InPath(path): InPath<BenchmarkPath>,
-) -> ApiResult<NoContent> {
+async fn delete_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiResult<NoContent> {
     app.runs.delete_benchmark(&path.id).await?;
     Ok(NoContent)
 }

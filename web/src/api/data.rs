@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::State;
 use axum::response::Response;
 use penstock_pipeline::ReplayReport;
 use penstock_server::{
@@ -20,6 +19,7 @@ use crate::app::App;
 use crate::extract::{InPath, InQuery, JsonBody, Sent};
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult};
+use crate::tokens::Role;
 
 #[derive(Deserialize, JsonSchema)]
 struct StagePath {
@@ -73,7 +73,7 @@ pub(super) fn routes(api: &mut ApiRouter) {
         "Put the dead letters through the stages again that failed them",
         replay_dead_letters,
     );
-    api.route("POST /runs/{id}/predict", "What a run would do with some settings changed", predict_run)
+    api.route_for(Some(Role::Read), "POST /runs/{id}/predict", "What a run would do with some settings changed", predict_run)
     .description(
         "Predicted from the times that the run took so far, by the same rules as it runs by. With `sweep`, changes that would \
          make it faster, too.",
@@ -81,7 +81,7 @@ pub(super) fn routes(api: &mut ApiRouter) {
 }
 
 async fn show_series(
-    State(app): State<App>,
+    app: App,
     InPath(path): InPath<RunPath>,
     InQuery(query): InQuery<SeriesQuery>,
 ) -> ApiResult<Response> {
@@ -89,26 +89,26 @@ async fn show_series(
 }
 
 async fn list_windows(
-    State(app): State<App>,
+    app: App,
     InPath(path): InPath<RunPath>,
     InQuery(query): InQuery<WindowQuery>,
 ) -> ApiResult<Response> {
     app.answers.send_json(async { Ok(WindowList { items: app.runs.windows(&path.id, query).await? }) }).await
 }
 
-async fn show_ledger(State(app): State<App>, InPath(path): InPath<RunPath>) -> ApiResult<Json<Ledger>> {
+async fn show_ledger(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<Ledger>> {
     let snapshot = app.runs.detail(&path.id).await?.snapshot;
     let ledger =
         snapshot.ok_or_else(|| ApiError::not_found("the run has not started: it has no books"))?.ledger;
     Ok(Json(ledger))
 }
 
-async fn show_times(State(app): State<App>, InPath(path): InPath<StagePath>) -> ApiResult<Json<TaskTimes>> {
+async fn show_times(app: App, InPath(path): InPath<StagePath>) -> ApiResult<Json<TaskTimes>> {
     Ok(Json(app.runs.times(&path.id, &path.stage).await?))
 }
 
 async fn list_errors(
-    State(app): State<App>,
+    app: App,
     InPath(path): InPath<RunPath>,
     InQuery(query): InQuery<ErrorQuery>,
 ) -> ApiResult<Json<Page<RunError>>> {
@@ -116,22 +116,19 @@ async fn list_errors(
 }
 
 async fn list_logs(
-    State(app): State<App>,
+    app: App,
     InPath(path): InPath<RunPath>,
     InQuery(query): InQuery<LogQuery>,
 ) -> ApiResult<Json<Page<LogEntry>>> {
     Ok(Json(app.runs.logs(&path.id, query).await?))
 }
 
-async fn show_dead_letters(
-    State(app): State<App>,
-    InPath(path): InPath<RunPath>,
-) -> ApiResult<Json<DeadLetters>> {
+async fn show_dead_letters(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<DeadLetters>> {
     Ok(Json(app.runs.dead_letters(&path.id).await?))
 }
 
 async fn replay_dead_letters(
-    State(app): State<App>,
+    app: App,
     InPath(path): InPath<RunPath>,
     Sent(replay, _): Sent<Replay>,
 ) -> ApiResult<Json<ReplayReport>> {
@@ -139,7 +136,7 @@ async fn replay_dead_letters(
 }
 
 async fn predict_run(
-    State(app): State<App>,
+    app: App,
     InPath(path): InPath<RunPath>,
     Sent(request, _): Sent<PredictRequest>,
 ) -> ApiResult<Json<Predicted>> {

@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::future::ready;
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as SentEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -77,11 +77,7 @@ pub(super) fn routes(api: &mut ApiRouter) {
         );
 }
 
-async fn events(
-    State(app): State<App>,
-    InQuery(query): InQuery<EventQuery>,
-    headers: HeaderMap,
-) -> ApiResult<Response> {
+async fn events(app: App, InQuery(query): InQuery<EventQuery>, headers: HeaderMap) -> ApiResult<Response> {
     let place = app.streams.clone().try_acquire_owned();
     let place = place.map_err(|_| ApiError::busy("as many live streams are open as this server bears", 5))?;
     let runs = watched(&query.runs);
@@ -100,6 +96,8 @@ async fn events(
     }
     let first = stream::iter(first.into_iter().map(Ok::<_, Infallible>));
     let rest = live(events, epoch, place).take_until(app.ending.cancelled_owned());
+    // It ends with the token or the session that opened it.
+    let rest = rest.take_while(move |_| ready(app.guard.caller(&headers).is_ok()));
     let keep_alive =
         KeepAlive::new().interval(KEEP_ALIVE).event(SentEvent::default().event("ping").data("{}"));
     Ok(Sse::new(first.chain(rest)).keep_alive(keep_alive).into_response())

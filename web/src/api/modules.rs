@@ -1,6 +1,5 @@
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
 use penstock_pipeline::ModuleReport;
@@ -20,6 +19,7 @@ use crate::extract::{InPath, InQuery, JsonBody, Sent, SentModule};
 use crate::openapi::ApiRouter;
 use crate::problem::ApiResult;
 use crate::settings::ServeLimits;
+use crate::tokens::{Caller, Role};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -96,27 +96,28 @@ pub(super) fn routes(api: &mut ApiRouter) {
 }
 
 async fn list_modules(
-    State(app): State<App>,
+    app: App,
     InQuery(query): InQuery<ModuleQuery>,
 ) -> ApiResult<Json<Page<ModuleSummary>>> {
     Ok(Json(app.runs.modules(query).await?))
 }
 
 async fn upload_module(
-    State(app): State<App>,
+    app: App,
+    caller: Caller,
     InQuery(query): InQuery<UploadQuery>,
     SentModule(pieces): SentModule,
 ) -> ApiResult<Response> {
+    if query.alias.is_some() {
+        caller.needs(Role::Admin)?;
+    }
     let draft = received(&app, pieces).await?;
     let uploaded = draft.finish(query.alias.as_deref()).await?;
     let address = format!("modules/{}/versions/{}", uploaded.version.name, uploaded.version.version);
     Ok(created(uploaded.created, &address, uploaded))
 }
 
-async fn inspect_module(
-    State(app): State<App>,
-    SentModule(pieces): SentModule,
-) -> ApiResult<Json<ModuleReport>> {
+async fn inspect_module(app: App, SentModule(pieces): SentModule) -> ApiResult<Json<ModuleReport>> {
     Ok(Json(received(&app, pieces).await?.inspect().await?))
 }
 
@@ -128,27 +129,21 @@ async fn received(app: &App, mut pieces: BodyPieces) -> ApiResult<Draft> {
     Ok(draft)
 }
 
-async fn show_module(
-    State(app): State<App>,
-    InPath(path): InPath<NamePath>,
-) -> ApiResult<Json<ModuleDetail>> {
+async fn show_module(app: App, InPath(path): InPath<NamePath>) -> ApiResult<Json<ModuleDetail>> {
     Ok(Json(app.runs.module(&path.name).await?))
 }
 
-async fn show_version(
-    State(app): State<App>,
-    InPath(path): InPath<VersionPath>,
-) -> ApiResult<Json<ModuleVersion>> {
+async fn show_version(app: App, InPath(path): InPath<VersionPath>) -> ApiResult<Json<ModuleVersion>> {
     Ok(Json(app.runs.module_version(&path.name, &path.version).await?))
 }
 
-async fn delete_version(State(app): State<App>, InPath(path): InPath<VersionPath>) -> ApiResult<NoContent> {
+async fn delete_version(app: App, InPath(path): InPath<VersionPath>) -> ApiResult<NoContent> {
     app.runs.delete_module(&path.name, &path.version).await?;
     Ok(NoContent)
 }
 
 async fn download_module(
-    State(app): State<App>,
+    app: App,
     InPath(path): InPath<VersionPath>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
@@ -169,7 +164,7 @@ async fn download_module(
 }
 
 async fn try_module(
-    State(app): State<App>,
+    app: App,
     InPath(path): InPath<VersionPath>,
     // It holds its room until it is answered.
     Sent(request, _room): Sent<TryRequest>,
@@ -178,14 +173,14 @@ async fn try_module(
 }
 
 async fn set_alias(
-    State(app): State<App>,
+    app: App,
     InPath(path): InPath<AliasPath>,
     Sent(target, _): Sent<AliasTarget>,
 ) -> ApiResult<Json<ModuleDetail>> {
     Ok(Json(app.runs.set_alias(&path.name, &path.alias, target.version).await?))
 }
 
-async fn remove_alias(State(app): State<App>, InPath(path): InPath<AliasPath>) -> ApiResult<NoContent> {
+async fn remove_alias(app: App, InPath(path): InPath<AliasPath>) -> ApiResult<NoContent> {
     app.runs.remove_alias(&path.name, &path.alias).await?;
     Ok(NoContent)
 }

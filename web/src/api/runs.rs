@@ -1,5 +1,4 @@
 use axum::Json;
-use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, NoContent, Response};
 use penstock_server::{Page, RunQuery, RunSpec, Submission, Validation};
@@ -14,6 +13,7 @@ use crate::app::App;
 use crate::extract::{InPath, InQuery, SentPipeline};
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult, ProblemKind};
+use crate::tokens::Role;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -53,7 +53,7 @@ pub(super) fn routes(api: &mut ApiRouter) {
         .answer::<RunSpec>(200);
     api.route("POST /runs/{id}/stop", "Stop a run; answers when it is over", stop_run);
     api.route("POST /runs/{id}/clone", "Submit a run's document again", clone_run).answer::<RunDetail>(201);
-    api.route("GET /runs/{id}/stream", "Where the batches of a run with the consumer `stream` are to be had", show_stream)
+    api.route_for(Some(Role::Run), "GET /runs/{id}/stream", "Where the batches of a run with the consumer `stream` are to be had", show_stream)
     .description(
         "A Unix socket of the server's machine, and the secret that opens it to processes of the server's user. 409 for a run \
          that has another consumer, waits, or is over.",
@@ -69,15 +69,12 @@ enum SubmitAnswer {
     Run(RunDetail),
 }
 
-async fn list_runs(
-    State(app): State<App>,
-    InQuery(query): InQuery<RunQuery>,
-) -> ApiResult<Json<Page<RunSummary>>> {
+async fn list_runs(app: App, InQuery(query): InQuery<RunQuery>) -> ApiResult<Json<Page<RunSummary>>> {
     Ok(Json(app.runs.list(query).await?))
 }
 
 async fn submit_run(
-    State(app): State<App>,
+    app: App,
     InQuery(query): InQuery<SubmitQuery>,
     headers: HeaderMap,
     // It holds its room until it is answered.
@@ -105,30 +102,27 @@ fn answer(run: RunDetail, is_new: bool) -> Response {
     created(is_new, &format!("runs/{}", run.summary.id), run)
 }
 
-async fn show_run(State(app): State<App>, InPath(path): InPath<RunPath>) -> ApiResult<Json<RunDetail>> {
+async fn show_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<RunDetail>> {
     Ok(Json(app.runs.detail(&path.id).await?))
 }
 
-async fn delete_run(State(app): State<App>, InPath(path): InPath<RunPath>) -> ApiResult<NoContent> {
+async fn delete_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<NoContent> {
     app.runs.delete(&path.id).await?;
     Ok(NoContent)
 }
 
-async fn show_spec(State(app): State<App>, InPath(path): InPath<RunPath>) -> ApiResult<Response> {
+async fn show_spec(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Response> {
     app.answers.send_json(async { Ok(app.runs.spec(&path.id).await?) }).await
 }
 
-async fn stop_run(State(app): State<App>, InPath(path): InPath<RunPath>) -> ApiResult<Json<RunDetail>> {
+async fn stop_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<RunDetail>> {
     Ok(Json(app.runs.stop(&path.id).await?))
 }
 
-async fn clone_run(State(app): State<App>, InPath(path): InPath<RunPath>) -> ApiResult<Response> {
+async fn clone_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Response> {
     Ok(answer(app.runs.clone_run(&path.id).await?, true))
 }
 
-async fn show_stream(
-    State(app): State<App>,
-    InPath(path): InPath<RunPath>,
-) -> ApiResult<Json<StreamAddress>> {
+async fn show_stream(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<StreamAddress>> {
     Ok(Json(app.runs.stream(&path.id).await?))
 }

@@ -1,5 +1,4 @@
 use axum::Json;
-use axum::extract::State;
 use penstock_server::{KeyQuery, StoreKeys, StoreSummary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,12 +27,12 @@ pub(super) fn routes(api: &mut ApiRouter) {
     api.route("GET /stores/{store}/keys", "Some keys of a store", list_keys);
 }
 
-async fn list_stores(State(app): State<App>) -> Json<StoreList> {
+async fn list_stores(app: App) -> Json<StoreList> {
     Json(StoreList { items: app.runs.stores() })
 }
 
 async fn list_keys(
-    State(app): State<App>,
+    app: App,
     InPath(path): InPath<StorePath>,
     InQuery(query): InQuery<KeyQuery>,
 ) -> ApiResult<Json<StoreKeys>> {

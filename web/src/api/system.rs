@@ -1,10 +1,12 @@
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{AppendHeaders, NoContent};
-use penstock_server::{BudgetUse, Runs, RunsError, StorageUse};
+use penstock_server::{AuditEntry, AuditQuery, BudgetUse, Page, Runs, RunsError, StorageUse};
+use penstock_types::text::with_causes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,12 +14,13 @@ use tokio::time::Instant;
 
 use crate::app::App;
 use crate::codes;
-use crate::extract::{JsonBody, Sent};
+use crate::extract::{InQuery, JsonBody, Sent};
 use crate::guard::bearer;
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::process::{ProcessUse, process_use};
-use crate::session;
+use crate::token::TokenError;
+use crate::tokens::{Role, digest};
 
 /// What this server is, has and bears.
 #[derive(Serialize, JsonSchema)]
@@ -68,13 +71,17 @@ struct Session {
     token_required: bool,
     /// Whether this browser, or this request, may use the API.
     signed_in: bool,
+    /// Name of the token that was used.
+    name: Option<String>,
+    /// Role of that token.
+    role: Option<Role>,
 }
 
 /// Sign-in of a browser: a token, or a code.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SignIn {
-    /// The server's token.
+    /// A token of the server.
     #[serde(default)]
     token: Option<String>,
     /// The code of a sign-in link.
@@ -97,16 +104,18 @@ pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("system");
     api.route("GET /system", "What this server is, has and bears", show_system);
     api.route("GET /schema/pipeline", "JSON Schema of the pipeline document", pipeline_schema);
+    api.route_for(Some(Role::Admin), "GET /audit", "Who changed what, newest first", list_audit);
     api.tag("session");
-    api.route("GET /session", "Whether a token is wanted, and known", show_session).without_token();
-    api.route("POST /session", "Exchange the token, or a code, for a cookie", sign_in).without_token();
-    api.route("POST /session/code", "Make the code of a sign-in link", make_code).description(
-        "It opens one session. The request has to send the token itself; a cookie is not enough.",
-    );
-    api.route("DELETE /session", "Forget the cookie", sign_out).without_token();
+    api.route_for(None, "GET /session", "Whether a token is wanted, and known", show_session);
+    api.route_for(None, "POST /session", "Exchange the token, or a code, for a cookie", sign_in);
+    api.route_for(Some(Role::Read), "POST /session/code", "Make the code of a sign-in link", make_code)
+        .description(
+            "It opens one session. The request has to send the token itself; a cookie is not enough.",
+        );
+    api.route_for(None, "DELETE /session", "End the session", sign_out);
 }
 
-async fn show_system(State(app): State<App>) -> ApiResult<Json<System>> {
+async fn show_system(app: App) -> ApiResult<Json<System>> {
     let limits = &app.limits;
     Ok(Json(System {
         version: env!("CARGO_PKG_VERSION"),
@@ -129,54 +138,74 @@ async fn show_system(State(app): State<App>) -> ApiResult<Json<System>> {
     }))
 }
 
+async fn list_audit(app: App, InQuery(query): InQuery<AuditQuery>) -> ApiResult<Json<Page<AuditEntry>>> {
+    Ok(Json(app.runs.audit(query).await?))
+}
+
 async fn pipeline_schema() -> Json<Value> {
     Json(penstock_types::spec::schema())
 }
 
-async fn show_session(State(app): State<App>, headers: HeaderMap) -> Json<Session> {
-    let token_required = app.guard.token().is_some();
-    Json(Session { token_required, signed_in: app.guard.is_signed_in(&headers) })
+async fn show_session(app: App, headers: HeaderMap) -> Json<Session> {
+    let caller = app.guard.caller(&headers).ok();
+    Json(Session {
+        token_required: app.guard.tokens().is_some(),
+        signed_in: caller.is_some(),
+        name: caller.as_ref().map(|caller| caller.name.to_string()),
+        role: caller.map(|caller| caller.role),
+    })
 }
 
-async fn sign_in(State(app): State<App>, Sent(sign_in, _): Sent<SignIn>) -> ApiResult<Cookied> {
-    let Some(token) = app.guard.token() else { return Ok((AppendHeaders(None), NoContent)) };
-    let wrong = match sign_in {
-        SignIn { token: Some(offered), .. } => {
-            (!token.is(offered.trim().as_bytes())).then_some("that is not this server's token")
-        }
+async fn sign_in(
+    app: App,
+    ConnectInfo(address): ConnectInfo<IpAddr>,
+    headers: HeaderMap,
+    Sent(sign_in, _): Sent<SignIn>,
+) -> ApiResult<Cookied> {
+    let Some(tokens) = app.guard.tokens() else { return Ok((AppendHeaders(None), NoContent)) };
+    let token = match sign_in {
+        SignIn { token: Some(offered), .. } => Ok(digest(offered.trim().as_bytes())),
         SignIn { code, .. } => {
-            let is_good = code.is_some_and(|code| app.guard.codes().take(&code, Instant::now()));
-            (!is_good).then_some("the link was used or is too old; `penstock token link` prints another")
+            let found = code.and_then(|code| app.guard.codes().take(&code, Instant::now()));
+            let wrong = "the link was used or is too old; `penstock token link` prints another";
+            found.ok_or_else(|| ApiError::new(ProblemKind::SIGN_IN_NEEDED, wrong))
         }
     };
-    if let Some(wrong) = wrong {
-        // Whoever guesses is slowed down; whoever knows it is not.
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-        return Err(ApiError::new(ProblemKind::SIGN_IN_NEEDED, wrong));
+    let now = SystemTime::now();
+    match token.and_then(|token| tokens.holder(&token, now).map(|_| token)) {
+        Ok(token) => {
+            let cookie = app.guard.sessions().begin(token, now, app.guard.is_over_tls(&headers));
+            Ok(with_cookie(cookie.map_err(|error| no_random(&error))?))
+        }
+        Err(error) => {
+            app.guard.pause_after_wrong(address).await;
+            Err(error)
+        }
     }
-    Ok(with_cookie(session::begin(token, SystemTime::now())))
 }
 
-async fn make_code(State(app): State<App>, headers: HeaderMap) -> ApiResult<Json<SignInCode>> {
-    if app.guard.token().is_none() {
+async fn make_code(app: App, headers: HeaderMap) -> ApiResult<Json<SignInCode>> {
+    if app.guard.tokens().is_none() {
         return Err(ApiError::not_found("this server wants no token, so there is nothing to sign in to"));
     }
-    // A session must not be able to open others that outlive it.
-    if bearer(&headers).is_none() {
+    // A session must not be able to open others that outlive it. The guard has checked the token.
+    let Some(token) = bearer(&headers).map(digest) else {
         return Err(ApiError::new(
             ProblemKind::TOKEN_NEEDED,
             "send the server's token as `Authorization: Bearer …`",
         ));
-    }
-    let code = app.guard.codes().add(Instant::now()).map_err(|error| {
-        tracing::error!(%error, "no code for a sign-in link");
-        ApiError::defect()
-    })?;
+    };
+    let code = app.guard.codes().add(token, Instant::now()).map_err(|error| no_random(&error))?;
     Ok(Json(SignInCode { code, expires_in_s: codes::LIFETIME.as_secs() }))
 }
 
-async fn sign_out() -> Cookied {
-    with_cookie(session::end())
+fn no_random(error: &TokenError) -> ApiError {
+    tracing::error!(error = with_causes(error), "cannot open a session");
+    ApiError::defect()
+}
+
+async fn sign_out(app: App, headers: HeaderMap) -> Cookied {
+    with_cookie(app.guard.sessions().end(&headers))
 }
 
 /// No content, with a cookie.

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Subcommand, value_parser};
+use penstock_types::spec::Name;
+use penstock_web::Role;
 
 use super::{DocumentArgs, StoreArgs};
 
@@ -26,6 +28,65 @@ pub(crate) enum TokenCommand {
     /// Print a link that signs a browser in to a running server, once and within ten minutes.
     #[command(after_help = "Example:\n  penstock token link")]
     Link(ServerArgs),
+    /// Make a named token for others, and print it: there is no other copy. A running server knows it within a second.
+    #[command(after_help = "Examples:\n  \
+        penstock token add ci --role run --store photos --store out --expires 90days > ci.token\n  \
+        penstock token add grafana --role read")]
+    Add(TokenAddArgs),
+    /// List the named tokens.
+    #[command(after_help = "Example:\n  penstock token list")]
+    List(DataArgs),
+    /// Remove a named token. A running server refuses it, and the browsers that signed in with it, within a second.
+    #[command(after_help = "Example:\n  penstock token remove ci")]
+    Remove(TokenRemoveArgs),
+}
+
+/// The data directory of a server, which may be running or not.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DataArgs {
+    /// The server's data directory [default: ~/.local/share/penstock].
+    #[arg(long, value_name = "DIR", env = "PENSTOCK_DATA_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// The server's configuration, which may name the data directory.
+    #[arg(long, value_name = "FILE", env = "PENSTOCK_CONFIG", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TokenAddArgs {
+    /// The token's name in logs. A token that has it already is replaced.
+    #[arg(value_name = "NAME", value_parser = name)]
+    pub(crate) name: Name,
+    /// The token's role: `read` looks, `run` also uploads and runs, `admin` also deletes, moves aliases and reads the audit log.
+    #[arg(long, value_name = "ROLE", default_value = "read", value_parser = role())]
+    pub(crate) role: Role,
+    /// A store that its documents may name; may be given several times [default: all stores].
+    #[arg(long = "store", value_name = "STORE", value_parser = name)]
+    pub(crate) stores: Vec<Name>,
+    /// The time until it expires, e.g. `12h` or `90days` [default: it does not expire].
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) expires: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TokenRemoveArgs {
+    /// Name of the token to remove.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+}
+
+fn name(text: &str) -> Result<Name, &'static str> {
+    Name::new(text)
+        .ok_or("a name has 1 to 128 letters, digits, `.`, `_` or `-`, and begins with a letter or a digit")
+}
+
+fn role() -> impl TypedValueParser<Value = Role> {
+    let named = |name: String| Role::ALL.into_iter().find(|role| role.name() == name);
+    PossibleValuesParser::new(Role::ALL.map(Role::name)).map(move |name| named(name).expect("one of these"))
 }
 
 #[derive(Debug, clap::Args)]
@@ -45,6 +106,12 @@ pub(crate) struct ServeArgs {
     /// Let every user of this machine in, without a token; for loopback addresses alone.
     #[arg(long, conflicts_with = "token_file")]
     pub(crate) no_token: bool,
+    /// Speak TLS with the certificate in this file (PEM); those between it and one that clients trust follow it there.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The file with the key of the certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Where modules, runs and their history are kept [default: ~/.local/share/penstock].
     #[arg(long, value_name = "DIR", env = "PENSTOCK_DATA_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) data_dir: Option<PathBuf>,

@@ -9,7 +9,7 @@ use penstock_pipeline::cores;
 use penstock_server::{Budget, Runs, RunsError, RunsSettings};
 use penstock_types::config::Config;
 use penstock_wasm::SandboxSettings;
-use penstock_web::{ServeLimits, ServeSettings, Server, Token};
+use penstock_web::{ServeLimits, ServeSettings, Server, TlsFiles, Token, TokenFile};
 use tokio::signal::unix::SignalKind;
 
 use crate::announced::{Announcement, reachable};
@@ -40,10 +40,13 @@ struct Place<'a> {
 /// Serves until Ctrl-C, or until a supervisor asks it to end.
 pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
     let config = stores::config(&args.stores)?;
+    let data_dir = data_dir(args.data_dir.as_deref(), &config)?;
     let given = if args.no_token { None } else { token(args, &config)? };
     let mut settings = ServeSettings {
         listen: listen(args, &config)?,
         token: given.as_ref().map(|given| given.token.clone()),
+        tokens_file: Some(TokenFile::path(&data_dir)),
+        tls: tls(args, &config),
         hosts: config.hosts.iter().map(|host| host.as_str().to_owned()).chain(args.hosts.clone()).collect(),
         limits: ServeLimits::default(),
         modules: config.limits.modules.clone(),
@@ -53,7 +56,6 @@ pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
         settings.check().map_err(|error| bad(error.to_string()))?;
     }
     let mut end = std::pin::pin!(signalled(&[SignalKind::interrupt(), SignalKind::terminate()])?);
-    let data_dir = data_dir(args, &config)?;
     let runs_settings = RunsSettings {
         budget: budget(args, &config),
         sandbox: SandboxSettings {
@@ -99,12 +101,16 @@ async fn serve_runs(
         }
     }
     let wants_token = settings.token.is_some();
+    let scheme = if settings.tls.is_some() { "https" } else { "http" };
+    // A certificate is for names.
+    let name = settings.hosts.first().filter(|_| settings.tls.is_some()).cloned();
     let server = Server::bind(settings, runs.clone()).await?;
     let address = server.address();
     let _announced = place.token_file.and_then(|file| announce(address, file));
-    let link = place.prints_link.then(|| server.sign_in_code()).transpose()?;
-    let link = link.map(|code| format!("http://{}{}", reachable(address), token::address(&code)));
-    say(&welcome(address, runs, &place, wants_token, link))?;
+    let link = if place.prints_link { server.sign_in_code()? } else { None };
+    let here = name.map_or(reachable(address).to_string(), |name| format!("{name}:{}", address.port()));
+    let link = link.map(|code| format!("{scheme}://{here}{}", token::address(&code)));
+    say(&welcome(&format!("{scheme}://{address}"), runs, &place, wants_token, link))?;
     server.run(end).await;
     Ok(())
 }
@@ -116,13 +122,7 @@ fn announce(address: SocketAddr, token_file: &Path) -> Option<Announcement> {
     })
 }
 
-fn welcome(
-    address: SocketAddr,
-    runs: &Runs,
-    place: &Place<'_>,
-    wants_token: bool,
-    link: Option<String>,
-) -> String {
+fn welcome(address: &str, runs: &Runs, place: &Place<'_>, wants_token: bool, link: Option<String>) -> String {
     let used = runs.use_now();
     let stores = runs.stores();
     let names: Vec<&str> = stores.iter().map(|store| &*store.name).collect();
@@ -131,7 +131,7 @@ fn welcome(
         names => names,
     };
     let who = if wants_token { "whoever knows the token" } else { "everybody on this machine" };
-    let mut told = format!("Penstock serves http://{address} to {who}\n");
+    let mut told = format!("Penstock serves {address} to {who}\n");
     if let Some(link) = link {
         told.push_str(&format!(
             "  sign in {link}\n          once, within ten minutes; `penstock token link` prints another\n"
@@ -196,15 +196,23 @@ fn token(args: &ServeArgs, config: &Config) -> Result<Option<GivenToken>> {
     Ok(Some(GivenToken { token, file }))
 }
 
-fn data_dir(args: &ServeArgs, config: &Config) -> Result<PathBuf> {
-    if let Some(given) = args.data_dir.as_ref().filter(|folder| !folder.as_os_str().is_empty()) {
-        return Ok(given.clone());
+/// The data directory that the command line, the configuration or the system says.
+pub(crate) fn data_dir(given: Option<&Path>, config: &Config) -> Result<PathBuf> {
+    if let Some(given) = given.filter(|folder| !folder.as_os_str().is_empty()) {
+        return Ok(given.to_owned());
     }
     if let Some(configured) = &config.data_dir {
         return Ok(configured.as_path().to_owned());
     }
     own_folder("XDG_DATA_HOME", ".local/share")
         .context("there is no home folder to keep data in; name one with `--data-dir`")
+}
+
+fn tls(args: &ServeArgs, config: &Config) -> Option<TlsFiles> {
+    let given = args.tls_certificate.clone().zip(args.tls_key.clone());
+    let configured =
+        config.tls.as_ref().map(|tls| (tls.certificate.as_path().into(), tls.key.as_path().into()));
+    given.or(configured).map(|(certificate, key)| TlsFiles { certificate, key })
 }
 
 fn budget(args: &ServeArgs, config: &Config) -> Budget {

@@ -1,10 +1,25 @@
+//! Tokens of a server, and links that sign in.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
 use anyhow::Result;
+use penstock_types::spec::Name;
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
+use penstock_web::TokenFile;
 use serde::Deserialize;
 use ureq::http::Method;
 
-use crate::args::ServerArgs;
+use crate::args::{DataArgs, ServerArgs, TokenAddArgs, TokenRemoveArgs};
 use crate::client::Client;
+use crate::commands::serve::data_dir;
+use crate::input::bad;
+use crate::report::table;
+use crate::stores::config_at;
 use crate::text::say;
+
+/// Longest life of a token that has an end.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 #[derive(Deserialize)]
 struct SignInCode {
@@ -21,4 +36,47 @@ pub(crate) fn link(args: &ServerArgs) -> Result<()> {
 /// Address of the page that signs a browser in. What stands behind `#` is sent to no server and stays out of its logs.
 pub(crate) fn address(code: &str) -> String {
     format!("/#sign-in={code}")
+}
+
+/// Makes a token and prints it.
+pub(crate) fn add(args: &TokenAddArgs) -> Result<()> {
+    if args.expires.is_some_and(|time| time > LONGEST) {
+        return Err(bad("`--expires` is 100 years at most"));
+    }
+    let expires = args.expires.map(|time| SystemTime::now() + time);
+    let stores = (!args.stores.is_empty()).then(|| args.stores.iter().cloned().collect());
+    let add = |file: &mut TokenFile| file.add(args.name.clone(), args.role, stores, expires);
+    Ok(say(&TokenFile::change(&folder(&args.data)?, add)?)?)
+}
+
+/// Removes a token from those of a data directory.
+pub(crate) fn remove(args: &TokenRemoveArgs) -> Result<()> {
+    if TokenFile::change(&folder(&args.data)?, |file| Ok(file.remove(&args.name)))? {
+        return Ok(());
+    }
+    let name = printable(&args.name, MAX_SHOWN_KEY);
+    Err(bad(format!("there is no token `{name}`; `penstock token list` lists them")))
+}
+
+/// Lists the named tokens.
+pub(crate) fn list(args: &DataArgs) -> Result<()> {
+    let file = TokenFile::read(&folder(args)?)?;
+    if file.tokens.is_empty() {
+        return Ok(say("none yet")?);
+    }
+    let rows = file.tokens.iter().map(|token| {
+        let stores = token.stores.as_ref();
+        let stores = stores.map(|names| names.iter().map(Name::as_str).collect::<Vec<_>>().join(", "));
+        vec![
+            token.name.to_string(),
+            token.role.name().to_owned(),
+            stores.unwrap_or("all".to_owned()),
+            token.expires.clone().unwrap_or("never".to_owned()),
+        ]
+    });
+    Ok(say(&table(&["token", "role", "stores", "expires"], rows))?)
+}
+
+fn folder(args: &DataArgs) -> Result<PathBuf> {
+    data_dir(args.data_dir.as_deref(), &config_at(args.config.as_deref())?)
 }

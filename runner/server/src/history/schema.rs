@@ -8,7 +8,7 @@ use super::runs::CHANGING;
 const APPLICATION: i32 = 0x5053_544b;
 
 /// Statements that make each version of the schema of the one before. Never change one that was released.
-const MIGRATIONS: [&str; 4] = [RUNS_AND_MODULES, BENCHMARKS, POSTCARD, PERMIT_WAIT];
+const MIGRATIONS: [&str; 5] = [RUNS_AND_MODULES, BENCHMARKS, POSTCARD, PERMIT_WAIT, AUDIT];
 
 const RUNS_AND_MODULES: &str = "
     CREATE TABLE runs (
@@ -121,6 +121,18 @@ const POSTCARD: &str = "ALTER TABLE chunks RENAME COLUMN last_slot TO last_row;"
 /// From here on rows of chunks have one more sum. Older chunks stay as they are; earlier programs cannot read these.
 const PERMIT_WAIT: &str = "";
 
+const AUDIT: &str = "
+    CREATE TABLE audit (
+        number INTEGER PRIMARY KEY,     -- order of arrival; clocks may jump
+        at TEXT NOT NULL,
+        token TEXT NOT NULL,            -- its name
+        address TEXT NOT NULL,
+        action TEXT NOT NULL,
+        target TEXT NOT NULL,
+        status INTEGER                  -- of the answer; NULL where the client left before it
+    ) STRICT;
+";
+
 /// The version of the schema that this program reads and writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
@@ -184,7 +196,7 @@ mod tests {
         let one = |query| file.query_row(query, [], |row| row.get::<_, i64>(0)).unwrap();
         assert_eq!(one("PRAGMA user_version"), VERSION);
         assert_eq!(one("SELECT last_version FROM module_names WHERE name = 'a'"), 3);
-        assert_eq!(one("SELECT count(*) FROM benchmarks"), 0);
+        assert_eq!(one("SELECT count(*) FROM benchmarks") + one("SELECT count(*) FROM audit"), 0);
     }
 
     #[test]

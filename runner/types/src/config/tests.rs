@@ -140,7 +140,8 @@ fn every_field_reads_and_paths_are_relative_to_the_configuration() {
             "bucket": {"s3": {"bucket": "my-bucket", "prefix": "train", "endpoint": "http://[::1]:9000", "region": "us-east-1",
                 "path_style": false, "credentials_file": "keys", "anonymous": false, "index": "index.json", "reads": 128, "writable": true}},
             "public": {"s3": {"bucket": "open", "anonymous": true}}
-        }, "budget": {"threads": 24}, "listen": "[::1]:7700", "hosts": ["Penstock.example.org"], "token_file": "token", "data_dir": "/var/penstock"}"#,
+        }, "budget": {"threads": 24}, "listen": "[::1]:7700", "hosts": ["Penstock.example.org"], "token_file": "token", "data_dir": "/var/penstock",
+            "tls": {"certificate": "tls.pem", "key": "/etc/keys/tls.pem"}}"#,
     );
     let config =
         config.unwrap_or_else(|faults| panic!("{faults:#?}")).relative_to(Path::new("/etc/penstock"));
@@ -171,6 +172,9 @@ fn every_field_reads_and_paths_are_relative_to_the_configuration() {
     assert_eq!(*config.listen.unwrap().address(), "[::1]:7700".parse().unwrap());
     assert_eq!(config.hosts[0].as_str(), "penstock.example.org");
     assert_eq!(config.token_file.unwrap().as_path(), Path::new("/etc/penstock/token"));
+    let tls = config.tls.unwrap();
+    assert_eq!(tls.certificate.as_path(), Path::new("/etc/penstock/tls.pem"));
+    assert_eq!(tls.key.as_path(), Path::new("/etc/keys/tls.pem"));
     assert_eq!(config.data_dir.unwrap().as_path(), Path::new("/var/penstock"));
     assert_eq!(Config::read(b"{}"), Ok(Config::default()));
 }

@@ -60,6 +60,16 @@ pub struct Stream {
     pub wait_s: WaitS,
 }
 
+impl Consumer {
+    /// The store it writes to.
+    pub(crate) fn store(&self) -> Option<&Name> {
+        match self {
+            Self::Files(files) => Some(&files.store),
+            Self::Discard(_) | Self::Simulate(_) | Self::Stream(_) => None,
+        }
+    }
+}
+
 impl Default for Consumer {
     fn default() -> Self {
         Self::Discard(Discard {})

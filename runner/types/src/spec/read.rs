@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::reader::{Misread, Node, Step, pointer};
-use super::{MAX_STAGES, Spec, parse};
+use super::{MAX_STAGES, Name, Spec, Stage, parse};
 use crate::fault::{Pointer, SpecFault};
 
 /// Most faults that are told at a time; who has more of them starts with these.
@@ -29,6 +29,12 @@ impl Spec {
             stages.truncate(MAX_STAGES);
         }
         read_all(document, faults, |_| Vec::new())
+    }
+
+    /// The stores that the document names; one may come more than once.
+    pub fn stores(&self) -> impl Iterator<Item = &Name> {
+        let of_stages = self.stages.iter().flat_map(Stage::stores);
+        self.source.store().into_iter().chain(of_stages).chain(self.consumer.store())
     }
 }
 

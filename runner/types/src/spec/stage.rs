@@ -224,6 +224,19 @@ impl Stage {
         self.settings().name
     }
 
+    /// The stores that it names.
+    pub(crate) fn stores(&self) -> Vec<&Name> {
+        match self {
+            Self::Fetch(stage) => stage.store.iter().collect(),
+            Self::Wasm(stage) => stage.assets.values().map(|asset| &asset.store).collect(),
+            Self::Aggregate(_)
+            | Self::Disaggregate(_)
+            | Self::Collate(_)
+            | Self::Transfer(_)
+            | Self::Sleep(_) => Vec::new(),
+        }
+    }
+
     pub(crate) fn settings(&self) -> Settings<'_> {
         match self {
             Self::Aggregate(stage) => Settings::of_rebatching(stage.name.as_ref(), stage.queue),

@@ -42,6 +42,25 @@ fn every_kind_reads_with_the_defaults_of_the_design() {
 }
 
 #[test]
+fn every_store_that_a_document_names_is_known() {
+    let stores = |source: Value| {
+        let document = json!({
+            "source": source,
+            "stages": [{"fetch": {"store": "b"}}, {"wasm": {"module": "m", "assets": {"x": {"store": "c", "key": "k"}}}}],
+            "consumer": {"files": {"store": "d"}}
+        });
+        let spec = Spec::from_value(document).unwrap();
+        spec.stores().map(|name| name.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(stores(json!({"list": {"store": "a"}})), ["a", "b", "c", "d"]);
+    assert_eq!(stores(json!({"index": {"store": "a"}})), ["a", "b", "c", "d"]);
+    assert_eq!(stores(json!({"records": {"store": "a", "key": "k"}})), ["a", "b", "c", "d"]);
+    let has_store = |kind: &&Value| kind.pointer("/properties/store").is_some();
+    let kinds = schema()["$defs"].as_object().unwrap().values().filter(has_store).count();
+    assert_eq!(kinds, 6, "another place for a store has to be looked at here and in `Spec::stores`");
+}
+
+#[test]
 fn every_fault_of_a_document_is_told_at_once() {
     insta::assert_snapshot!(faults(
         r#"{

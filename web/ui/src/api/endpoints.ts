@@ -2,6 +2,7 @@
 
 import { get, post, remove } from './client'
 import type {
+  AuditEntry,
   DeadLetters,
   LogEntry,
   Metric,
@@ -27,6 +28,7 @@ const run = (id: string) => `/runs/${encodeURIComponent(id)}`
 
 export const api = {
   system: (signal?: AbortSignal) => get<System>('/system', {}, signal),
+  audit: (query: QueryOf<'list_audit'> = {}, signal?: AbortSignal) => get<Page<AuditEntry>>('/audit', { ...query }, signal),
   modules: (query: QueryOf<'list_modules'> = {}, signal?: AbortSignal) =>
     get<Page<ModuleSummary>>('/modules', { ...query }, signal),
 

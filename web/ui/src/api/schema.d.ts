@@ -38,6 +38,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Who changed what, newest first */
+        get: operations["list_audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/session": {
         parameters: {
             query?: never;
@@ -50,7 +67,7 @@ export interface paths {
         put?: never;
         /** Exchange the token, or a code, for a cookie */
         post: operations["sign_in"];
-        /** Forget the cookie */
+        /** End the session */
         delete: operations["sign_out"];
         options?: never;
         head?: never;
@@ -743,17 +760,48 @@ export interface components {
             /** @description What was found and what would do. */
             detail: string;
         };
+        /** @description A part of a list. */
+        PageOfAuditEntry: {
+            /** @description The entries. */
+            items: components["schemas"]["AuditEntry"][];
+            /** @description Where to go on; `null` at the end. */
+            next?: string | null;
+        };
+        /** @description A change that a client has made. */
+        AuditEntry: {
+            /** @description Time of the answer, RFC 3339 in UTC. */
+            at: string;
+            /** @description Name of the token that was used: `operator` for the server's own, `anyone` where none is needed. */
+            token: string;
+            /** @description Address of the client, or of its proxy. */
+            address: string;
+            /** @description Id of the operation, e.g. `delete_run`. */
+            action: string;
+            /** @description Address in the API that was asked; for what was made, also its own. */
+            target: string;
+            /**
+             * Format: uint16
+             * @description Status of the answer; `null` where the client left before it.
+             */
+            status?: number | null;
+        };
         /** @description Whether one has to sign in, and has. */
         Session: {
             /** @description Whether this server wants a token. */
             token_required: boolean;
             /** @description Whether this browser, or this request, may use the API. */
             signed_in: boolean;
+            /** @description Name of the token that was used. */
+            name?: string | null;
+            /** @description Role of that token. */
+            role?: components["schemas"]["Role"] | null;
         };
+        /** @description Role of a token; each may do what those before it may. */
+        Role: "read" | "run" | "admin";
         /** @description Sign-in of a browser: a token, or a code. */
         SignIn: {
             /**
-             * @description The server's token.
+             * @description A token of the server.
              * @default null
              */
             token: string | null;
@@ -4155,6 +4203,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            /** @description Why it was not done. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_audit: {
+        parameters: {
+            query?: {
+                /** @description The end of an earlier page: its `next`. */
+                cursor?: string;
+                /** @description Length of a page; 50 when missing, 200 at most. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A part of a list. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PageOfAuditEntry"];
                 };
             };
             /** @description Why it was not done. */

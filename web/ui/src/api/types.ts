@@ -22,6 +22,7 @@ export type QueryOf<Name extends keyof operations> = operations[Name] extends { 
   ? { [Parameter in keyof NonNullable<Query>]?: NonNullable<Query>[Parameter] | null }
   : never
 
+export type AuditEntry = Answer<'AuditEntry'>
 export type Session = Answer<'Session'>
 
 /** A pipeline document: the server is its only judge. */

@@ -1,0 +1,407 @@
+//! Named tokens: what each lets its holder do.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use axum::extract::FromRequestParts;
+use axum::http::Extensions;
+use axum::http::request::Parts;
+use penstock_types::spec::Name;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use tokio::time::Instant;
+
+use crate::problem::{ApiError, ApiResult, ProblemKind};
+use crate::token::{Token, TokenError, hexadecimal, random_text, read_private, write_private};
+
+/// The file in the data directory.
+const FILE: &str = "tokens.json";
+/// Largest size of the file, in bytes.
+const MOST_BYTES: u64 = 1 << 20;
+/// Least time between two looks at the file.
+const LOOK: Duration = Duration::from_secs(1);
+/// Name of the operator's own token, in logs.
+const OPERATOR: &str = "operator";
+/// Name of all clients, where no token is needed.
+const ANYONE: &str = "anyone";
+
+/// Role of a token; each may do what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Look at runs, modules and stores.
+    Read,
+    /// Upload and try modules; submit, stop and replay runs; take their batches.
+    Run,
+    /// Delete, and move aliases, which decide what the documents of others run; see the audit log.
+    Admin,
+}
+
+/// A token as it is kept: its digest, and what it opens.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedToken {
+    /// Name in logs.
+    pub name: Name,
+    /// SHA-256 of the token, in hexadecimal digits. A token has 256 random bits, so that its digest does not give it away.
+    pub sha256: String,
+    pub role: Role,
+    /// Stores that its documents may name; all when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stores: Option<BTreeSet<Name>>,
+    /// When it ends, RFC 3339; never when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+}
+
+/// The tokens of a data directory, in the order in which they were added.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenFile {
+    pub tokens: Vec<NamedToken>,
+}
+
+/// Holder of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) name: Arc<str>,
+    pub(crate) role: Role,
+    /// Stores that its documents may name; all if `None`.
+    pub(crate) stores: Option<Arc<BTreeSet<String>>>,
+}
+
+impl Caller {
+    /// All clients, where no token is needed.
+    pub(crate) fn anyone() -> Self {
+        Self { name: ANYONE.into(), role: Role::Admin, stores: None }
+    }
+
+    /// Sender of a request, as the guard has found it; its name stands for the client. `None` where no token is needed and none was
+    /// sent.
+    pub(crate) fn of(extensions: &Extensions) -> Option<&Self> {
+        extensions.get()
+    }
+
+    /// Sender of a request. Fails unless it is known and has at least this role.
+    pub(crate) fn with_role(extensions: &Extensions, role: Role) -> ApiResult<&Self> {
+        let caller = Self::of(extensions).ok_or_else(sign_in_needed)?;
+        caller.needs(role).map(|()| caller)
+    }
+
+    /// Fails unless the role is at least this one.
+    pub(crate) fn needs(&self, role: Role) -> ApiResult<()> {
+        if self.role >= role {
+            return Ok(());
+        }
+        let (own, role) = (self.role.name(), role.name());
+        let told = format!("the token `{}` has the role `{own}`, and this needs `{role}`", self.name);
+        Err(ApiError::new(ProblemKind::ROLE_TOO_LOW, told))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Self> {
+        Self::of(&parts.extensions).cloned().ok_or_else(sign_in_needed)
+    }
+}
+
+/// Problem of a request without a token.
+pub(crate) fn sign_in_needed() -> ApiError {
+    let told = "send the server's token as `Authorization: Bearer …`, or sign in with a browser";
+    ApiError::new(ProblemKind::SIGN_IN_NEEDED, told)
+}
+
+impl Role {
+    /// All roles, the least first.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Run, Self::Admin];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Run => "run",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// SHA-256 of a token.
+pub(crate) type TokenDigest = [u8; 32];
+
+/// A token that opens the API until `expires`.
+#[derive(Debug)]
+struct Key {
+    digest: TokenDigest,
+    expires: Option<SystemTime>,
+    caller: Caller,
+}
+
+/// All tokens of a server: the operator's own, and those of a file that may change at any time.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    own: Key,
+    file: Option<PathBuf>,
+    read: Mutex<FileKeys>,
+}
+
+/// Keys of a file as it was when it was last looked at.
+#[derive(Debug, Default)]
+struct FileKeys {
+    looked: Option<Instant>,
+    /// Inode, size and time of the last change.
+    seen: Option<(u64, u64, i64, i64)>,
+    keys: Vec<Key>,
+}
+
+impl TokenFile {
+    /// Reads the file of a data directory; a missing one holds no tokens.
+    pub fn read(folder: &Path) -> Result<Self, TokenError> {
+        read(&Self::path(folder))
+    }
+
+    /// Path of the file in a data directory.
+    pub fn path(folder: &Path) -> PathBuf {
+        folder.join(FILE)
+    }
+
+    /// Makes a token, in place of one of that name. The answer is the only copy of the token itself.
+    pub fn add(
+        &mut self,
+        name: Name,
+        role: Role,
+        stores: Option<BTreeSet<Name>>,
+        expires: Option<SystemTime>,
+    ) -> Result<String, TokenError> {
+        let token = random_text()?;
+        let sha256 = hexadecimal(&digest(token.as_bytes()));
+        let expires = expires.map(|time| humantime::format_rfc3339_seconds(time).to_string());
+        self.remove(name.as_str());
+        self.tokens.push(NamedToken { name, sha256, role, stores, expires });
+        Ok(token)
+    }
+
+    /// Removes a token; false if there is none of that name.
+    pub fn remove(&mut self, name: &str) -> bool {
+        let before = self.tokens.len();
+        self.tokens.retain(|token| token.name.as_str() != name);
+        self.tokens.len() < before
+    }
+
+    /// Changes the file of a data directory, whole or not at all, and one after the other. Refuses what a server could not use.
+    pub fn change<T>(
+        folder: &Path,
+        change: impl FnOnce(&mut Self) -> Result<T, TokenError>,
+    ) -> Result<T, TokenError> {
+        let path = Self::path(folder);
+        let failed = |source| TokenError::File { path: path.clone(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        // Held until it is written.
+        let lock = File::open(folder).map_err(failed)?;
+        lock.lock().map_err(failed)?;
+        let mut file = Self::read(folder)?;
+        let changed = change(&mut file)?;
+        keys(&file, &path)?;
+        let text = serde_json::to_string_pretty(&file).map_err(|error| failed(error.into()))?;
+        write_private(&path, text.as_bytes())?;
+        Ok(changed)
+    }
+}
+
+impl NamedToken {
+    /// Digest and holder of this token. Fails with what is wrong with the entry.
+    fn key(&self) -> Result<Key, &'static str> {
+        if [OPERATOR, ANYONE].contains(&self.name.as_str()) {
+            return Err("has a name that the log uses for others");
+        }
+        let digest = digest_of(&self.sha256).ok_or("has a `sha256` that is not 64 hexadecimal digits")?;
+        let expires = self.expires.as_deref().map(humantime::parse_rfc3339).transpose();
+        let expires =
+            expires.map_err(|_| "has an `expires` that is no time such as `2030-01-31T00:00:00Z`")?;
+        let stores = self.stores.as_ref();
+        let stores = stores.map(|names| names.iter().map(|name| name.as_str().to_owned()).collect());
+        let caller =
+            Caller { name: self.name.as_str().into(), role: self.role, stores: stores.map(Arc::new) };
+        Ok(Key { digest, expires, caller })
+    }
+}
+
+impl Tokens {
+    pub(crate) fn new(own: &Token, file: Option<PathBuf>) -> Self {
+        let caller = Caller { name: OPERATOR.into(), role: Role::Admin, stores: None };
+        let own = Key { digest: digest(own.bytes()), expires: None, caller };
+        Self { own, file, read: Mutex::default() }
+    }
+
+    /// Digest of the operator's own token.
+    pub(crate) fn own(&self) -> TokenDigest {
+        self.own.digest
+    }
+
+    /// Holder of the token with this digest. The search takes the same time for every digest.
+    pub(crate) fn holder(&self, digest: &TokenDigest, now: SystemTime) -> ApiResult<Caller> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &self.file {
+            read.look(file, Instant::now());
+        }
+        let refused = |told: String| Err(ApiError::new(ProblemKind::SIGN_IN_NEEDED, told));
+        let keys = read.keys.iter().chain([&self.own]);
+        let found =
+            keys.fold(None, |found, key| if key.digest.ct_eq(digest).into() { Some(key) } else { found });
+        match found {
+            None => refused("that is not a token of this server, or not any more".to_owned()),
+            Some(Key { expires: Some(expires), caller, .. }) if *expires <= now => {
+                let ended = humantime::format_rfc3339_seconds(*expires);
+                refused(format!(
+                    "the token `{}` has expired at {ended}; ask the operator for another",
+                    caller.name
+                ))
+            }
+            Some(key) => Ok(key.caller.clone()),
+        }
+    }
+}
+
+impl FileKeys {
+    /// Reads the file again if it has changed. No token of a file that cannot be read opens anything.
+    fn look(&mut self, file: &Path, now: Instant) {
+        if self.looked.is_some_and(|looked| now < looked + LOOK) {
+            return;
+        }
+        self.looked = Some(now);
+        let seen = fs::metadata(file).ok();
+        let seen = seen.map(|seen| (seen.ino(), seen.size(), seen.mtime(), seen.mtime_nsec()));
+        if seen == self.seen {
+            return;
+        }
+        self.seen = seen;
+        self.keys = read(file).and_then(|found| keys(&found, file)).unwrap_or_else(|error| {
+            let error = penstock_types::text::with_causes(&error);
+            tracing::error!(error, "no named token is valid until their file is mended");
+            Vec::new()
+        });
+        tracing::info!(tokens = self.keys.len(), "read the named tokens");
+    }
+}
+
+/// Checks all tokens of a file.
+fn keys(file: &TokenFile, path: &Path) -> Result<Vec<Key>, TokenError> {
+    let key = |token: &NamedToken| {
+        token.key().map_err(|wrong| {
+            let told = format!("the token `{}` {wrong}", token.name.as_str());
+            TokenError::File { path: path.to_owned(), source: io::Error::other(told) }
+        })
+    };
+    file.tokens.iter().map(key).collect()
+}
+
+fn read(path: &Path) -> Result<TokenFile, TokenError> {
+    let Some(text) = read_private(path, MOST_BYTES)? else { return Ok(TokenFile::default()) };
+    serde_json::from_str(&text)
+        .map_err(|error| TokenError::File { path: path.to_owned(), source: error.into() })
+}
+
+/// Digest of a token that is offered.
+pub(crate) fn digest(token: &[u8]) -> TokenDigest {
+    Sha256::digest(token).into()
+}
+
+fn digest_of(digits: &str) -> Option<TokenDigest> {
+    let is_written_well = digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
+    bytes.filter(|_| is_written_well)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: &[u8] = b"0123456789abcdef";
+
+    fn tokens(file: PathBuf) -> Tokens {
+        Tokens::new(&Token::new("0123456789abcdef").unwrap(), Some(file))
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn refusal(tokens: &Tokens, offered: &[u8], now: SystemTime) -> String {
+        format!("{:?}", tokens.holder(&digest(offered), now).unwrap_err())
+    }
+
+    #[test]
+    fn a_token_is_kept_as_a_digest_and_opens_what_it_was_made_for_until_it_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let until = now + Duration::from_secs(60);
+        let stores = Some(BTreeSet::from([name("photos")]));
+        let add = |file: &mut TokenFile| file.add(name("ci"), Role::Run, stores, Some(until));
+        let token = TokenFile::change(folder.path(), add).unwrap();
+        let path = TokenFile::path(folder.path());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(!fs::read_to_string(&path).unwrap().contains(&token));
+
+        let tokens = tokens(path);
+        let found = tokens.holder(&digest(token.as_bytes()), now).unwrap();
+        assert_eq!((&*found.name, found.role), ("ci", Role::Run));
+        assert!(found.stores.unwrap().contains("photos"));
+        let expired = refusal(&tokens, token.as_bytes(), until);
+        assert!(expired.contains("`ci` has expired at 2027-01-15T08:01:00Z"), "{expired}");
+        for other in [b"", &token.as_bytes()[1..]] {
+            assert!(refusal(&tokens, other, now).contains("not a token of this server"));
+        }
+        assert_eq!(tokens.holder(&digest(OWN), until).unwrap().role, Role::Admin);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_opens_nothing_but_the_operators_own_token_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = TokenFile::path(folder.path());
+        let entry = |name: &str, sha256: &str, more: &str| {
+            format!(r#"{{"tokens": [{{"name": "{name}", "sha256": "{sha256}", "role": "read"{more}}}]}}"#)
+        };
+        let good = hexadecimal(&digest(b"secret"));
+        for (text, is_good) in [
+            (entry("a", &good, ""), true),
+            (entry("a", &good, r#", "expires": "soon""#), false),
+            (entry("a", &good[1..], ""), false),
+            (entry("a", &format!("+{}", &good[1..]), ""), false),
+            (entry("a", &good, r#", "rol": 1"#), false),
+            (entry("operator", &good, ""), false),
+            ("{".to_owned(), false),
+        ] {
+            write_private(&path, text.as_bytes()).unwrap();
+            let tokens = tokens(path.clone());
+            assert_eq!(tokens.holder(&digest(b"secret"), SystemTime::now()).is_ok(), is_good, "{text}");
+            assert!(tokens.holder(&digest(OWN), SystemTime::now()).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_changed_file_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = TokenFile::path(folder.path());
+        let mut keys = FileKeys::default();
+        let start = Instant::now();
+        keys.look(&path, start);
+        TokenFile::change(folder.path(), |file| file.add(name("a"), Role::Read, None, None)).unwrap();
+        keys.look(&path, start + LOOK / 2);
+        assert_eq!(keys.keys.len(), 0);
+        keys.look(&path, start + LOOK);
+        assert_eq!(keys.keys.len(), 1);
+        let remove = || TokenFile::change(folder.path(), |file| Ok(file.remove("a"))).unwrap();
+        assert!(remove() && !remove());
+        keys.look(&path, start + 2 * LOOK);
+        assert_eq!(keys.keys.len(), 0);
+    }
+}
