@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use dataset::DatasetConfig;
-pub use limits::{Budget, CompileBounds, GateBounds, Limits, RunBounds};
+pub use limits::{Budget, ClientBounds, CompileBounds, GateBounds, Limits, RunBounds};
 pub use text::{
     BucketName, Endpoint, FilePath, FolderPath, HostName, IndexUrl, KeyPrefix, ListenAddress, Region,
-    SecretText,
+    SecretText, TimeSpan,
 };
 
 use crate::fault::{Pointer, SpecFault};

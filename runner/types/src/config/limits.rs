@@ -1,13 +1,15 @@
 //! Limits of what strangers upload, and of what a server runs.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::spec::{DeadlineMs, MemoryMib};
+use super::TimeSpan;
+use crate::spec::{DeadlineMs, MemoryMib, Percent};
 
-/// What modules may be, what compiling them may use, and what runs may ask for. A setting that is missing is as built in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+/// Limits of modules, of compiling them, of runs and of clients. A setting that is missing is as built in.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Sizes and counts of a module, looked at before it is compiled.
@@ -16,6 +18,10 @@ pub struct Limits {
     pub compile: CompileBounds,
     /// What runs of a server may be.
     pub runs: RunBounds,
+    /// Shares and quotas of one client of a server.
+    pub clients: ClientBounds,
+    /// Size of a server's data directory, in MiB; no bound when missing.
+    pub disk_mib: Option<NonZeroU32>,
 }
 
 /// How large and how deep a module may be. Counts are over all core modules of a component. The built-in bounds leave room for
@@ -105,6 +111,22 @@ pub struct RunBounds {
     pub dead_letters_mib: NonZeroU32,
     /// Runs that are kept; of more, the oldest that are over go with all that is kept of them.
     pub kept: NonZeroU32,
+    /// Longest time of a run from its start to its end; a longer one is stopped and fails. No bound when missing.
+    pub max_time: Option<TimeSpan>,
+    /// Longest time that a run waits for its start; then it fails.
+    pub max_wait: TimeSpan,
+}
+
+/// Shares and quotas of one client of a server, which leave something for other clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientBounds {
+    /// Share of what other clients leave that one client may have, in per cent: of the budget of runs, of the places of runs that
+    /// wait, and of the places in which modules are compiled and tried and documents are checked. A client that has none of it may
+    /// have any part that is free.
+    pub share_percent: Percent,
+    /// Runs of one client that wait or are alive; bound by the share alone when missing.
+    pub runs: Option<NonZeroU32>,
 }
 
 impl Default for GateBounds {
@@ -149,6 +171,8 @@ impl Default for RunBounds {
             assets_mib: least(256),
             dead_letters_mib: least(1024),
             kept: least(10_000),
+            max_time: None,
+            max_wait: TimeSpan(Duration::from_secs(24 * 3600)),
         }
     }
 }

@@ -220,14 +220,20 @@ fn an_address_of_a_store_is_a_bucket_and_a_prefix() {
 
 #[test]
 fn limits_that_are_missing_are_as_built_in() {
-    let config =
-        Config::read(br#"{"limits": {"modules": {"functions": 7}, "compile": {"cpu_s": 3}}}"#).unwrap();
-    let cpu_s = std::num::NonZeroU32::new(3).unwrap();
+    let config = Config::read(
+        br#"{"limits": {
+            "modules": {"functions": 7}, "compile": {"cpu_s": 3}, "runs": {"max_time": "1h 30m"}, "clients": {"runs": 5}, "disk_mib": 9
+        }}"#,
+    );
+    let number = |number| std::num::NonZeroU32::new(number).unwrap();
     let limits = Limits {
         modules: GateBounds { functions: 7, ..GateBounds::default() },
-        compile: CompileBounds { cpu_s, ..CompileBounds::default() },
-        runs: RunBounds::default(),
+        compile: CompileBounds { cpu_s: number(3), ..CompileBounds::default() },
+        runs: RunBounds { max_time: Some(TimeSpan::new("90m").unwrap()), ..RunBounds::default() },
+        clients: ClientBounds { runs: Some(number(5)), ..ClientBounds::default() },
+        disk_mib: Some(number(9)),
     };
+    let config = config.unwrap_or_else(|faults| panic!("{faults:#?}"));
     assert_eq!(config.limits, limits);
     assert_eq!(Config::read(b"{}").unwrap().limits, Limits::default());
 }
@@ -235,6 +241,7 @@ fn limits_that_are_missing_are_as_built_in() {
 #[test]
 fn limits_that_are_none_are_told() {
     insta::assert_snapshot!(told(Config::read(
-        br#"{"limits": {"modules": {"functionz": 1, "nesting": -1}, "compile": {"cpu_s": 0}, "run": {}}}"#
+        br#"{"limits": {"modules": {"functionz": 1, "nesting": -1}, "compile": {"cpu_s": 0}, "run": {},
+            "runs": {"max_time": 90, "max_wait": "0s"}, "clients": {"share_percent": 101}, "disk_mib": 0}}"#
     )));
 }

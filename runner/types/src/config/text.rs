@@ -3,12 +3,16 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::spec::ObjectKey;
+
+/// Longest time that a setting may be.
+const LONGEST: Duration = Duration::from_secs(3_660 * 86_400);
 
 /// Declares texts: how each is kept and given out, what is wanted of it, and how it is read; reading fails with what is wrong,
 /// without repeating it.
@@ -75,6 +79,9 @@ texts! {
             only(text, 253, allowed).map(|name| name.to_ascii_lowercase())
         },
         "a host's name without port, such as `penstock.example.org`";
+    /// A length of time, above zero.
+    #[derive(Debug, Copy)]
+    TimeSpan(Duration), get: Duration, time_span, "a length of time with its unit, such as `90s`, `12h` or `7days`";
 }
 
 /// Where an index lies: `s3://bucket/key`.
@@ -125,6 +132,15 @@ fn prefix(text: &str) -> Result<String, String> {
         Some("") => Err("it begins with `/` or has `//`".to_owned()),
         Some(_) => Err("it has a segment `.` or `..`".to_owned()),
         None => Ok(folder + "/"),
+    }
+}
+
+fn time_span(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|_| "it is no number with a unit".to_owned())?;
+    match time {
+        Duration::ZERO => Err("it is no time at all".to_owned()),
+        time if time > LONGEST => Err("it is longer than ten years".to_owned()),
+        time => Ok(time),
     }
 }
 

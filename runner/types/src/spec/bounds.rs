@@ -158,6 +158,8 @@ bounded! {
     Millis(f64): 0.0 to 3_600_000.0;
     /// A share of a whole.
     Share(f64): 0.0 to 1.0, else 0.0;
+    /// A share of a whole, in per cent.
+    Percent(u32): 1 to 100, else 75;
 }
 
 /// What a text of the document has to look like.
