@@ -149,6 +149,7 @@ impl Document {
             instances: Runner::instances(&self.spec).max(1),
             compiler: compile_module::compiler(&config.limits.compile),
             gate: config.limits.modules.clone(),
+            ..SandboxSettings::default()
         };
         let mut loaded = Modules::new(Sandbox::new(settings)?);
         let mut named = BTreeSet::new();

@@ -15,7 +15,6 @@ use penstock_engine::ports::Produced;
 use penstock_engine::running::{RunHandle, StopReason, Taken};
 use penstock_pipeline::headspace::Headspace;
 use penstock_pipeline::{Prepared, Run, Runner};
-use penstock_types::config::GateBounds;
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan};
 use penstock_types::run::{RunSnapshot, RunState};
@@ -124,7 +123,7 @@ impl Loader {
                 cache_dir,
                 instances: Runner::instances(&document.spec).max(1),
                 compiler: Compiler::Child(process),
-                gate: GateBounds::default(),
+                ..SandboxSettings::default()
             })
             .map_err(|error| PenstockError::new_err(with_causes(&error)))?;
             let (stores, modules) = (document.stores(stores), document.modules(sandbox, modules));

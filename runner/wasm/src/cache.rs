@@ -30,8 +30,6 @@ const KEY_BYTES: usize = 32;
 const ENTRY: &str = ".code";
 /// Longest entry that is read; the compiler may not write more.
 const MAX_ENTRY_BYTES: u64 = 1 << 30;
-/// Most bytes of all entries together; a module's code takes a few MiB.
-const MAX_BYTES: u64 = 4 << 30;
 /// Age without a write at which an unfinished file's writer counts as dead.
 const WRITING: Duration = Duration::from_secs(3600);
 
@@ -39,6 +37,8 @@ const WRITING: Duration = Duration::from_secs(3600);
 pub(crate) struct Cache {
     folder: Folder,
     signer: Hmac<Sha256>,
+    /// Most bytes of all entries together; a module's code takes a few MiB.
+    most_bytes: u64,
 }
 
 /// Machine code that a compiler of ours gave: whole, from this process or from its own child, or from the cache with a
@@ -78,7 +78,7 @@ pub(crate) struct Purpose<'a> {
 impl Cache {
     /// Opens the cache in `directory`, making both if they are missing. Refuses one that belongs to another user; `None`
     /// where no key can be kept, so that no entry could be trusted.
-    pub(crate) fn open(directory: &Path) -> Result<Option<Self>, SandboxError> {
+    pub(crate) fn open(directory: &Path, most_bytes: u64) -> Result<Option<Self>, SandboxError> {
         let mut maker = DirBuilder::new();
         maker.mode(0o700).recursive(true).create(directory).map_err(|error| SandboxError::Cache {
             path: directory.into(),
@@ -96,7 +96,7 @@ impl Cache {
         match kept {
             Ok((folder, key)) => {
                 let signer = Hmac::new_from_slice(&key).expect("any length will do for a key");
-                Ok(Some(Self { folder, signer }))
+                Ok(Some(Self { folder, signer, most_bytes }))
             }
             Err(error) => {
                 let folder = own.display();
@@ -104,6 +104,11 @@ impl Cache {
                 Ok(None)
             }
         }
+    }
+
+    /// Returns true if there is an entry, valid or not.
+    pub(crate) fn has(&self, purpose: Purpose<'_>) -> bool {
+        self.folder.path(&purpose.file_name()).exists()
     }
 
     /// The compiled module; `None` if there is no valid entry.
@@ -136,7 +141,7 @@ impl Cache {
             let path = self.folder.path(&name);
             tracing::warn!(path = %path.display(), %error, "compiled module cannot be kept");
         }
-        if let Err(error) = self.tidy(MAX_BYTES) {
+        if let Err(error) = self.tidy(self.most_bytes) {
             let folder = self.folder.display();
             tracing::warn!(%folder, %error, "cannot look for compiled modules that are no longer used");
         }

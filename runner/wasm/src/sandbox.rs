@@ -29,6 +29,7 @@ const RESERVATION_BYTES: u64 = 4 << 30;
 const BACKTRACE_FRAMES: usize = 32;
 /// Modules compiled at a time; others wait.
 const COMPILATIONS: usize = 2;
+const DIGEST_PREFIX: &str = "sha256:";
 
 #[derive(Clone, Debug)]
 pub struct SandboxSettings {
@@ -38,13 +39,21 @@ pub struct SandboxSettings {
     /// space, not memory.
     pub instances: u32,
     pub compiler: Compiler,
+    /// Most bytes of compiled modules that are kept; what was not used for longest goes.
+    pub cache_bytes: u64,
     /// Bounds on size and depth of a module.
     pub gate: GateBounds,
 }
 
 impl Default for SandboxSettings {
     fn default() -> Self {
-        Self { cache_dir: None, instances: 256, compiler: Compiler::default(), gate: GateBounds::default() }
+        Self {
+            cache_dir: None,
+            instances: 256,
+            compiler: Compiler::default(),
+            cache_bytes: 4 << 30,
+            gate: GateBounds::default(),
+        }
     }
 }
 
@@ -71,7 +80,9 @@ pub(crate) struct SandboxCore {
 impl Sandbox {
     /// Creates the engine, reserves its address space, opens the cache and starts the timer thread.
     pub fn new(settings: SandboxSettings) -> Result<Self, SandboxError> {
-        let cache = settings.cache_dir.as_deref().map(Cache::open).transpose()?.flatten();
+        let most_bytes = settings.cache_bytes;
+        let cache = settings.cache_dir.as_deref().map(|folder| Cache::open(folder, most_bytes));
+        let cache = cache.transpose()?.flatten();
         let instances = settings.instances.max(1);
         let config = config(instances);
         let engine = Engine::new(&config).map_err(|error| SandboxError::Pool {
@@ -119,6 +130,20 @@ impl Sandbox {
             outline,
             compilation: if is_ours { compilation } else { Compilation::Shared },
         }))
+    }
+
+    /// Returns true if compiled code of the module with this digest is kept: then [`Self::load`] compiles nothing, as long as that is
+    /// sound.
+    pub fn is_compiled(&self, digest: &str) -> bool {
+        let digits =
+            digest.strip_prefix(DIGEST_PREFIX).filter(|digits| digits.len() == 64 && digits.is_ascii());
+        let module: Option<Vec<u8>> = digits.and_then(|digits| {
+            let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+            digits.as_bytes().chunks(2).map(byte).collect()
+        });
+        let Some(Ok(module)) = module.map(<[u8; 32]>::try_from) else { return false };
+        let purpose = Purpose { module: &module, made_for: &self.0.purpose };
+        self.0.cache.as_ref().is_some_and(|cache| cache.has(purpose))
     }
 
     /// [`inspect`] with this sandbox's bounds and compiler.
@@ -183,7 +208,7 @@ impl ModuleReport {
 }
 
 fn digest_name(digest: &[u8; 32]) -> String {
-    format!("sha256:{}", hex(digest))
+    format!("{DIGEST_PREFIX}{}", hex(digest))
 }
 
 /// Digest of the engine and the bounds: a module that passed wider bounds is checked again.

@@ -89,6 +89,7 @@ fn module(args: &TestStageArgs) -> Result<Module> {
         instances: INSTANCES,
         compiler: compile_module::compiler(&limits.compile),
         gate: limits.modules,
+        ..SandboxSettings::default()
     })?;
     sandbox.load(&code).map_err(|error| bad(format!("`{}`: {error}", args.module.display())))
 }

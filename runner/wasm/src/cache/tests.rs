@@ -32,7 +32,7 @@ fn kept() -> Kept {
     let digest = digest_of_engine(&engine);
     let code = engine.precompile_component(&wat::parse_str("(component)").unwrap()).unwrap();
     let purpose = Purpose { module: &MODULE, made_for: &digest };
-    let cache = Cache::open(folder.path()).unwrap().unwrap();
+    let cache = Cache::open(folder.path(), 4 << 30).unwrap().unwrap();
     cache.store(purpose, &code);
     assert!(cache.load(&engine, purpose).is_some());
     let own = folder.path().join(DIRECTORY);
@@ -42,7 +42,7 @@ fn kept() -> Kept {
 
 impl Kept {
     fn open(&self) -> Cache {
-        Cache::open(self.folder.path()).unwrap().unwrap()
+        Cache::open(self.folder.path(), 4 << 30).unwrap().unwrap()
     }
 
     fn purpose(&self) -> Purpose<'_> {
@@ -225,7 +225,7 @@ fn of_many_who_begin_at_once_all_have_the_same_key() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("new/cache");
     let keys: Vec<[u8; 32]> = std::thread::scope(|scope| {
-        let begin = || key(&Cache::open(&cache).unwrap().unwrap().folder).unwrap();
+        let begin = || key(&Cache::open(&cache, 4 << 30).unwrap().unwrap().folder).unwrap();
         let all: Vec<_> = (0..16).map(|_| scope.spawn(begin)).collect();
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });
@@ -290,5 +290,5 @@ fn what_a_process_left_that_died_while_it_wrote_is_removed_by_the_next_that_writ
 #[test]
 fn a_directory_that_cannot_be_written_to_is_no_cache_and_no_error() {
     // Nobody, root included, can make files there.
-    assert!(Cache::open(Path::new("/proc/self/fd")).unwrap().is_none());
+    assert!(Cache::open(Path::new("/proc/self/fd"), 4 << 30).unwrap().is_none());
 }

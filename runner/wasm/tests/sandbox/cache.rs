@@ -31,10 +31,31 @@ fn a_module_is_compiled_once_and_read_from_then_on() {
     assert_eq!(sandbox(&cache).load(&bytes).unwrap().compilation(), Compilation::Compiled);
     assert_eq!(mode(&cache.join("compiled")), 0o700);
     assert_eq!(entries(&cache).len(), 1);
-    let again = sandbox(&cache).load(&bytes).unwrap();
+    let sandbox = sandbox(&cache);
+    let again = sandbox.load(&bytes).unwrap();
     assert_eq!(again.compilation(), Compilation::Cached);
+    let other = format!("sha256:{}", "0".repeat(64));
+    let known = [again.digest(), &other, "sha256:0", ""].map(|digest| sandbox.is_compiled(digest));
+    assert_eq!(known, [true, false, false, false]);
     let mut op = build(&again.stage(settings(json!({ "how": "good" }))));
     assert_eq!(samples(apply(&mut *op, sample("a", 0))), [sample("a", 0)]);
+}
+
+#[test]
+fn no_more_is_kept_than_the_cache_may_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let entry_bytes = |name: &str| {
+        let (own, bytes) = (tempfile::tempdir().unwrap(), guest(name));
+        sandbox(own.path()).load(&bytes).unwrap();
+        fs::metadata(&entries(own.path())[0]).unwrap().len()
+    };
+    let cache_bytes = entry_bytes("batch").max(entry_bytes("misbehaving"));
+    let small = Sandbox::new(SandboxSettings { cache_bytes, ..settings_of(Some(folder.path()), 4) }).unwrap();
+    for name in ["batch", "misbehaving", "batch"] {
+        let module = small.load(&guest(name)).unwrap();
+        assert_eq!(module.compilation(), Compilation::Compiled, "{name}");
+        assert!(entries(folder.path()).len() == 1 && small.is_compiled(module.digest()));
+    }
 }
 
 #[test]
