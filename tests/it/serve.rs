@@ -9,6 +9,7 @@ mod conformance;
 mod connections;
 mod events;
 mod life;
+mod quota;
 mod tokens;
 mod trouble;
 

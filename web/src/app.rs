@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answer::LargeAnswers;
 use crate::body::ByteBudget;
+use crate::client::client;
 use crate::guard::RequestGuard;
 use crate::settings::ServeLimits;
 use crate::tokens::Caller;
@@ -43,9 +44,10 @@ pub(crate) struct ServerStart {
 impl FromRequestParts<App> for App {
     type Rejection = Infallible;
 
-    /// The state for the sender of a request: with the stores that its token allows. Operations of the API take no other.
+    /// The state for the sender of a request: with its client's shares, and the stores that its token allows. Operations of the API take no other.
     async fn from_request_parts(parts: &mut Parts, app: &Self) -> Result<Self, Infallible> {
         let mut app = app.clone();
+        app.runs = app.runs.for_client(client(&parts.extensions));
         let none = BTreeSet::new();
         if let Some(stores) =
             Caller::of(&parts.extensions).map_or(Some(&none), |caller| caller.stores.as_deref())

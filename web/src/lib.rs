@@ -5,6 +5,7 @@ mod api;
 mod app;
 mod audit;
 mod body;
+mod client;
 mod client_stream;
 mod codes;
 mod extract;

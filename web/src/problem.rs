@@ -69,6 +69,7 @@ impl ProblemKind {
         Self(StatusCode::UNPROCESSABLE_ENTITY, "/problems/invalid-document");
     pub(crate) const REFUSED: Self = Self(StatusCode::UNPROCESSABLE_ENTITY, "/problems/refused");
     pub(crate) const QUEUE_FULL: Self = Self(StatusCode::TOO_MANY_REQUESTS, "/problems/queue-full");
+    pub(crate) const QUOTA: Self = Self(StatusCode::TOO_MANY_REQUESTS, "/problems/quota");
     pub(crate) const BUSY: Self = Self(StatusCode::SERVICE_UNAVAILABLE, "/problems/busy");
     pub(crate) const STORE_FAILED: Self = Self(StatusCode::BAD_GATEWAY, "/problems/store-failed");
     pub(crate) const STORAGE_FAILED: Self =
@@ -138,6 +139,7 @@ impl From<RunsError> for ApiError {
             RunsError::QueueFull { .. } => {
                 Self { retry_after_s: Some(30), ..Self::new(ProblemKind::QUEUE_FULL, told) }
             }
+            RunsError::Quota(_) => Self { retry_after_s: Some(30), ..Self::new(ProblemKind::QUOTA, told) },
             RunsError::Busy(_) => Self::busy(told, 5),
             RunsError::Closed => Self::busy(told, 10),
             RunsError::Storage(..) => {

@@ -83,10 +83,15 @@ impl Caller {
         Self { name: ANYONE.into(), role: Role::Admin, stores: None }
     }
 
-    /// Sender of a request, as the guard has found it; its name stands for the client. `None` where no token is needed and none was
+    /// Sender of a request, as the guard has found it. `None` where no token is needed and none was
     /// sent.
     pub(crate) fn of(extensions: &Extensions) -> Option<&Self> {
         extensions.get()
+    }
+
+    /// Whether it is the holder of one named token: not the operator, nor anyone.
+    pub(crate) fn has_own_name(&self) -> bool {
+        ![OPERATOR, ANYONE].contains(&&*self.name)
     }
 
     /// Sender of a request. Fails unless it is known and has at least this role.

@@ -92,6 +92,15 @@ impl RunHandle {
         self.dispatcher.stop(reason);
     }
 
+    /// Ends the run where it is, as failed with this error. Does nothing to one that is over.
+    pub fn fail(&self, error: String) {
+        self.dispatcher.event(|schedule, _| {
+            if !schedule.is_over() {
+                schedule.fail(error);
+            }
+        });
+    }
+
     /// Waits until the run is over, but not longer than `most`. Says whether it is over; threads may still be ending.
     pub fn wait_for(&self, most: Duration) -> bool {
         self.dispatcher.wait_until(self.dispatcher.now().after(most))

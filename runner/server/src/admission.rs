@@ -1,6 +1,4 @@
-//! Admission of runs: a budget of threads, memory and instances, and a line in order of submission.
-
-use std::collections::VecDeque;
+//! Admission of runs: what each costs of a budget of threads, memory and instances, and why it waits.
 
 use penstock_engine::memory::process_limit_bytes;
 use penstock_pipeline::memory::{FETCH_MIB, fetches, guests, settings_mib};
@@ -10,6 +8,8 @@ use penstock_types::plan::{Plan, StageKind, StagePlan};
 use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::fair::{Amounts, ClientId, Shares};
 
 /// Memory a run is charged beside its instances and its `buffer_mib`, in MiB: its threads' stacks, what ops hold, rows that are not written.
 pub(crate) const RUN_MIB: u64 = 64;
@@ -32,15 +32,6 @@ pub(crate) struct Cost {
     pub(crate) instances: u32,
 }
 
-/// Waiting runs, in the order of submission. The first one starts as soon as it fits, and none before it: small runs
-/// would otherwise pass a large one for ever.
-#[derive(Debug)]
-pub(crate) struct WaitingLine<T> {
-    budget: Budget,
-    used: Cost,
-    waiting: VecDeque<(Cost, T)>,
-}
-
 impl Budget {
     /// The cores that this process may use, and three quarters of the memory.
     pub fn of_this_machine() -> Self {
@@ -49,6 +40,10 @@ impl Budget {
             memory_mib: process_limit_bytes().map_or(4096, |bytes| (bytes >> 20) * 3 / 4).max(1),
             instances: 256,
         }
+    }
+
+    pub(crate) fn amounts(&self) -> Amounts<3> {
+        [self.threads.into(), self.memory_mib, self.instances.into()]
     }
 }
 
@@ -66,30 +61,15 @@ impl Cost {
 
     /// Larger cost of both, part by part.
     pub(crate) fn most(self, other: Self) -> Self {
-        self.with(other, u64::max)
-    }
-
-    fn plus(self, other: Self) -> Self {
-        self.with(other, u64::saturating_add)
-    }
-
-    fn minus(self, other: Self) -> Self {
-        self.with(other, u64::saturating_sub)
-    }
-
-    fn with(self, other: Self, of: fn(u64, u64) -> u64) -> Self {
-        let small = |mine: u32, other: u32| u32::try_from(of(mine.into(), other.into())).unwrap_or(u32::MAX);
         Self {
-            threads: small(self.threads, other.threads),
-            memory_mib: of(self.memory_mib, other.memory_mib),
-            instances: small(self.instances, other.instances),
+            threads: self.threads.max(other.threads),
+            memory_mib: self.memory_mib.max(other.memory_mib),
+            instances: self.instances.max(other.instances),
         }
     }
 
-    fn fits(self, budget: &Budget) -> bool {
-        self.threads <= budget.threads
-            && self.memory_mib <= budget.memory_mib
-            && self.instances <= budget.instances
+    pub(crate) fn amounts(self) -> Amounts<3> {
+        [self.threads.into(), self.memory_mib, self.instances.into()]
     }
 }
 
@@ -202,139 +182,73 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
     faults
 }
 
-impl<T> WaitingLine<T> {
-    pub(crate) fn new(budget: Budget) -> Self {
-        Self { budget, used: Cost::default(), waiting: VecDeque::new() }
-    }
-
-    pub(crate) fn join(&mut self, cost: Cost, who: T) {
-        self.waiting.push_back((cost, who));
-    }
-
-    /// Returns the first one, if it fits now, and takes its cost from the budget.
-    pub(crate) fn next(&mut self) -> Option<(Cost, T)> {
-        let (cost, _) = self.waiting.front()?;
-        if !self.used.plus(*cost).fits(&self.budget) {
-            return None;
-        }
-        let (cost, who) = self.waiting.pop_front()?;
-        self.used = self.used.plus(cost);
-        Some((cost, who))
-    }
-
-    /// Takes a part without waiting, if it is free and no run waits.
-    pub(crate) fn take(&mut self, cost: Cost) -> bool {
-        let fits = self.waiting.is_empty() && self.used.plus(cost).fits(&self.budget);
-        if fits {
-            self.used = self.used.plus(cost);
-        }
-        fits
-    }
-
-    pub(crate) fn give_back(&mut self, cost: Cost) {
-        self.used = self.used.minus(cost);
-    }
-
-    pub(crate) fn leave(&mut self, is_it: impl Fn(&T) -> bool) -> Option<T> {
-        let place = self.waiting.iter().position(|(_, who)| is_it(who))?;
-        self.waiting.remove(place).map(|(_, who)| who)
-    }
-
-    pub(crate) fn used(&self) -> Cost {
-        self.used
-    }
-
-    /// Waiting runs, first to last, each with the reason.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&T, String)> {
-        self.waiting
-            .iter()
-            .enumerate()
-            .map(|(before, (cost, who))| (who, in_words(*cost, self.used, &self.budget, before)))
-    }
-}
-
-/// Reason why a run would wait behind so many others; `None` when it could start at once.
-pub(crate) fn would_wait(cost: Cost, used: Cost, budget: &Budget, before: usize) -> Option<String> {
-    let fits = before == 0 && used.plus(cost).fits(budget);
-    (!fits).then(|| in_words(cost, used, budget, before))
-}
-
-/// The arithmetic of a wait.
-fn in_words(cost: Cost, used: Cost, budget: &Budget, before: usize) -> String {
-    let free = Cost { threads: budget.threads, memory_mib: budget.memory_mib, instances: budget.instances }
-        .minus(used);
-    let mut lacks = Vec::new();
-    let mut lack = |wanted: u64, free: u64, all: u64, what: &str| {
-        if wanted > free {
-            lacks.push(format!("{wanted} {what}, and {free} of {all} are free"));
-        }
+/// Reason why a run of a client waits behind so many others of it. `others_first`: runs of other clients wait that come before it.
+/// `None` if it does not wait.
+pub(crate) fn why_it_waits(
+    shares: &Shares<3>,
+    client: &ClientId,
+    cost: Amounts<3>,
+    before: u64,
+    others_first: bool,
+) -> Option<String> {
+    const KINDS: [&str; 3] = ["threads", "MiB of memory", "instances of modules"];
+    let (whole, free, most, own) =
+        (shares.whole(), shares.free(), shares.most(client), shares.held(client).amounts);
+    let lacks = (0..3).filter(|kind| cost[*kind] > free[*kind]);
+    let lacks = lacks.map(|kind| {
+        format!("{} {}, and {} of {} are free", cost[kind], KINDS[kind], free[kind], whole[kind])
+    });
+    let lacks = lacks.collect::<Vec<_>>().join("; ");
+    let reason = if !lacks.is_empty() {
+        Some(format!("it needs {lacks}"))
+    } else if before == 0 && !shares.may_have(client, cost) {
+        let beyond = (0..3).filter(|kind| own[*kind] + cost[*kind] > most[*kind]);
+        let beyond =
+            beyond.map(|kind| format!("{} of {} {}", own[kind] + cost[kind], whole[kind], KINDS[kind]));
+        Some(format!(
+            "with its other runs its client would have {}, which is more than its share of what other clients leave \
+             (`limits.clients.share_percent`)",
+            beyond.collect::<Vec<_>>().join(" and ")
+        ))
+    } else if before == 0 && others_first {
+        Some("runs of other clients, which have less, come first".to_owned())
+    } else {
+        None
     };
-    lack(cost.threads.into(), free.threads.into(), budget.threads.into(), "threads");
-    lack(cost.memory_mib, free.memory_mib, budget.memory_mib, "MiB of memory");
-    lack(cost.instances.into(), free.instances.into(), budget.instances.into(), "instances of modules");
     let line = match before {
         0 => None,
         1 => Some("1 run before it waits too".to_owned()),
         more => Some(format!("{more} runs before it wait too")),
     };
-    let needs = (!lacks.is_empty()).then(|| format!("it needs {}", lacks.join("; ")));
-    [needs, line].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    let told: Vec<String> = [reason, line].into_iter().flatten().collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use penstock_types::spec::Percent;
 
     use super::*;
-
-    const BUDGET: Budget = Budget { threads: 4, memory_mib: 1000, instances: 8 };
-
-    fn cost(threads: u32, memory_mib: u64) -> Cost {
-        Cost { threads, memory_mib, instances: 0 }
-    }
+    use crate::fair::FairLine;
 
     #[test]
-    fn a_small_run_does_not_pass_a_large_one() {
-        let mut line = WaitingLine::new(BUDGET);
-        line.join(cost(3, 100), "first");
-        line.join(cost(4, 100), "large");
-        line.join(cost(1, 100), "small");
-        assert_eq!(line.next().unwrap().1, "first");
-        assert!(line.next().is_none());
-        let told: Vec<String> = line.waiting().map(|(_, why)| why).collect();
-        assert_eq!(told, ["it needs 4 threads, and 1 of 4 are free", "1 run before it waits too"]);
-        line.give_back(cost(3, 100));
-        assert_eq!(line.next().unwrap().1, "large");
-        assert!(!line.take(cost(0, 1)), "somebody waits");
-        line.give_back(cost(4, 100));
-        assert_eq!(line.next().unwrap().1, "small");
-        assert_eq!(would_wait(cost(3, 900), line.used(), &BUDGET, 0), None);
+    fn a_run_that_waits_tells_what_it_lacks() {
+        let budget = Budget { threads: 4, memory_mib: 1000, instances: 8 };
+        let mut line = FairLine::<(), 3>::new(Shares::new(budget.amounts(), Percent::default()));
+        let [one, other] = ["one", "other"].map(ClientId::new);
+        assert!(line.take(&one, [3, 100, 0]));
+        let why = |client, cost, before, others_first| {
+            why_it_waits(line.shares(), client, cost, before, others_first).unwrap_or_default()
+        };
+        assert_eq!(why(&other, [1, 900, 0], 0, false), "");
         assert_eq!(
-            would_wait(cost(4, 950), line.used(), &BUDGET, 0).unwrap(),
-            "it needs 4 threads, and 3 of 4 are free; 950 MiB of memory, and 900 of 1000 are free"
+            why(&other, [4, 950, 0], 0, true),
+            "it needs 4 threads, and 1 of 4 are free; 950 MiB of memory, and 900 of 1000 are free"
         );
-    }
-
-    proptest! {
-        #[test]
-        fn all_start_in_order_and_the_budget_holds(costs in prop::collection::vec((1_u32..=4, 1_u64..=1000), 1..50)) {
-            let mut line = WaitingLine::new(BUDGET);
-            for (place, (threads, memory)) in costs.iter().enumerate() {
-                line.join(cost(*threads, *memory), place);
-            }
-            let mut alive: VecDeque<Cost> = VecDeque::new();
-            let mut started = Vec::new();
-            while started.len() < costs.len() {
-                match line.next() {
-                    Some((cost, place)) => {
-                        started.push(place);
-                        alive.push_back(cost);
-                    }
-                    None => line.give_back(alive.pop_front().unwrap()),
-                }
-                prop_assert!(line.used().fits(&BUDGET));
-            }
-            prop_assert!(started.is_sorted());
-        }
+        let beyond = "with its other runs its client would have 4 of 4 threads, which is more than its share of what other clients leave (`limits.clients.share_percent`)";
+        assert_eq!(why(&one, [1, 100, 0], 0, true), beyond);
+        assert_eq!(why(&one, [1, 100, 0], 1, true), "1 run before it waits too");
+        assert_eq!(why(&other, [1, 100, 0], 0, true), "runs of other clients, which have less, come first");
+        assert_eq!(why(&other, [1, 100, 0], 2, true), "2 runs before it wait too");
     }
 }

@@ -8,7 +8,7 @@ use crate::error::RunsError;
 use crate::history::benchmarks::{self, MAX_BENCHMARK_BYTES, Packed};
 use crate::history::now;
 use crate::queries::{after, page};
-use crate::runs::{Runs, apart};
+use crate::runs::{Runs, apart, turn};
 use crate::wire::{BenchmarkQuery, KeptBenchmark, Page, PushedBenchmark, limit};
 
 /// Most bytes of a summary: lists hold up to 200 of them.
@@ -31,7 +31,12 @@ impl Runs {
                 "the summary of a benchmark may have {MAX_SUMMARY_BYTES} bytes at most"
             )));
         }
-        let packed = apart(self, move || Ok(Packed::new(Sha256::digest(&report).into(), &report))).await?;
+        let turn = turn(&self.0.checks, self.client(), "checks of documents").await?;
+        let pack = move || {
+            let _turn = turn;
+            Ok(Packed::new(Sha256::digest(&report).into(), &report))
+        };
+        let packed = apart(self, pack).await?;
         let benchmark = KeptBenchmark { id: uuid::Uuid::now_v7().to_string(), kept_at: now(), summary };
         let write = move |transaction: &rusqlite::Transaction<'_>| {
             benchmarks::insert(transaction, benchmark, &packed)

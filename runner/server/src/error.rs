@@ -25,7 +25,10 @@ pub enum RunsError {
     )]
     KeyReused,
     #[error("{most} runs wait already, which is as many as may; try again when one of them has started")]
-    QueueFull { most: usize },
+    QueueFull { most: u64 },
+    /// A client has all that one client may have.
+    #[error("{0}")]
+    Quota(String),
     #[error("{0}")]
     Busy(String),
     #[error("{0}")]
@@ -89,6 +92,13 @@ impl RunsError {
             _ => None,
         };
         Self::Invalid(faults.into_iter().map(|fault| fault.hinted(hint)).collect())
+    }
+
+    /// The refusal of work for which no place was free in time.
+    pub(crate) fn no_place(what: &str) -> Self {
+        Self::Busy(format!(
+            "the places for {what} are taken, by others or by this client; try again in a moment"
+        ))
     }
 
     pub(crate) fn not_found(what: &'static str, name: &str) -> Self {

@@ -16,6 +16,7 @@ use crate::history::modules;
 use crate::owner::{Message, Part};
 use crate::runs::{Runs, apart, turn};
 use crate::wire::{DeadLetters, StageDeadLetters};
+use crate::work::TimeLimit;
 use crate::workshop::Workshop;
 use penstock_pipeline::letters_left_out;
 use penstock_pipeline::{
@@ -32,7 +33,7 @@ impl Runs {
     pub async fn dead_letters(&self, id: &RunId) -> Result<DeadLetters, RunsError> {
         let summary = self.detail(id).await?.summary;
         let folder = self.0.workshop.run_folder(&summary.id);
-        let turn = turn(&self.0.surveys, "others look at dead letters; try again in a moment").await?;
+        let turn = turn(&self.0.surveys, self.client(), "looks at dead letters").await?;
         apart(self, move || {
             // Held to the end, even if the future is dropped.
             let _turn = turn;
@@ -61,17 +62,18 @@ impl Runs {
             ));
         }
         let busy = || RunsError::Busy("another replay goes on; try again when it is over".to_owned());
-        let turn = self.0.replays.clone().try_acquire_owned().map_err(|_| busy())?;
+        let turn = self.0.replays.try_take(self.client()).map_err(|_| busy())?;
         let (workshop, stores) = (self.0.workshop.clone(), self.allowed_stores().clone());
         let budget = self.0.budget;
         let folder = workshop.run_folder(&summary.id);
+        let own = workshop.clone();
         let prepared = apart(self, move || {
             let letters = Letters::open(&folder).map_err(|fault| match fault {
                 ReplayFault::NoRun(_) => RunsError::Conflict("the run has no dead letters".to_owned()),
                 ReplayFault::Document { faults, .. } => RunsError::invalid(faults),
                 fault @ ReplayFault::Read { .. } => RunsError::Conflict(conflict_text(&fault)),
             })?;
-            let plans = plans(&workshop, stores, &letters, &by)?;
+            let plans = plans(&own, stores, &letters, &by)?;
             let faults =
                 plans.iter().flat_map(|(_, it)| admission::check(&it.plan, 0, &budget)).collect::<Vec<_>>();
             if faults.is_empty() { Ok((letters, plans)) } else { Err(RunsError::invalid(faults)) }
@@ -89,6 +91,7 @@ impl Runs {
             (self.0.workshop.runtime.clone(), self.0.ending.clone(), waited.0.clone());
         let replayed = apart(self, move || {
             let (_turn, _part) = (turn, part);
+            let limit = TimeLimit::starting_now(&workshop);
             for (stage, prepared) in &plans {
                 let run = runtime
                     .block_on(prepared.start_replay(&letters, stage, None))
@@ -96,6 +99,9 @@ impl Runs {
                 while !run.wait_for(LOOK) {
                     if ending.is_set() || own.is_set() {
                         run.stop(StopReason::Asked);
+                    }
+                    if let Some(limit) = limit {
+                        limit.enforce(&run);
                     }
                 }
                 report.stages.push(StageReplay::of(stage, run.wait().snapshot));
@@ -111,12 +117,11 @@ impl Runs {
     /// Takes a part of the budget, if it is free.
     async fn take(&self, cost: Cost) -> Result<Part, RunsError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Take(cost, reply))?;
+        self.send(Message::Take(self.client().clone(), cost, reply))?;
         match answer.await {
             Ok(Some(part)) => Ok(part),
             _ => {
-                let words =
-                    admission::would_wait(cost, self.view().used, &self.0.budget, self.view().waiting.len());
+                let words = self.view().why_it_waits(self.client(), cost);
                 let words = words.unwrap_or_else(|| "others need it".to_owned());
                 Err(RunsError::Busy(format!("there is no room for a replay now: {words}")))
             }
@@ -208,8 +213,8 @@ mod tests {
             let mut taking = std::pin::pin!(runs.take(cost));
             let asked = poll_fn(|context| Poll::Ready(taking.as_mut().poll(context).is_pending())).await;
             // Answered or not, nobody looks at the answer.
-            assert!(!asked || view.wait_for(|view| view.used == cost).await.is_ok());
+            assert!(!asked || view.wait_for(|view| view.shares.used() == cost.amounts()).await.is_ok());
         }
-        view.wait_for(|view| view.used == Cost::default()).await.unwrap();
+        view.wait_for(|view| view.shares.used() == [0; 3]).await.unwrap();
     }
 }

@@ -10,12 +10,15 @@ use std::time::Duration;
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_types::run::{RunId, RunState};
 use penstock_types::stats::Tick;
-use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
-use crate::admission::{Budget, Cost, WaitingLine};
+use crate::admission::{Cost, why_it_waits};
+use crate::fair::{ClientId, FairLine, Held, Shares};
 use crate::feed::Feed;
 use crate::history::{History, runs::sweep};
 use crate::live::LiveRun;
+use crate::turns::Place;
+use crate::wire::ClientUse;
 use crate::work::{Job, work};
 use crate::workshop::Workshop;
 
@@ -37,7 +40,7 @@ const MAX_UNSTORED: usize = 16;
 /// A message to the owner.
 pub(crate) enum Message {
     /// Admits a registered run, or lets it wait.
-    Join(Box<Waiting>, Cost),
+    Join(Box<Waiting>),
     /// Stops a run. The answer is the run, unless the owner does not have it.
     Stop(RunId, oneshot::Sender<Option<Arc<LiveRun>>>),
     /// A run's thread is about to end. `stored`: all of the run is stored.
@@ -45,19 +48,23 @@ pub(crate) enum Message {
         id: RunId,
         stored: bool,
     },
-    /// Takes a part of the budget for work beside the runs.
-    Take(Cost, oneshot::Sender<Option<Part>>),
-    GiveBack(Cost),
+    /// Takes a part of the budget for work of a client beside the runs.
+    Take(ClientId, Cost, oneshot::Sender<Option<Part>>),
+    GiveBack(ClientId, Cost),
     /// Ends all runs.
     Shutdown(oneshot::Sender<Shutdown>),
 }
 
 /// A registered run that waits for its part of the budget.
 pub(crate) struct Waiting {
+    pub(crate) client: ClientId,
+    pub(crate) cost: Cost,
     pub(crate) run: Arc<LiveRun>,
     pub(crate) job: Job,
-    /// Its place among those that wait, released when it starts.
-    pub(crate) place: OwnedSemaphorePermit,
+    /// Place in the line, released at the start.
+    pub(crate) place: Place,
+    /// Place among the client's runs that wait or are alive.
+    pub(crate) open: Place,
 }
 
 /// Result of [`crate::Runs::shutdown`].
@@ -72,6 +79,7 @@ pub struct Shutdown {
 /// A part of the budget, given back on drop.
 #[derive(Debug)]
 pub(crate) struct Part {
+    client: ClientId,
     cost: Cost,
     owner: SyncSender<Message>,
 }
@@ -80,26 +88,53 @@ impl Drop for Part {
     fn drop(&mut self) {
         if self.cost != Cost::default() {
             // With the owner gone there is nothing to give back to.
-            self.owner.send(Message::GiveBack(self.cost)).ok();
+            self.owner.send(Message::GiveBack(self.client.clone(), self.cost)).ok();
         }
     }
 }
 
 /// The runs that are not over, as others see them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) runs: BTreeMap<RunId, Arc<LiveRun>>,
-    /// What each waiting run lacks.
+    /// Reason of each waiting run.
     pub(crate) waiting: BTreeMap<RunId, String>,
-    pub(crate) used: Cost,
+    pub(crate) clients: BTreeMap<ClientId, ClientUse>,
+    pub(crate) shares: Shares<3>,
+    /// Set while the run whose turn it is does not fit.
+    has_turn: bool,
     pub(crate) alive: u64,
+}
+
+impl View {
+    pub(crate) fn new(shares: Shares<3>) -> Self {
+        Self {
+            runs: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            shares,
+            has_turn: false,
+            alive: 0,
+        }
+    }
+
+    /// Reason why a run of a client would wait; `None` if it could start at once.
+    pub(crate) fn why_it_waits(&self, client: &ClientId, cost: Cost) -> Option<String> {
+        let before = self.clients.get(client).map_or(0, |client| client.runs_queued);
+        why_it_waits(&self.shares, client, cost.amounts(), before, self.has_turn)
+    }
 }
 
 struct Alive {
     run: Arc<LiveRun>,
+    client: ClientId,
     cost: Cost,
     thread: JoinHandle<()>,
+    _open: Place,
 }
+
+/// A run in the line, and the end of the time for which it may wait.
+struct InLine(Tick, Box<Waiting>);
 
 pub(crate) struct Owner {
     messages: Receiver<Message>,
@@ -107,7 +142,7 @@ pub(crate) struct Owner {
     workshop: Arc<Workshop>,
     history: History,
     feed: Feed,
-    line: WaitingLine<Box<Waiting>>,
+    line: FairLine<InLine, 3>,
     alive: BTreeMap<RunId, Alive>,
     /// Over, and not stored yet.
     unstored: VecDeque<Arc<LiveRun>>,
@@ -125,7 +160,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub(crate) fn new(
-        budget: Budget,
+        shares: Shares<3>,
         (to_self, messages): (SyncSender<Message>, Receiver<Message>),
         workshop: Arc<Workshop>,
         history: History,
@@ -138,7 +173,7 @@ impl Owner {
             workshop,
             history,
             feed,
-            line: WaitingLine::new(budget),
+            line: FairLine::new(shares),
             alive: BTreeMap::new(),
             unstored: VecDeque::new(),
             expiring: VecDeque::new(),
@@ -178,10 +213,12 @@ impl Owner {
 
     fn on(&mut self, message: Message) {
         match message {
-            Message::Join(waiting, cost) => {
+            Message::Join(waiting) => {
                 let told = waiting.run.clone();
                 self.is_retain_due = true;
-                self.line.join(cost, waiting);
+                let until = self.clock.now().after(*self.workshop.bounds.max_wait.get());
+                let (client, part) = (waiting.client.clone(), waiting.cost.amounts());
+                self.line.join(client, part, 0, InLine(until, waiting));
                 self.admit_waiting_runs();
                 self.show();
                 told.tell_state();
@@ -191,17 +228,18 @@ impl Owner {
                 reply.send(self.stop(&id)).ok();
             }
             Message::Ended { id, stored } => self.on_ended(&id, stored),
-            Message::Take(cost, reply) => {
-                let part = self.line.take(cost).then(|| Part { cost, owner: self.to_self.clone() });
+            Message::Take(client, cost, reply) => {
+                let is_taken = self.line.take(&client, cost.amounts());
+                let part = is_taken.then(|| Part { client, cost, owner: self.to_self.clone() });
                 // The receiver may be gone. The part is given back here, because a message of the owner to itself could wait for
                 // the owner.
                 if let Err(Some(mut part)) = reply.send(part) {
-                    self.line.give_back(std::mem::take(&mut part.cost));
+                    self.line.give_back(&part.client, std::mem::take(&mut part.cost).amounts());
                 }
                 self.show();
             }
-            Message::GiveBack(cost) => {
-                self.line.give_back(cost);
+            Message::GiveBack(client, cost) => {
+                self.line.give_back(&client, cost.amounts());
                 self.admit_waiting_runs();
                 self.show();
             }
@@ -210,14 +248,15 @@ impl Owner {
     }
 
     fn admit_waiting_runs(&mut self) {
-        while let Some((cost, waiting)) = self.line.next() {
-            let Waiting { run, job, place } = *waiting;
+        while let Some((_, InLine(_, waiting))) = self.line.next() {
+            let Waiting { client, cost, run, job, place, open } = *waiting;
             drop(place);
             let id = run.id().clone();
             let (own, workshop, messages) = (run.clone(), self.workshop.clone(), self.to_self.clone());
+            let whose = client.clone();
             let spawned = Builder::new().name(format!("own {id}")).spawn(move || {
                 let id = own.id().clone();
-                let worked = catch_unwind(AssertUnwindSafe(|| work(&workshop, &own, &job)));
+                let worked = catch_unwind(AssertUnwindSafe(|| work(&workshop, &whose, &own, &job)));
                 let stored = worked.unwrap_or_else(|_| {
                     let error = "the thread that owns the run panicked; this is a defect of Penstock";
                     own.on_ended(None, RunState::Failed, Some(error.to_owned()), None);
@@ -228,10 +267,10 @@ impl Owner {
             });
             match spawned {
                 Ok(thread) => {
-                    self.alive.insert(id, Alive { run, cost, thread });
+                    self.alive.insert(id, Alive { run, client, cost, thread, _open: open });
                 }
                 Err(error) => {
-                    self.line.give_back(cost);
+                    self.line.give_back(&client, cost.amounts());
                     self.end(
                         run,
                         RunState::Failed,
@@ -247,7 +286,8 @@ impl Owner {
             alive.run.stop();
             return Some(alive.run.clone());
         }
-        let run = self.line.leave(|waiting| waiting.run.id() == id)?.run;
+        let InLine(_, waiting) = self.line.remove(|InLine(_, waiting)| waiting.run.id() == id).pop()?;
+        let run = waiting.run;
         self.end(run.clone(), RunState::Stopped, None);
         self.admit_waiting_runs();
         self.show();
@@ -261,12 +301,30 @@ impl Owner {
         self.conclude(run, stored);
     }
 
+    /// Ends runs that have waited for as long as any may.
+    fn end_late_runs(&mut self, now: Tick) {
+        let late = self.line.remove(|InLine(until, _)| *until <= now);
+        if late.is_empty() {
+            return;
+        }
+        let waited = humantime::format_duration(*self.workshop.bounds.max_wait.get());
+        for InLine(_, waiting) in late {
+            let error = format!(
+                "it waited for its start for {waited}, which is as long as a run may (`limits.runs.max_wait`)"
+            );
+            self.end(waiting.run, RunState::Failed, Some(error));
+        }
+        // It may be the turn of another one now.
+        self.admit_waiting_runs();
+        self.show();
+    }
+
     fn on_ended(&mut self, id: &RunId, stored: bool) {
-        let Some(Alive { run, cost, thread }) = self.alive.remove(id) else { return };
+        let Some(Alive { run, client, cost, thread, .. }) = self.alive.remove(id) else { return };
         if thread.join().is_err() {
             tracing::error!(run = %id, "a run's thread panicked; this is a defect of Penstock");
         }
-        self.line.give_back(cost);
+        self.line.give_back(&client, cost.amounts());
         self.admit_waiting_runs();
         self.conclude(run, stored);
         self.show();
@@ -313,6 +371,7 @@ impl Owner {
 
     fn do_periodic_work(&mut self) {
         let now = self.clock.now();
+        self.end_late_runs(now);
         while self.expiring.front().is_some_and(|(until, _)| *until <= now) {
             if let Some((_, id)) = self.expiring.pop_front() {
                 self.feed.forget(&id);
@@ -355,23 +414,33 @@ impl Owner {
         let alive = self.alive.values().map(|alive| &alive.run).chain(&self.unstored);
         let mut runs: BTreeMap<RunId, Arc<LiveRun>> =
             alive.map(|run| (run.id().clone(), run.clone())).collect();
+        let shares = self.line.shares();
+        let use_of = |client: &ClientId| {
+            let Held { parts: runs_alive, amounts: [threads_used, memory_mib_used, _] } = shares.held(client);
+            let client = client.to_string();
+            ClientUse { client, threads_used, memory_mib_used, runs_alive, runs_queued: 0 }
+        };
+        let clients = shares.clients().map(|(client, _)| (client.clone(), use_of(client)));
+        let mut clients: BTreeMap<ClientId, ClientUse> = clients.collect();
         let mut waiting = BTreeMap::new();
-        for (who, why) in self.line.waiting() {
+        let turn = self.line.turn().map(|(client, _)| client);
+        for (client, before, cost, InLine(_, who)) in self.line.waiting() {
+            clients.entry(client.clone()).or_insert_with(|| use_of(client)).runs_queued += 1;
             runs.insert(who.run.id().clone(), who.run.clone());
-            waiting.insert(who.run.id().clone(), why);
+            let others_first = turn.is_some_and(|turn| turn != client);
+            let why = why_it_waits(shares, client, cost, before as u64, others_first);
+            waiting.insert(who.run.id().clone(), why.unwrap_or_default());
         }
-        let view = View { runs, waiting, used: self.line.used(), alive: self.alive.len() as u64 };
-        self.view.send_replace(Arc::new(view));
+        let (shares, has_turn, alive) = (shares.clone(), turn.is_some(), self.alive.len() as u64);
+        self.view.send_replace(Arc::new(View { runs, waiting, clients, shares, has_turn, alive }));
     }
 
     /// Ends all runs and the history.
     fn shut_down(mut self) -> Shutdown {
         let until = self.clock.now().after(SHUTDOWN);
         self.alive.values().for_each(|alive| alive.run.stop());
-        let mut never_began = Vec::new();
-        while let Some(waiting) = self.line.leave(|_| true) {
-            never_began.push(waiting.run);
-        }
+        let in_line = self.line.remove(|_| true).into_iter();
+        let mut never_began: Vec<_> = in_line.map(|InLine(_, waiting)| waiting.run).collect();
         let mut stopped = 0;
         while !self.alive.is_empty() {
             let left = Duration::from_nanos(until - self.clock.now());
@@ -380,7 +449,7 @@ impl Owner {
                     stopped += 1;
                     self.on_ended(&id, stored);
                 }
-                Ok(Message::Join(waiting, _)) => never_began.push(waiting.run),
+                Ok(Message::Join(waiting)) => never_began.push(waiting.run),
                 Ok(_) => {}
                 Err(_) => break,
             }
@@ -394,7 +463,7 @@ impl Owner {
         // The writer's last work. It alone lets runs join, so that none can come behind these.
         let last = Box::new(move |connection: &mut rusqlite::Connection| {
             never_began.extend(messages.try_iter().filter_map(|message| match message {
-                Message::Join(waiting, _) => Some(waiting.run),
+                Message::Join(waiting) => Some(waiting.run),
                 _ => None,
             }));
             let (mut stored, mut lost) = (0, Vec::new());

@@ -63,7 +63,7 @@ impl Runs {
             return Err(RunsError::Refused("`cores` is a number above 0, 4096 at most".to_owned()));
         }
         // Before the documents are read, which are trees of JSON.
-        let turn = turn(&self.0.trials, "others predict runs or try modules; try again in a moment").await?;
+        let turn = turn(&self.0.trials, self.client(), "trials and predictions").await?;
         let snapshot = self.detail(id).await?.snapshot;
         let snapshot =
             snapshot.ok_or_else(|| RunsError::Refused("the run has not started yet".to_owned()))?;

@@ -8,43 +8,46 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use penstock_engine::ports::StopFlag;
-use penstock_types::config::RunBounds;
+use penstock_types::config::{ClientBounds, RunBounds};
 use penstock_types::run::RunId;
 use penstock_types::spec::Spec;
 use penstock_types::stats::share;
 use penstock_wasm::{Sandbox, SandboxSettings};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
-use tokio::time::timeout;
+use tokio::sync::{oneshot, watch};
 
 use penstock_pipeline::Stores;
 
 use crate::admission::Budget;
 use crate::error::{OpenError, RunsError};
+use crate::fair::{ClientId, Shares};
 use crate::feed::Feed;
 use crate::history::History;
 use crate::live::{LiveRun, Totals};
 use crate::owner::{Message, Owner, Shutdown, View};
 use crate::private;
-use crate::wire::BudgetUse;
+use crate::turns::{Place, Turns};
+use crate::wire::{BudgetUse, ClientUse};
 use crate::workshop::{CACHE, Workshop};
 
 /// Most messages that wait for the owner.
 const MESSAGES: usize = 1024;
 /// Most documents that are checked at a time.
-const CHECKS: usize = 2;
+const CHECKS: u64 = 2;
 /// Longest wait for a turn.
 const TURN: Duration = Duration::from_secs(10);
 /// Modules that are tried at a time.
-const TRIALS: usize = 2;
+const TRIALS: u64 = 2;
 /// Default limit of the time of a trial.
 const TRIAL_TIME: Duration = Duration::from_secs(30);
 /// Instances that one trial has at a time: the one that is used, and the one it is compared with.
 const TRIAL_INSTANCES: u32 = 2;
 /// Runs whose dead letters are counted at a time.
-const SURVEYS: usize = 2;
+const SURVEYS: u64 = 2;
 /// Modules that are looked at and compiled at a time.
-const UPLOADS: usize = 2;
+const COMPILATIONS: u64 = 2;
+/// Longest wait of a module for its turn to be compiled: less than clients wait for an answer.
+pub(crate) const COMPILE_TURN: Duration = Duration::from_secs(45);
 
 #[derive(Clone, Debug)]
 pub struct RunsSettings {
@@ -57,13 +60,23 @@ pub struct RunsSettings {
     pub sandbox: SandboxSettings,
     /// What a run may ask for, and how many may wait.
     pub bounds: RunBounds,
+    /// Shares and quotas of one client.
+    pub clients: ClientBounds,
     pub trial_time: Duration,
 }
 
-/// All runs and modules of a server, for a caller who may use all stores or some. Cheap to clone. When the last clone is dropped,
-/// all runs are stopped as by [`Self::shutdown`].
+/// All runs and modules of a server, for one asker. Cheap to clone. When the last clone is dropped, all runs are stopped as by
+/// [`Self::shutdown`].
 #[derive(Clone, Debug)]
-pub struct Runs(pub(crate) Arc<Parts>, Option<Arc<Stores>>);
+pub struct Runs(pub(crate) Arc<Parts>, Asker);
+
+/// For whom the runs are asked.
+#[derive(Clone, Debug, Default)]
+struct Asker {
+    client: ClientId,
+    /// Stores that it may use; all if `None`.
+    stores: Option<Arc<Stores>>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Parts {
@@ -72,6 +85,7 @@ pub(crate) struct Parts {
     pub(crate) epoch: String,
     pub(crate) budget: Budget,
     pub(crate) bounds: RunBounds,
+    pub(crate) clients: ClientBounds,
     pub(crate) messages: SyncSender<Message>,
     pub(crate) owner: Mutex<Option<JoinHandle<()>>>,
     pub(crate) view: watch::Receiver<Arc<View>>,
@@ -79,15 +93,16 @@ pub(crate) struct Parts {
     pub(crate) feed: Feed,
     pub(crate) totals: Arc<Totals>,
     /// Places of runs that wait.
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) places: Turns,
+    /// Places of runs that wait or are alive.
+    pub(crate) open: Turns,
     /// Submissions with a key, one after the other: what repeats one of them takes no place.
-    pub(crate) keyed: Semaphore,
-    pub(crate) trials: Arc<Semaphore>,
-    pub(crate) checks: Arc<Semaphore>,
+    pub(crate) keyed: Turns,
+    pub(crate) trials: Turns,
+    pub(crate) checks: Turns,
     pub(crate) trial_time: Duration,
-    pub(crate) replays: Arc<Semaphore>,
-    pub(crate) surveys: Arc<Semaphore>,
-    pub(crate) uploads: Arc<Semaphore>,
+    pub(crate) replays: Turns,
+    pub(crate) surveys: Turns,
     /// Set when the server ends: what is tried or replayed ends too.
     pub(crate) ending: StopFlag,
 }
@@ -100,6 +115,7 @@ impl RunsSettings {
             budget: Budget::of_this_machine(),
             sandbox: SandboxSettings::default(),
             bounds: RunBounds::default(),
+            clients: ClientBounds::default(),
             trial_time: TRIAL_TIME,
         }
     }
@@ -108,8 +124,7 @@ impl RunsSettings {
 impl Runs {
     /// Opens the data directory and starts the owner. Reads on storage go to `runtime`, which must live as long as this.
     pub fn open(runtime: &Handle, settings: RunsSettings) -> Result<Self, OpenError> {
-        let RunsSettings { data_dir, stores, budget, sandbox, bounds, trial_time } = settings;
-        let runs_queued = bounds.queued.get() as usize;
+        let RunsSettings { data_dir, stores, budget, sandbox, bounds, clients, trial_time } = settings;
         let unusable = |path: &PathBuf, source| OpenError::Unusable { path: path.clone(), source };
         fs::DirBuilder::new()
             .recursive(true)
@@ -122,13 +137,23 @@ impl Runs {
         let gate = sandbox.gate.clone();
         let instances = budget.instances.saturating_add(TRIALS as u32 * TRIAL_INSTANCES);
         let sandbox = Sandbox::new(SandboxSettings { cache_dir: Some(cache), instances, ..sandbox })?;
-        let workshop = Workshop::open(runtime.clone(), history.clone(), sandbox, (gate, bounds), data_dir)?;
+        let share = clients.share_percent;
+        let places = |places: u64| Turns::new(Shares::new([places], share));
+        let workshop = Workshop::open(
+            runtime.clone(),
+            history.clone(),
+            sandbox,
+            (gate, bounds),
+            data_dir,
+            places(COMPILATIONS),
+        )?;
         let workshop = Arc::new(workshop);
         let feed = Feed::new();
-        let (show, view) = watch::channel(Arc::new(View::default()));
+        let shares = Shares::new(budget.amounts(), share);
+        let (show, view) = watch::channel(Arc::new(View::new(shares.clone())));
         let channel = sync_channel(MESSAGES);
         let messages = channel.0.clone();
-        let owner = Owner::new(budget, channel, workshop.clone(), history, feed.clone(), show);
+        let owner = Owner::new(shares, channel, workshop.clone(), history, feed.clone(), show);
         let owner =
             Builder::new().name("runs".to_owned()).spawn(|| owner.run()).map_err(OpenError::Thread)?;
         let parts = Parts {
@@ -136,40 +161,52 @@ impl Runs {
             epoch: uuid::Uuid::now_v7().simple().to_string(),
             budget,
             bounds,
+            clients,
             messages,
             owner: Mutex::new(Some(owner)),
             view,
             workshop,
             feed,
             totals: Arc::default(),
-            places: Arc::new(Semaphore::new(runs_queued.clamp(1, Semaphore::MAX_PERMITS))),
-            keyed: Semaphore::new(1),
-            trials: Arc::new(Semaphore::new(TRIALS)),
-            checks: Arc::new(Semaphore::new(CHECKS)),
+            places: places(bounds.queued.get().into()),
+            open: Turns::new(Shares::of_parts(clients.runs.map_or(u64::MAX, |runs| runs.get().into()))),
+            keyed: places(1),
+            trials: places(TRIALS),
+            checks: places(CHECKS),
             trial_time,
-            replays: Arc::new(Semaphore::new(1)),
-            surveys: Arc::new(Semaphore::new(SURVEYS)),
-            uploads: Arc::new(Semaphore::new(UPLOADS)),
+            replays: places(1),
+            surveys: places(SURVEYS),
             ending: StopFlag::default(),
         };
-        Ok(Self(Arc::new(parts), None))
+        Ok(Self(Arc::new(parts), Asker::default()))
+    }
+
+    /// The same runs for requests of a client, which count against its shares.
+    #[must_use]
+    pub fn for_client(&self, client: ClientId) -> Self {
+        Self(self.0.clone(), Asker { client, ..self.1.clone() })
+    }
+
+    pub(crate) fn client(&self) -> &ClientId {
+        &self.1.client
     }
 
     /// The same runs for a caller who may use no other stores than these: documents name no others, and dead letters and batches of
     /// runs over others stay where they are.
     #[must_use]
     pub fn limited_to(&self, stores: &BTreeSet<String>) -> Self {
-        Self(self.0.clone(), Some(Arc::new(self.allowed_stores().among(stores))))
+        let stores = Some(Arc::new(self.allowed_stores().among(stores)));
+        Self(self.0.clone(), Asker { stores, ..self.1.clone() })
     }
 
     /// The stores that the caller may use.
     pub(crate) fn allowed_stores(&self) -> &Stores {
-        self.1.as_deref().unwrap_or(&self.0.all_stores)
+        self.1.stores.as_deref().unwrap_or(&self.0.all_stores)
     }
 
     /// Fails if a document names a store that the caller may not use.
     pub(crate) fn check_stores(&self, spec: &Spec) -> Result<(), RunsError> {
-        let Some(allowed) = &self.1 else { return Ok(()) };
+        let Some(allowed) = &self.1.stores else { return Ok(()) };
         match spec.stores().find(|name| allowed.get(name.as_str()).is_none()) {
             Some(name) => Err(RunsError::not_found("store", name.as_str())),
             None => Ok(()),
@@ -205,16 +242,22 @@ impl Runs {
 
     pub fn use_now(&self) -> BudgetUse {
         let view = self.view();
+        let [threads, memory_mib, _] = view.shares.used();
         BudgetUse {
             threads: self.0.budget.threads,
             memory_mib: self.0.budget.memory_mib,
-            threads_used: view.used.threads,
-            memory_mib_used: view.used.memory_mib,
-            threads_share: share(view.used.threads.into(), self.0.budget.threads.into()),
-            memory_share: share(view.used.memory_mib, self.0.budget.memory_mib),
+            threads_used: u32::try_from(threads).unwrap_or(u32::MAX),
+            memory_mib_used: memory_mib,
+            threads_share: share(threads, self.0.budget.threads.into()),
+            memory_share: share(memory_mib, self.0.budget.memory_mib),
             runs_alive: view.alive,
             runs_queued: view.waiting.len() as u64,
         }
+    }
+
+    /// Use of the budget by client, with the number of waiting runs.
+    pub fn clients(&self) -> Vec<ClientUse> {
+        self.view().clients.values().cloned().collect()
     }
 
     pub(crate) fn view(&self) -> Arc<View> {
@@ -256,10 +299,9 @@ impl Drop for Parts {
     }
 }
 
-/// Takes a place among those who do something dear; `busy` says why there is none.
-pub(crate) async fn turn(places: &Arc<Semaphore>, busy: &str) -> Result<OwnedSemaphorePermit, RunsError> {
-    let place = timeout(TURN, places.clone().acquire_owned()).await;
-    place.map_err(|_| RunsError::Busy(busy.to_owned()))?.map_err(|_| RunsError::Closed)
+/// Takes a place for dear work of a client in its turn; `what` is done there.
+pub(crate) async fn turn(places: &Turns, client: &ClientId, what: &str) -> Result<Place, RunsError> {
+    places.take(client, 0, TURN).await.ok_or_else(|| RunsError::no_place(what))
 }
 
 /// Does blocking work apart from the I/O threads, to its end even if the future is dropped.

@@ -22,6 +22,7 @@ use crate::letters::Waited;
 use crate::live::LiveRun;
 use crate::owner::{Message, Waiting};
 use crate::runs::{Runs, apart, turn};
+use crate::turns::Place;
 use crate::wire::{ModuleVersion, RunSpec, Submission, Submitted, ValidStage, Validation};
 use crate::work::Job;
 use penstock_pipeline::{Context, NamedModules, Outlets, Prepared, prepare};
@@ -52,9 +53,7 @@ impl Runs {
     /// Checks a document as [`Self::submit`] does, and tells what would run.
     pub async fn validate(&self, document: Bytes) -> Result<Validation, RunsError> {
         let checked = self.check(document).await?;
-        let view = self.view();
-        let waiting = view.waiting.len();
-        let would_wait = admission::would_wait(checked.cost, view.used, &self.0.budget, waiting);
+        let would_wait = self.view().why_it_waits(self.client(), checked.cost);
         let plan = &checked.prepared.plan;
         let stages = checked.layout.stages.iter().zip(&plan.stages).enumerate();
         let stages = stages.map(|(index, (stage, planned))| ValidStage {
@@ -90,7 +89,7 @@ impl Runs {
         // Before its turn: stores may be asked, and others do not wait for them.
         let checked = self.check(document).await?;
         let turn = match &repeat {
-            Some(_) => Some(self.0.keyed.acquire().await.map_err(|_| RunsError::Closed)?),
+            Some(_) => Some(turn(&self.0.keyed, self.client(), "submissions with a key").await?),
             None => None,
         };
         if let Some(known) = self.repeated(repeat.as_ref()).await? {
@@ -165,8 +164,7 @@ impl Runs {
         repeat: Option<Repeat>,
         cloned_from: Option<RunId>,
     ) -> Result<(KnownSubmission, Arc<LiveRun>), RunsError> {
-        let most = self.0.bounds.queued.get() as usize;
-        let place = self.0.places.clone().try_acquire_owned().map_err(|_| RunsError::QueueFull { most })?;
+        let (place, open) = self.places()?;
         let registered = Registered {
             summary: RunSummary {
                 id: uuid::Uuid::now_v7().to_string().into(),
@@ -186,7 +184,8 @@ impl Runs {
         let live = Arc::new(live);
         let time = for_s.map(Duration::from_secs_f64);
         let job = Job { prepared: checked.prepared, spec: checked.spec, time };
-        let join = Message::Join(Box::new(Waiting { run: live.clone(), job, place }), checked.cost);
+        let (client, cost, run) = (self.client().clone(), checked.cost, live.clone());
+        let join = Message::Join(Box::new(Waiting { client, cost, run, job, place, open }));
         let (own, spec, messages) = (live.clone(), checked.sent, parts.messages.clone());
         // Both in one piece of work: whoever waits for it may go away in between.
         let known = self.history().work(move |connection| {
@@ -202,6 +201,31 @@ impl Runs {
             Ok(Ok(known))
         });
         Ok((known.await??, live))
+    }
+
+    /// Places of a run: among those that wait, and among those that wait or are alive.
+    fn places(&self) -> Result<(Place, Place), RunsError> {
+        let (client, bounds) = (self.client(), &self.0.clients);
+        let open = self.0.open.try_take(client).map_err(|shares| {
+            RunsError::Quota(format!(
+                "`{client}` has {} runs that wait or are alive, which is as many as one client may have (`limits.clients.runs`); \
+                 stop one, or try again when one is over",
+                shares.held(client).parts
+            ))
+        })?;
+        let place = self.0.places.try_take(client).map_err(|shares| {
+            let ([most], [free], has) = (shares.whole(), shares.free(), shares.held(client).parts);
+            if free == 0 {
+                return RunsError::QueueFull { most };
+            }
+            RunsError::Quota(format!(
+                "`{client}` has {has} runs that wait, which is as many as one client may have now: {} % of the {} of {most} places that \
+                 other clients leave (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started",
+                bounds.share_percent.get(),
+                has + free
+            ))
+        })?;
+        Ok((place, open))
     }
 
     /// What became of a registration.
@@ -242,7 +266,7 @@ impl Runs {
     /// Checks a document apart from the readers of the history: schemas of strangers are evaluated. The work is bounded beforehand;
     /// it ends at its next step when the future is dropped.
     pub(crate) async fn check(&self, bytes: Bytes) -> Result<Checked, RunsError> {
-        let turn = turn(&self.0.checks, "others' documents are checked; try again in a moment").await?;
+        let turn = turn(&self.0.checks, self.client(), "checks of documents").await?;
         let waited = Waited(StopFlag::default());
         let (workshop, budget, bounds) = (self.0.workshop.clone(), self.0.budget, self.0.bounds);
         let (stores, left) = (self.allowed_stores().clone(), waited.0.clone());

@@ -37,8 +37,8 @@ const BATCH: usize = MAX_SAMPLES;
 const SHOWN_BYTES: u64 = 4 << 20;
 
 impl Runs {
-    /// Tries a version of a module on a few samples. At most two are tried at a time; others wait for 10 s. A trial that takes too
-    /// long, or that nobody waits for any more, ends.
+    /// Tries a version of a module on a few samples. At most two are tried at a time, one of each client; others wait for 10 s. A
+    /// trial that takes too long, or whose client is gone, ends.
     pub async fn try_module(
         &self,
         name: &str,
@@ -47,7 +47,7 @@ impl Runs {
     ) -> Result<TrialReport, RunsError> {
         let digest = self.module_version(name, version).await?.report.digest;
         let settings = settings(&request)?;
-        let turn = turn(&self.0.trials, "two modules are tried already; try again in a moment").await?;
+        let turn = turn(&self.0.trials, self.client(), "trials and predictions").await?;
         let most = self.0.trial_time;
         let until = Instant::now() + most;
         let late = || {
@@ -65,6 +65,8 @@ impl Runs {
             }
         };
         let samples = timeout_at(until, read).await.map_err(|_| late())??;
+        let left = until.saturating_duration_since(Instant::now());
+        let place = self.0.workshop.compile_place(&digest, self.client(), left).await?;
         let waited = Waited(StopFlag::default());
         let (workshop, stop) = (self.0.workshop.clone(), waited.0.clone());
         let mut trial = std::pin::pin!(apart(self, move || {
@@ -72,6 +74,7 @@ impl Runs {
             let _turn = turn;
             let refused = |error: &dyn std::error::Error| RunsError::Refused(with_causes(error));
             let module = workshop.load(&digest).map_err(|error| refused(&error))?;
+            drop(place);
             let faults = check_trial_params(&module, &settings.params);
             if !faults.is_empty() {
                 return Err(RunsError::invalid(faults));

@@ -12,7 +12,8 @@ use tokio::io::AsyncWriteExt;
 use crate::catalogue::check_alias;
 use crate::error::RunsError;
 use crate::history::{HistoryError, modules, transact};
-use crate::runs::{Runs, apart};
+use crate::runs::{COMPILE_TURN, Runs, apart};
+use crate::turns::Place;
 use crate::wire::ModuleUpload;
 use crate::workshop::{Workshop, sync_folder};
 
@@ -66,9 +67,9 @@ impl Draft {
 
     /// Looks at what was written, and keeps nothing.
     pub async fn inspect(self) -> Result<ModuleReport, RunsError> {
-        let runs = self.runs.clone();
+        let (runs, size) = (self.runs.clone(), self.size);
         let (path, _) = self.close().await?;
-        let place = runs.0.uploads.clone().acquire_owned().await.map_err(|_| RunsError::Closed)?;
+        let place = turn(&runs, size).await?;
         let sandbox = runs.0.workshop.sandbox.clone();
         apart(&runs, move || {
             let _place = place;
@@ -84,10 +85,10 @@ impl Draft {
         if let Some(alias) = alias {
             check_alias(alias)?;
         }
-        let (runs, alias) = (self.runs.clone(), alias.map(str::to_owned));
+        let (runs, alias, size) = (self.runs.clone(), alias.map(str::to_owned), self.size);
         let (draft, digest) = self.close().await?;
         // So few at a time that the same bytes, sent many times at once, are compiled for the first of them only.
-        let place = runs.0.uploads.clone().acquire_owned().await.map_err(|_| RunsError::Closed)?;
+        let place = turn(&runs, size).await?;
         let workshop = runs.0.workshop.clone();
         let uploaded = apart(&runs, move || {
             let _place = place;
@@ -126,6 +127,12 @@ impl Draft {
         let digest = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         Ok((path, format!("sha256:{digest}")))
     }
+}
+
+/// A place in which a module of so many bytes is looked at and compiled. Of the modules of one client the smallest comes first.
+async fn turn(runs: &Runs, size: u64) -> Result<Place, RunsError> {
+    let place = runs.0.workshop.compiling.take(runs.client(), size, COMPILE_TURN).await;
+    place.ok_or_else(|| RunsError::no_place("compiling modules"))
 }
 
 fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {

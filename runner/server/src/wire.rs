@@ -452,6 +452,21 @@ pub struct BudgetUse {
     pub runs_queued: u64,
 }
 
+/// Use of the budget of runs by one client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClientUse {
+    /// The client: a token, an address, or the server itself.
+    pub client: String,
+    /// Worker threads of its runs that are alive.
+    pub threads_used: u64,
+    /// Memory of its runs that are alive, in MiB.
+    pub memory_mib_used: u64,
+    /// Runs that have started and are not over, and replays.
+    pub runs_alive: u64,
+    /// Runs that wait.
+    pub runs_queued: u64,
+}
+
 /// What is kept, and how much room it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StorageUse {

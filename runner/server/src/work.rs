@@ -1,5 +1,6 @@
 //! One run from its start to its end, on a thread of its own.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +11,16 @@ use penstock_stream::OpenStreamError;
 use penstock_types::plan::ConsumerPlan;
 use penstock_types::run::RunState;
 use penstock_types::text::with_causes;
+use tokio::time::{Instant, timeout_at};
 
+use crate::error::RunsError;
+use crate::fair::ClientId;
 use crate::live::{LiveObserver, LiveRun};
 use crate::workshop::{LoadError, Workshop};
 
 const WAIT: Duration = Duration::from_secs(3600);
+/// Longest wait for a turn to compile a module whose code is not kept any more.
+const COMPILE_TURN: Duration = Duration::from_secs(600);
 
 /// A checked document to run.
 #[derive(Debug)]
@@ -32,6 +38,10 @@ enum RunStartError {
     #[error("the module `{written}`")]
     Module { written: String, source: LoadError },
     #[error(transparent)]
+    Turn(#[from] RunsError),
+    #[error("{}", too_long(*.0))]
+    TooLong(Duration),
+    #[error(transparent)]
     Output(#[from] OutputError),
     #[error(transparent)]
     Stream(#[from] OpenStreamError),
@@ -39,13 +49,41 @@ enum RunStartError {
     Start(#[from] StartError),
 }
 
-/// Runs a job to its end. Returns true if all of the run is stored.
-pub(crate) fn work(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> bool {
-    match start(workshop, live, job) {
+/// Longest time of a run, and the moment at which that is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeLimit {
+    most: Duration,
+    until: Instant,
+}
+
+impl TimeLimit {
+    /// The limit of a run, or of a replay, that starts now, if there is one.
+    pub(crate) fn starting_now(workshop: &Workshop) -> Option<Self> {
+        let most = *workshop.bounds.max_time?.get();
+        Some(Self { most, until: Instant::now() + most })
+    }
+
+    /// Ends a run as failed if its time is over.
+    pub(crate) fn enforce(self, run: &Run) {
+        if Instant::now() >= self.until {
+            run.handle().fail(too_long(self.most));
+        }
+    }
+}
+
+fn too_long(most: Duration) -> String {
+    let most = humantime::format_duration(most);
+    format!("it took longer than {most}, which is as long as a run may (`limits.runs.max_time`)")
+}
+
+/// Runs a job of a client to its end. Returns true if all of the run is stored.
+pub(crate) fn work(workshop: &Workshop, client: &ClientId, live: &Arc<LiveRun>, job: &Job) -> bool {
+    let limit = TimeLimit::starting_now(workshop);
+    match start(workshop, client, live, job, limit) {
         Ok(Some(run)) => {
             live.on_started(run.handle());
             live.write_soon(0);
-            let Ended { snapshot, output, .. } = wait(run, job.time);
+            let Ended { snapshot, output, .. } = wait(run, job.time, limit);
             let output =
                 output.err().map(|error| format!("its dead letters are not whole: {}", with_causes(&error)));
             let (state, error) = (snapshot.state, snapshot.error.clone());
@@ -58,13 +96,23 @@ pub(crate) fn work(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> bool 
 }
 
 /// Starts the run; `None` when it was stopped before.
-fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<Run>, RunStartError> {
+fn start(
+    workshop: &Workshop,
+    client: &ClientId,
+    live: &Arc<LiveRun>,
+    job: &Job,
+    limit: Option<TimeLimit>,
+) -> Result<Option<Run>, RunStartError> {
     let mut stop = live.stop_wanted();
     // Whoever stops it in between fails the loading without a reason.
     let loaded = job.prepared.clone().load(|wasm| {
-        if *stop.borrow() {
-            return Err(None);
-        }
+        let stopped = pin!(stop.wait_for(|stop| *stop));
+        let place = pin!(workshop.compile_place(&wasm.digest, client, COMPILE_TURN));
+        // Held until the module is loaded.
+        let _place = match workshop.runtime.block_on(select(stopped, place)) {
+            Either::Left(_) => return Err(None),
+            Either::Right((place, _)) => place.map_err(|busy| Some(RunStartError::from(busy)))?,
+        };
         let failed = |source| Some(RunStartError::Module { written: wasm.module.clone(), source });
         workshop.load(&wasm.digest).map_err(failed)
     });
@@ -85,24 +133,41 @@ fn start(workshop: &Workshop, live: &Arc<LiveRun>, job: &Job) -> Result<Option<R
         ends.memory = Some(opened.memory);
     }
     let ready = workshop.runtime.block_on(async {
-        let ready = std::pin::pin!(prepared.ready(Some(Arc::new(output)), ends));
+        let ready = pin!(prepared.ready(Some(Arc::new(output)), ends));
         // The sender lives in `live`.
-        let stopped = std::pin::pin!(stop.wait_for(|stop| *stop));
-        match select(ready, stopped).await {
-            Either::Left((ready, _)) => Some(ready),
-            Either::Right(_) => None,
+        let stopped = pin!(stop.wait_for(|stop| *stop));
+        let first = async {
+            match select(ready, stopped).await {
+                Either::Left((ready, _)) => Some(ready),
+                Either::Right(_) => None,
+            }
+        };
+        match limit {
+            Some(TimeLimit { most, until }) => {
+                timeout_at(until, first).await.map_err(|_| RunStartError::TooLong(most))
+            }
+            None => Ok(first.await),
         }
     });
-    let Some(ready) = ready.transpose()? else { return Ok(None) };
+    let Some(ready) = ready?.transpose()? else { return Ok(None) };
     live.begin(ready.clock().clone(), ready.facts().clone());
     Ok(Some(ready.start(vec![Arc::new(LiveObserver::of(live))])?))
 }
 
-fn wait(run: Run, time: Option<Duration>) -> Ended {
-    match time {
-        Some(time) if !run.wait_for(time) => run.stop(StopReason::TimeIsUp),
-        Some(_) => {}
-        None => while !run.wait_for(WAIT) {},
+fn wait(run: Run, time: Option<Duration>, limit: Option<TimeLimit>) -> Ended {
+    let left = limit.map(|limit| limit.until.saturating_duration_since(Instant::now()));
+    match (time, left.zip(limit)) {
+        (Some(time), left) if left.is_none_or(|(left, _)| time <= left) => {
+            if !run.wait_for(time) {
+                run.stop(StopReason::TimeIsUp);
+            }
+        }
+        (_, Some((left, limit))) => {
+            if !run.wait_for(left) {
+                run.handle().fail(too_long(limit.most));
+            }
+        }
+        _ => while !run.wait_for(WAIT) {},
     }
     run.wait()
 }

@@ -6,14 +6,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use penstock_types::config::{GateBounds, RunBounds};
 use penstock_wasm::{Module, ModuleError, Sandbox};
 use tokio::runtime::Handle;
 
-use crate::error::OpenError;
+use crate::error::{OpenError, RunsError};
+use crate::fair::ClientId;
 use crate::history::{History, HistoryError, modules, runs, transact};
 use crate::private;
+use crate::turns::{Place, Turns};
 use penstock_pipeline::Modules;
 
 /// Loaded modules that are cached.
@@ -37,6 +40,8 @@ pub(crate) struct Workshop {
     pub(crate) gate: GateBounds,
     pub(crate) bounds: RunBounds,
     pub(crate) data_dir: PathBuf,
+    /// Places in which modules are looked at and compiled.
+    pub(crate) compiling: Turns,
     /// Size of the folder when it was last measured.
     data_dir_bytes: AtomicU64,
     /// Least recently used first.
@@ -63,6 +68,7 @@ impl Workshop {
         sandbox: Sandbox,
         (gate, bounds): (GateBounds, RunBounds),
         data_dir: PathBuf,
+        compiling: Turns,
     ) -> Result<Self, OpenError> {
         let unusable = |path: &Path| {
             let path = path.to_owned();
@@ -86,6 +92,7 @@ impl Workshop {
             gate,
             bounds,
             data_dir,
+            compiling,
             data_dir_bytes: AtomicU64::new(0),
             loaded: Mutex::default(),
             registering: Mutex::default(),
@@ -119,6 +126,21 @@ impl Workshop {
     /// Measures the data directory: every file in it, which may be many.
     pub(crate) fn measure(&self) {
         self.data_dir_bytes.store(size_of(&self.data_dir), Ordering::Relaxed);
+    }
+
+    /// A place in which a module can be compiled, in the client's turn; `None` for one whose code is there.
+    pub(crate) async fn compile_place(
+        &self,
+        digest: &str,
+        client: &ClientId,
+        most: Duration,
+    ) -> Result<Option<Place>, RunsError> {
+        if self.loaded(digest).is_some() || self.sandbox.is_compiled(digest) {
+            return Ok(None);
+        }
+        // Runs and trials before uploads.
+        let place = self.compiling.take(client, 0, most).await;
+        place.map(Some).ok_or_else(|| RunsError::no_place("compiling modules"))
     }
 
     /// Removes the oldest runs that are over, where more are kept than may be, and all that is kept of them. Waits for the

@@ -241,6 +241,12 @@ fn each_token_does_what_its_role_allows_until_it_is_removed() {
     let run = asked(&served, &runner, "POST", "/runs", Some(&document)).is(201).json();
     let path = format!("/runs/{}", run["id"].as_str().unwrap());
     asked(&served, &runner, "POST", &format!("{path}/stop"), None).is(200);
+    // Quotas count by the token, not by the machine that it is used on.
+    let long = super::sleepy(1_000_000, 10.0);
+    let run = asked(&served, &runner, "POST", "/runs", Some(&long)).is(201).json();
+    let system = asked(&served, &admin, "GET", "/system", None).json();
+    assert_eq!(system["clients"][0]["client"], "token run", "{system:#}");
+    asked(&served, &runner, "POST", &format!("/runs/{}/stop", run["id"].as_str().unwrap()), None).is(200);
     asked(&served, &reader, "GET", &path, None).is(200);
     asked(&served, &runner, "DELETE", &path, None).is(403);
     asked(&served, &admin, "DELETE", &path, None).is(204);

@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{AppendHeaders, NoContent};
-use penstock_server::{AuditEntry, AuditQuery, BudgetUse, Page, Runs, RunsError, StorageUse};
+use penstock_server::{AuditEntry, AuditQuery, BudgetUse, ClientUse, Page, Runs, RunsError, StorageUse};
 use penstock_types::text::with_causes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,8 @@ struct System {
     epoch: String,
     /// What runs may use, and use.
     budget: BudgetUse,
+    /// Use of the budget by client; clients without runs are left out.
+    clients: Vec<ClientUse>,
     /// What it takes from clients.
     limits: SystemLimits,
     /// What it keeps.
@@ -58,6 +60,8 @@ struct SystemLimits {
     deadline_ms: u32,
     /// Runs that may wait at a time.
     runs_queued: u32,
+    /// Longest time of a run, in seconds; `null` if that has no bound.
+    run_max_s: Option<f64>,
     /// Live streams at a time.
     event_streams: u64,
     /// Connections at a time.
@@ -123,12 +127,14 @@ async fn show_system(app: App) -> ApiResult<Json<System>> {
         uptime_s: app.started.tick.elapsed().as_secs_f64(),
         epoch: app.runs.epoch().to_owned(),
         budget: app.runs.use_now(),
+        clients: app.runs.clients(),
         limits: SystemLimits {
             upload_mib: app.modules.module_bytes as f64 / f64::from(1 << 20),
             document_kib: limits.document_bytes as u64 >> 10,
             module_memory_mib: app.bounds.instance_memory_mib.get(),
             deadline_ms: app.bounds.deadline_ms.get(),
             runs_queued: app.bounds.queued.get(),
+            run_max_s: app.bounds.max_time.map(|most| most.get().as_secs_f64()),
             event_streams: limits.event_streams as u64,
             connections: limits.connections as u64,
         },

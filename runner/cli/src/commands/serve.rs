@@ -64,6 +64,7 @@ pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
             ..SandboxSettings::default()
         },
         bounds: config.limits.runs,
+        clients: config.limits.clients,
         ..RunsSettings::new(&data_dir, stores::open(&args.stores, &config)?)
     };
     let handle = tokio::runtime::Handle::current();

@@ -1,6 +1,6 @@
 //! Who runs, who waits, and who is told that it never can.
 
-use penstock_server::{RunQuery, RunsError, Submission};
+use penstock_server::{ClientId, RunQuery, RunsError, Submission};
 use penstock_types::run::RunState;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -124,22 +124,34 @@ async fn all_faults_are_told_at_once_in_the_order_of_the_document() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_so_many_may_wait() {
+async fn only_so_many_may_wait_and_of_one_client_fewer() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let first = submit(&runs, &endless("first", 4)).await.summary.id;
     until(&runs, &first, |run| run.summary.state == RunState::Running).await;
-    for _ in 0..4 {
+    for _ in 0..3 {
         submit(&runs, &endless("next", 4)).await;
     }
-    match runs.submit(submission(&endless("late", 4))).await {
-        Err(RunsError::QueueFull { most: 4 }) => {}
-        other => panic!("{other:?}"),
+    let [other, third] = ["10.0.0.1", "10.0.0.2"].map(|name| runs.for_client(ClientId::new(name)));
+    let refused = runs.submit(submission(&endless("late", 4))).await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), &*refused.to_string()),
+        (
+            "quota",
+            "`this server` has 3 runs that wait, which is as many as one client may have now: 75 % of the 4 of 4 places that other clients leave (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started"
+        )
+    );
+    submit(&other, &endless("other", 4)).await;
+    for late in [&runs, &other, &third] {
+        match late.submit(submission(&endless("late", 4))).await {
+            Err(RunsError::QueueFull { most: 4 }) => {}
+            other => panic!("{other:?}"),
+        }
     }
     let ended = runs.shutdown().await;
     assert_eq!((ended.stopped, ended.unfinished), (5, Vec::new()));
     assert_eq!(runs.submit(submission(&endless("x", 1))).await.unwrap_err().kind(), "closed");
-    drop(runs);
+    drop((runs, other, third));
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let kept = runs.list(RunQuery::default()).await.unwrap().items;
     assert_eq!(kept.iter().map(|run| run.state).collect::<Vec<_>>(), [RunState::Stopped; 5]);
@@ -160,7 +172,7 @@ async fn what_was_acknowledged_while_the_server_ends_ends_with_it() {
                 loop {
                     match runs.submit(submission.clone()).await {
                         Ok(submitted) => acknowledged.push(submitted.run.summary.id),
-                        Err(RunsError::QueueFull { .. } | RunsError::Busy(_)) => {
+                        Err(RunsError::QueueFull { .. } | RunsError::Quota(_) | RunsError::Busy(_)) => {
                             tokio::task::yield_now().await;
                         }
                         Err(RunsError::Closed) => return acknowledged,

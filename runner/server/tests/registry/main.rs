@@ -10,5 +10,6 @@ mod letters;
 mod live;
 mod migrated;
 mod modules;
+mod quota;
 mod support;
 mod trouble;

@@ -39,6 +39,7 @@ impl Kind for RunsError {
             Self::Conflict(_) => "conflict",
             Self::KeyReused => "key-reused",
             Self::QueueFull { .. } => "queue-full",
+            Self::Quota(_) => "quota",
             Self::Busy(_) => "busy",
             Self::Storage(..) => "storage",
             Self::History(_) | Self::File { .. } => "history",

@@ -597,6 +597,8 @@ export interface components {
             epoch: string;
             /** @description What runs may use, and use. */
             budget: components["schemas"]["BudgetUse"];
+            /** @description Use of the budget by client; clients without runs are left out. */
+            clients: components["schemas"]["ClientUse"][];
             /** @description What it takes from clients. */
             limits: components["schemas"]["SystemLimits"];
             /** @description What it keeps. */
@@ -649,6 +651,31 @@ export interface components {
              */
             runs_queued: number;
         };
+        /** @description Use of the budget of runs by one client. */
+        ClientUse: {
+            /** @description The client: a token, an address, or the server itself. */
+            client: string;
+            /**
+             * Format: uint64
+             * @description Worker threads of its runs that are alive.
+             */
+            threads_used: number;
+            /**
+             * Format: uint64
+             * @description Memory of its runs that are alive, in MiB.
+             */
+            memory_mib_used: number;
+            /**
+             * Format: uint64
+             * @description Runs that have started and are not over, and replays.
+             */
+            runs_alive: number;
+            /**
+             * Format: uint64
+             * @description Runs that wait.
+             */
+            runs_queued: number;
+        };
         /** @description What a server takes from clients. */
         SystemLimits: {
             /**
@@ -676,6 +703,11 @@ export interface components {
              * @description Runs that may wait at a time.
              */
             runs_queued: number;
+            /**
+             * Format: double
+             * @description Longest time of a run, in seconds; `null` if that has no bound.
+             */
+            run_max_s?: number | null;
             /**
              * Format: uint64
              * @description Live streams at a time.

@@ -1,0 +1,412 @@
+//! Fair sharing between clients: shares of a whole, and turns of those who wait for parts of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use penstock_types::spec::Percent;
+
+/// A client as shares and turns count it: a token, an address, or the server's own process, which is the default.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClientId(Arc<str>);
+
+/// Amounts of each kind of what is shared, e.g. threads and memory.
+pub(crate) type Amounts<const N: usize> = [u64; N];
+
+/// Bookkeeping of a whole: the parts that clients hold, and the share that each may hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Shares<const N: usize> {
+    whole: Amounts<N>,
+    used: Amounts<N>,
+    share_percent: u64,
+    /// Limit of the parts of one client.
+    parts: u64,
+    /// Clients with at least one part.
+    held: BTreeMap<ClientId, Held<N>>,
+}
+
+/// Holding of one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held<const N: usize> {
+    /// Number of parts.
+    pub(crate) parts: u64,
+    /// Sum over all parts.
+    pub(crate) amounts: Amounts<N>,
+}
+
+/// Waiting line of clients for parts of a whole.
+///
+/// The next part goes to the client that holds the smallest share, counted in the kind of which it holds most. Among equal clients it
+/// goes to the one whose last start, or whose arrival in an empty line, is the longest ago. No client passes the one whose turn it is, so
+/// that small parts do not pass a large one for ever. A client that has reached its share has no turn until parts of it end.
+#[derive(Debug)]
+pub(crate) struct FairLine<T, const N: usize> {
+    shares: Shares<N>,
+    /// By client; none of them empty.
+    lines: BTreeMap<ClientId, ClientLine<T, N>>,
+    /// Number of arrivals and starts.
+    steps: u64,
+}
+
+#[derive(Debug)]
+struct ClientLine<T, const N: usize> {
+    /// By order, and then by arrival.
+    waiting: BTreeMap<(u64, u64), (Amounts<N>, T)>,
+    /// Step of the client's last start, or of the arrival in an empty line.
+    since: u64,
+}
+
+impl ClientId {
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
+    }
+}
+
+impl Default for ClientId {
+    fn default() -> Self {
+        Self::new("this server")
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl<const N: usize> Held<N> {
+    const NOTHING: Self = Self { parts: 0, amounts: [0; N] };
+}
+
+impl<const N: usize> Shares<N> {
+    /// A whole of which a client may have a share, in any number of parts.
+    pub(crate) fn new(whole: Amounts<N>, share_percent: Percent) -> Self {
+        let share_percent = share_percent.get().into();
+        Self { whole, used: [0; N], share_percent, parts: u64::MAX, held: BTreeMap::new() }
+    }
+
+    /// A whole without an end, of which a client may have so many parts.
+    pub(crate) fn of_parts(parts: u64) -> Self {
+        Self { whole: [u64::MAX; N], used: [0; N], share_percent: 100, parts, held: BTreeMap::new() }
+    }
+
+    pub(crate) fn whole(&self) -> Amounts<N> {
+        self.whole
+    }
+
+    pub(crate) fn used(&self) -> Amounts<N> {
+        self.used
+    }
+
+    pub(crate) fn free(&self) -> Amounts<N> {
+        std::array::from_fn(|kind| self.whole[kind].saturating_sub(self.used[kind]))
+    }
+
+    pub(crate) fn clients(&self) -> impl Iterator<Item = (&ClientId, &Held<N>)> {
+        self.held.iter()
+    }
+
+    pub(crate) fn held(&self, client: &ClientId) -> Held<N> {
+        self.held.get(client).copied().unwrap_or(Held::NOTHING)
+    }
+
+    /// Limit of a client's holding in several parts: its share of what the other clients leave.
+    pub(crate) fn most(&self, client: &ClientId) -> Amounts<N> {
+        let own = self.held(client).amounts;
+        let free = self.free();
+        let share = |all: u64| u128::from(all) * u128::from(self.share_percent) / 100;
+        std::array::from_fn(|kind| {
+            u64::try_from(share(own[kind].saturating_add(free[kind]))).unwrap_or(u64::MAX)
+        })
+    }
+
+    pub(crate) fn fits(&self, part: Amounts<N>) -> bool {
+        let free = self.free();
+        (0..N).all(|kind| part[kind] <= free[kind])
+    }
+
+    /// Returns true if a client may have another part, free or not. The first one may be of any size.
+    pub(crate) fn may_have(&self, client: &ClientId, part: Amounts<N>) -> bool {
+        let own = self.held(client);
+        if own.parts == 0 {
+            return true;
+        }
+        let most = self.most(client);
+        let is_within = |kind: usize| part[kind] == 0 || own.amounts[kind] + part[kind] <= most[kind];
+        own.parts < self.parts && (0..N).all(is_within)
+    }
+
+    /// Takes a part that is free.
+    fn take(&mut self, client: &ClientId, part: Amounts<N>) {
+        let own = self.held.entry(client.clone()).or_insert(Held::NOTHING);
+        own.parts += 1;
+        for (kind, amount) in part.into_iter().enumerate() {
+            self.used[kind] += amount;
+            own.amounts[kind] += amount;
+        }
+    }
+
+    /// Gives a part back that was taken.
+    fn give_back(&mut self, client: &ClientId, part: Amounts<N>) {
+        let Some(own) = self.held.get_mut(client) else { return };
+        own.parts -= 1;
+        for (kind, amount) in part.into_iter().enumerate() {
+            self.used[kind] -= amount;
+            own.amounts[kind] -= amount;
+        }
+        if own.parts == 0 {
+            self.held.remove(client);
+        }
+    }
+
+    /// Largest share of any kind that a client holds, in 2^-32 of the whole.
+    fn largest(&self, client: &ClientId) -> u128 {
+        let own = self.held(client).amounts;
+        let share = |kind: usize| (u128::from(own[kind]) << 32) / u128::from(self.whole[kind].max(1));
+        (0..N).map(share).max().unwrap_or(0)
+    }
+}
+
+impl<T, const N: usize> FairLine<T, N> {
+    pub(crate) fn new(shares: Shares<N>) -> Self {
+        Self { shares, lines: BTreeMap::new(), steps: 0 }
+    }
+
+    pub(crate) fn shares(&self) -> &Shares<N> {
+        &self.shares
+    }
+
+    /// Adds an entry of a client. Among entries of one client the least `order` comes first.
+    pub(crate) fn join(&mut self, client: ClientId, part: Amounts<N>, order: u64, who: T) {
+        self.steps += 1;
+        let (waiting, since) = (BTreeMap::new(), self.steps);
+        let line = self.lines.entry(client).or_insert(ClientLine { waiting, since });
+        line.waiting.insert((order, self.steps), (part, who));
+    }
+
+    /// Removes the entry whose turn it is and takes its part, if that is free.
+    pub(crate) fn next(&mut self) -> Option<(ClientId, T)> {
+        let (client, part) = self.turn()?;
+        if !self.shares.fits(part) {
+            return None;
+        }
+        let client = client.clone();
+        self.steps += 1;
+        let line = self.lines.get_mut(&client)?;
+        let (_, (_, who)) = line.waiting.pop_first()?;
+        line.since = self.steps;
+        if line.waiting.is_empty() {
+            self.lines.remove(&client);
+        }
+        self.shares.take(&client, part);
+        Some((client, who))
+    }
+
+    /// Takes a part without waiting, if it is free, within the client's share, and no entry has its turn.
+    pub(crate) fn take(&mut self, client: &ClientId, part: Amounts<N>) -> bool {
+        let may = self.shares.may_have(client, part) && self.shares.fits(part) && self.turn().is_none();
+        if may {
+            self.shares.take(client, part);
+        }
+        may
+    }
+
+    pub(crate) fn give_back(&mut self, client: &ClientId, part: Amounts<N>) {
+        self.shares.give_back(client, part);
+    }
+
+    /// Removes the entries that wait no longer.
+    pub(crate) fn remove(&mut self, is_gone: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut gone = Vec::new();
+        for line in self.lines.values_mut() {
+            let removed = line.waiting.extract_if(.., |_, (_, who)| is_gone(who));
+            gone.extend(removed.map(|(_, (_, who))| who));
+        }
+        self.lines.retain(|_, line| !line.waiting.is_empty());
+        gone
+    }
+
+    /// The client whose turn it is, and the part that it waits for.
+    pub(crate) fn turn(&self) -> Option<(&ClientId, Amounts<N>)> {
+        let lines = self.lines.iter().filter_map(|(client, line)| {
+            let (part, _) = line.waiting.values().next()?;
+            self.shares.may_have(client, *part).then_some((client, line.since, *part))
+        });
+        let first = lines.min_by_key(|(client, since, _)| (self.shares.largest(client), *since));
+        first.map(|(client, _, part)| (client, part))
+    }
+
+    /// Waiting entries, by client, each with the number of entries of the same client before it.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&ClientId, usize, Amounts<N>, &T)> {
+        self.lines.iter().flat_map(|(client, line)| {
+            let waiting = line.waiting.values().enumerate();
+            waiting.map(move |(before, (part, who))| (client, before, *part, who))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn client(name: &str) -> ClientId {
+        ClientId::new(name)
+    }
+
+    fn line(whole: u64) -> FairLine<&'static str, 1> {
+        FairLine::new(Shares::new([whole], Percent::default()))
+    }
+
+    fn started(line: &mut FairLine<&'static str, 1>) -> Vec<&'static str> {
+        std::iter::from_fn(|| line.next().map(|(_, who)| who)).collect()
+    }
+
+    #[test]
+    fn a_client_with_very_many_leaves_a_part_for_each_that_comes_later() {
+        let mut line = line(32);
+        for _ in 0..101 {
+            line.join(client("many"), [1], 0, "many");
+        }
+        assert_eq!(started(&mut line).len(), 24);
+        for other in ["b", "c", "d"] {
+            line.join(client(other), [2], 0, other);
+            assert_eq!(started(&mut line), [other]);
+        }
+        // Others leave it less now.
+        line.give_back(&client("many"), [1]);
+        assert_eq!(started(&mut line), [""; 0]);
+    }
+
+    #[test]
+    fn clients_that_hold_the_same_take_turns() {
+        let mut line = line(1);
+        for who in ["a1", "a2", "a3", "b1", "b2", "c1"] {
+            line.join(client(&who[..1]), [1], 0, who);
+        }
+        let mut order = Vec::new();
+        while let Some((client, who)) = line.next() {
+            order.push(who);
+            assert_eq!(line.next(), None);
+            // One that comes now has waited for less long.
+            if order.len() == 2 {
+                line.join(self::client("d"), [1], 0, "d1");
+            }
+            line.give_back(&client, [1]);
+        }
+        assert_eq!(order, ["a1", "b1", "c1", "a2", "b2", "d1", "a3"]);
+    }
+
+    #[test]
+    fn nobody_passes_the_one_whose_turn_it_is_and_one_beyond_its_share_is_passed() {
+        let mut line = line(4);
+        line.join(client("a"), [3], 0, "first");
+        line.join(client("b"), [4], 0, "large");
+        line.join(client("c"), [1], 0, "small");
+        assert_eq!(started(&mut line), ["first"]);
+        assert!(!line.take(&client("d"), [1]), "it is another one's turn");
+        line.give_back(&client("a"), [3]);
+        assert_eq!(started(&mut line), ["large"]);
+        line.give_back(&client("b"), [4]);
+        assert_eq!(started(&mut line), ["small"]);
+        line.join(client("c"), [3], 0, "second of c");
+        assert_eq!(started(&mut line), [""; 0]);
+        assert!(line.take(&client("d"), [1]) && !line.take(&client("d"), [2]));
+    }
+
+    #[test]
+    fn within_a_client_the_least_order_comes_first_and_what_left_is_gone() {
+        let mut line = line(2);
+        for (size, who) in [(9, "nine"), (5, "five"), (5, "later five"), (1, "one")] {
+            line.join(client("a"), [1], size, who);
+        }
+        let told: Vec<_> = line.waiting().map(|(_, before, _, who)| (before, *who)).collect();
+        assert_eq!(told, [(0, "one"), (1, "five"), (2, "later five"), (3, "nine")]);
+        assert_eq!(started(&mut line), ["one"], "one of two is kept for others");
+        assert_eq!(line.remove(|who| who.ends_with("five")), ["five", "later five"]);
+        line.give_back(&client("a"), [1]);
+        assert_eq!(started(&mut line), ["nine"]);
+        assert!(line.lines.is_empty());
+    }
+
+    const WHOLE: Amounts<2> = [8, 1_000];
+    const CLIENTS: usize = 5;
+
+    fn part(least: u64, most: u64) -> impl Strategy<Value = (usize, Amounts<2>)> {
+        let memory = 0..=WHOLE[1] / WHOLE[0] * most;
+        (0..CLIENTS, least..=most, memory).prop_map(|(client, threads, memory)| (client, [threads, memory]))
+    }
+
+    /// Parts of about the same size: where they are small, they could pass a large one for ever.
+    fn parts() -> impl Strategy<Value = Vec<(usize, Amounts<2>)>> {
+        (1..=WHOLE[0])
+            .prop_flat_map(|size| prop::collection::vec(part(size.saturating_sub(1).max(1), size), 10..60))
+    }
+
+    proptest! {
+        /// A part waits behind others. From then on other clients never stop to submit, and parts end in the order in which they began.
+        #[test]
+        fn each_starts_after_a_bounded_number_of_ends_and_the_books_balance(
+            parts in parts(), watched in part(1, WHOLE[0]), before in 0_usize..30
+        ) {
+            let names: Vec<ClientId> = (0..CLIENTS).map(|number| client(&number.to_string())).collect();
+            let mut line = FairLine::new(Shares::new(WHOLE, Percent::default()));
+            let mut alive: VecDeque<(ClientId, Amounts<2>)> = VecDeque::new();
+            let mut coming = parts.iter().cycle().copied();
+            let mut ahead = 0;
+            for (client, part) in coming.by_ref().take(before) {
+                ahead += usize::from(client == watched.0);
+                line.join(names[client].clone(), part, 0, (part, false));
+            }
+            line.join(names[watched.0].clone(), watched.1, 0, (watched.1, true));
+            let mut of_others = coming.map(|(client, part)| {
+                let other = if client == watched.0 { (client + 1) % CLIENTS } else { client };
+                (names[other].clone(), part)
+            });
+            // At most eight are alive. Each other client may begin one before each of those ahead, and before the watched one.
+            let most = 8 * (CLIENTS + 1) * (ahead + 1);
+            let mut ends = 0;
+            let mut has_started = false;
+            loop {
+                while let Some((client, (part, is_watched))) = line.next() {
+                    has_started |= is_watched;
+                    let others = line.shares().clients().filter(|(other, _)| **other != client);
+                    let others = others.fold([0, 0], |sum: Amounts<2>, (_, held)| {
+                        [sum[0] + held.amounts[0], sum[1] + held.amounts[1]]
+                    });
+                    let held = line.shares().held(&client);
+                    let is_within = |kind: usize| {
+                        part[kind] == 0 || held.amounts[kind] * 100 <= (WHOLE[kind] - others[kind]) * 75
+                    };
+                    prop_assert!(held.parts == 1 || (0..2).all(is_within));
+                    alive.push_back((client, part));
+                }
+                let turn = line.turn().map(|(_, part)| part);
+                prop_assert!(turn.is_none_or(|part| !line.shares().fits(part)), "nothing is left idle");
+                for kind in 0..2 {
+                    let sum = alive.iter().map(|(_, part)| part[kind]).sum::<u64>();
+                    let held = line.shares().clients().map(|(_, held)| held.amounts[kind]).sum::<u64>();
+                    prop_assert!(sum <= WHOLE[kind] && sum == line.shares().used()[kind] && sum == held);
+                }
+                if has_started {
+                    break;
+                }
+                let (client, part) = alive.pop_front().expect("what waits while all is free begins");
+                line.give_back(&client, part);
+                ends += 1;
+                prop_assert!(ends <= most, "{} of {}", ends, most);
+                for (client, part) in of_others.by_ref().take(2) {
+                    line.join(client, part, 0, (part, false));
+                }
+            }
+            for (client, part) in alive {
+                line.give_back(&client, part);
+            }
+            prop_assert_eq!(line.shares().used(), [0, 0]);
+            prop_assert_eq!(line.shares().clients().count(), 0);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Places for work that takes long, given to clients in turns.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::fair::{ClientId, FairLine, Shares};
+
+/// Places, and the requests that wait for one. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Turns(Arc<Mutex<FairLine<oneshot::Sender<Place>, 1>>>);
+
+/// A place, given back on drop.
+#[derive(Debug)]
+pub(crate) struct Place {
+    turns: Turns,
+    client: ClientId,
+}
+
+impl Turns {
+    pub(crate) fn new(shares: Shares<1>) -> Self {
+        Self(Arc::new(Mutex::new(FairLine::new(shares))))
+    }
+
+    /// Takes a place that is free. Fails with the shares as they are where none is, or the client may not have it.
+    pub(crate) fn try_take(&self, client: &ClientId) -> Result<Place, Shares<1>> {
+        let mut line = self.lock();
+        if line.take(client, [1]) {
+            return Ok(Place { turns: self.clone(), client: client.clone() });
+        }
+        Err(line.shares().clone())
+    }
+
+    /// Takes a place as soon as it is the client's turn; `None` if that takes longer than `most`. Of the requests of one client the
+    /// one of the least `size` comes first.
+    pub(crate) async fn take(&self, client: &ClientId, size: u64, most: Duration) -> Option<Place> {
+        let (request, granted) = oneshot::channel();
+        self.lock().join(client.clone(), [1], size, request);
+        self.grant();
+        timeout(most, granted).await.ok()?.ok()
+    }
+
+    /// Grants places to the requests whose turn it is, and removes those that no longer wait.
+    fn grant(&self) {
+        loop {
+            let next = {
+                let mut line = self.lock();
+                line.remove(oneshot::Sender::is_closed);
+                line.next()
+            };
+            let Some((client, request)) = next else { return };
+            // A request that was dropped meanwhile hands the place back.
+            drop(request.send(Place { turns: self.clone(), client }));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FairLine<oneshot::Sender<Place>, 1>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.turns.lock().give_back(&self.client, [1]);
+        self.turns.grant();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use penstock_types::spec::Percent;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn turns(places: u64) -> Turns {
+        Turns::new(Shares::new([places], Percent::default()))
+    }
+
+    #[tokio::test]
+    async fn a_large_one_of_one_client_lets_a_small_one_of_another_through_at_once() {
+        let turns = turns(2);
+        let (one, other) = (ClientId::new("one"), ClientId::new("other"));
+        let first = turns.take(&one, 900, LONG).await.unwrap();
+        let mut more: Vec<_> = [800, 100, 700].map(|size| Box::pin(turns.take(&one, size, LONG))).into();
+        assert!(more.iter_mut().all(|waiting| waiting.now_or_never().is_none()));
+        let small = turns.take(&other, 5, LONG).now_or_never().flatten().expect("a place is kept for others");
+        drop(first);
+        // The smallest of its client, though it came later.
+        assert!(more[0].as_mut().now_or_never().is_none());
+        let second = more[1].as_mut().now_or_never().flatten().unwrap();
+        drop((second, small, more));
+        assert_eq!(turns.lock().shares().used(), [0]);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_dropped_or_late_costs_the_others_nothing() {
+        let turns = turns(1);
+        let (one, other) = (ClientId::new("one"), ClientId::new("other"));
+        let held = turns.try_take(&one).unwrap();
+        assert_eq!(turns.try_take(&other).unwrap_err().free(), [0]);
+        let mut gone = Box::pin(turns.take(&one, 0, LONG));
+        let mut last = Box::pin(turns.take(&other, 0, LONG));
+        assert!(gone.as_mut().now_or_never().is_none() && last.as_mut().now_or_never().is_none());
+        assert!(turns.take(&one, 0, Duration::ZERO).await.is_none());
+        drop(gone);
+        drop(held);
+        let granted = last.as_mut().now_or_never().flatten();
+        assert!(granted.is_some());
+        drop(granted);
+        // Granted, and dropped before it is told.
+        let held = turns.try_take(&one).unwrap();
+        let mut unread = Box::pin(turns.take(&other, 0, LONG));
+        assert!(unread.as_mut().now_or_never().is_none());
+        drop(held);
+        drop(unread);
+        assert!(turns.try_take(&one).is_ok());
+    }
+}
