@@ -74,6 +74,7 @@ impl ProblemKind {
     pub(crate) const STORE_FAILED: Self = Self(StatusCode::BAD_GATEWAY, "/problems/store-failed");
     pub(crate) const STORAGE_FAILED: Self =
         Self(StatusCode::INSUFFICIENT_STORAGE, "/problems/storage-failed");
+    pub(crate) const DISK_FULL: Self = Self(StatusCode::INSUFFICIENT_STORAGE, "/problems/disk-full");
     pub(crate) const DEFECT: Self = Self(StatusCode::INTERNAL_SERVER_ERROR, "/problems/defect");
 }
 
@@ -140,6 +141,7 @@ impl From<RunsError> for ApiError {
                 Self { retry_after_s: Some(30), ..Self::new(ProblemKind::QUEUE_FULL, told) }
             }
             RunsError::Quota(_) => Self { retry_after_s: Some(30), ..Self::new(ProblemKind::QUOTA, told) },
+            RunsError::DiskFull { .. } => Self::new(ProblemKind::DISK_FULL, told),
             RunsError::Busy(_) => Self::busy(told, 5),
             RunsError::Closed => Self::busy(told, 10),
             RunsError::Storage(..) => {

@@ -17,6 +17,7 @@ mod params;
 pub mod predict;
 mod prepare;
 mod replay;
+mod room;
 mod run;
 mod runner;
 mod stores;
@@ -32,6 +33,7 @@ pub use replay::{
     Letters, MAX_LETTER_BYTES, ReplayFault, ReplayReport, StageLetters, StageReplay, Unreadable,
     UnreadableLetter,
 };
+pub use room::DiskRoom;
 pub use run::{Ended, Run, RunFacts};
 pub use runner::{Computing, ReadyRun, RunEnds, Runner, StartError, cores};
 pub use stores::{StoreFault, Stores, WrittenFault};

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use penstock_engine::ports::SampleFailure;
@@ -12,6 +12,7 @@ use penstock_types::text::with_causes;
 use serde::Serialize;
 
 use crate::dead_letter::{DeadLetter, LetterStage};
+use crate::room::DiskRoom;
 
 pub(crate) const SPEC: &str = "spec.json";
 const WINDOWS: &str = "windows.ndjson";
@@ -38,6 +39,10 @@ pub struct OutputFolder {
     dead_letters: Lines,
     /// Bytes of dead letters that are kept.
     letter_bytes: u64,
+    /// What they share with others, if they do.
+    room: Option<Arc<DiskRoom>>,
+    /// Set once that had no more for a letter.
+    is_room_full: AtomicBool,
     /// Letters there was no room for.
     left_out: AtomicU64,
     /// How many of them the folder tells of.
@@ -60,6 +65,9 @@ pub enum OutputError {
     /// There were more dead letters than are kept.
     #[error("{left_out} were left out, as {} MiB of them are kept (`limits.runs.dead_letters_mib`)", .most_bytes >> 20)]
     Full { left_out: u64, most_bytes: u64 },
+    /// There were more dead letters than the disk has room for.
+    #[error("{0} were left out, as the data directory has no more room (`limits.disk_mib`)")]
+    NoRoom(u64),
 }
 
 /// A file of JSON lines, made when the first one is written.
@@ -90,6 +98,8 @@ impl OutputFolder {
             errors: Some(lines(ERRORS)),
             dead_letters: lines(DEAD_LETTERS),
             letter_bytes: u64::MAX,
+            room: None,
+            is_room_full: AtomicBool::new(false),
             left_out: AtomicU64::new(0),
             left_out_told: AtomicU64::new(0),
             made: OnceLock::new(),
@@ -104,13 +114,15 @@ impl OutputFolder {
     }
 
     /// A place for the dead letters of a run, which is kept elsewhere; made when the first one is written. So many bytes of
-    /// them are kept.
+    /// them are kept, as far as the room has them.
     pub fn for_letters(
         folder: &Path,
         document: serde_json::Value,
         letter_bytes: u64,
+        room: Arc<DiskRoom>,
     ) -> Result<Self, OutputError> {
-        Ok(Self { windows: None, errors: None, letter_bytes, ..Self::at(folder, document)? })
+        let room = Some(room);
+        Ok(Self { windows: None, errors: None, letter_bytes, room, ..Self::at(folder, document)? })
     }
 
     /// Makes the folder and writes the document into it, once for all runs of a replay. Of several that begin there at once,
@@ -158,7 +170,10 @@ impl OutputFolder {
         if let (Some(sample), Some(stage)) = (failure.dead_letter(), stage) {
             // About its size: bytes become base64. One that turns out longer is still whole, and the next one sees it.
             let about = (sample.bytes() / 3 * 4).saturating_add(LETTER_BYTES);
-            if self.dead_letters.bytes.load(Ordering::Relaxed).saturating_add(about) > self.letter_bytes {
+            let is_full =
+                self.dead_letters.bytes.load(Ordering::Relaxed).saturating_add(about) > self.letter_bytes;
+            if is_full || self.room.as_ref().is_some_and(|room| !room.take(about)) {
+                self.is_room_full.fetch_or(!is_full, Ordering::Relaxed);
                 self.left_out.fetch_add(1, Ordering::Relaxed);
                 return;
             }
@@ -182,6 +197,7 @@ impl OutputFolder {
         let left_out = self.left_out.load(Ordering::Relaxed);
         match self.broken.get() {
             Some(broken) => Err(broken.clone()),
+            None if self.is_room_full.load(Ordering::Relaxed) => Err(OutputError::NoRoom(left_out)),
             None if left_out > 0 => Err(OutputError::Full { left_out, most_bytes: self.letter_bytes }),
             None => Ok(()),
         }

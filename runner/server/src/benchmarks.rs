@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::RunsError;
 use crate::history::benchmarks::{self, MAX_BENCHMARK_BYTES, Packed};
-use crate::history::now;
+use crate::history::{freeing, now};
 use crate::queries::{after, page};
 use crate::runs::{Runs, apart, turn};
 use crate::wire::{BenchmarkQuery, KeptBenchmark, Page, PushedBenchmark, limit};
@@ -37,11 +37,17 @@ impl Runs {
             Ok(Packed::new(Sha256::digest(&report).into(), &report))
         };
         let packed = apart(self, pack).await?;
+        let bytes = packed.bytes();
+        self.0.workshop.take_room(bytes)?;
         let benchmark = KeptBenchmark { id: uuid::Uuid::now_v7().to_string(), kept_at: now(), summary };
         let write = move |transaction: &rusqlite::Transaction<'_>| {
             benchmarks::insert(transaction, benchmark, &packed)
         };
-        let (benchmark, is_new) = self.history().write(write).await?;
+        let written = self.history().write(write).await;
+        if !written.as_ref().is_ok_and(|(_, is_new)| *is_new) {
+            self.0.workshop.disk.give_back(bytes);
+        }
+        let (benchmark, is_new) = written?;
         Ok(PushedBenchmark { benchmark, is_new })
     }
 
@@ -63,10 +69,11 @@ impl Runs {
 
     pub async fn delete_benchmark(&self, id: &str) -> Result<(), RunsError> {
         let own = id.to_owned();
-        let write = move |transaction: &rusqlite::Transaction<'_>| benchmarks::remove(transaction, &own);
-        match self.history().write(write).await? {
-            true => Ok(()),
-            false => Err(RunsError::not_found("benchmark", id)),
-        }
+        let write = move |transaction: &rusqlite::Transaction<'_>| {
+            freeing(transaction, || benchmarks::remove(transaction, &own))
+        };
+        let (is_removed, freed) = self.history().write(write).await?;
+        self.0.workshop.disk.give_back(freed);
+        if is_removed { Ok(()) } else { Err(RunsError::not_found("benchmark", id)) }
     }
 }

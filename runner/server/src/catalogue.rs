@@ -97,10 +97,7 @@ impl Runs {
                 transact(connection, |transaction| modules::remove(transaction, &own, number))
             })?;
             if let ModuleRemoval::Yes { digest } = &removed {
-                workshop.forget(digest);
-                if let Err(error) = std::fs::remove_file(workshop.object(digest)) {
-                    tracing::warn!(%digest, %error, "the bytes of a removed module cannot be removed");
-                }
+                workshop.remove_object(digest);
             }
             Ok(removed)
         });

@@ -29,6 +29,11 @@ pub enum RunsError {
     /// A client has all that one client may have.
     #[error("{0}")]
     Quota(String),
+    #[error(
+        "the data directory has {} of {} MiB (`limits.disk_mib`), and this needs {} more; delete runs, versions of modules or \
+         benchmarks that nothing needs", mib(*.used_bytes), mib(*.most_bytes), mib(*.wanted_bytes)
+    )]
+    DiskFull { used_bytes: u64, most_bytes: u64, wanted_bytes: u64 },
     #[error("{0}")]
     Busy(String),
     #[error("{0}")]
@@ -107,6 +112,12 @@ impl RunsError {
             name: penstock_types::text::printable(name, penstock_types::text::MAX_SHOWN_KEY),
         }
     }
+}
+
+/// For example `1.5`.
+fn mib(bytes: u64) -> String {
+    let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
+    format!("{}.{}", tenths / 10, tenths % 10)
 }
 
 fn count(faults: usize) -> String {

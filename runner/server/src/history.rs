@@ -269,6 +269,22 @@ impl History {
     }
 }
 
+/// Bytes of pages that the database has free: it uses them again before it grows.
+pub(crate) fn free_bytes(connection: &Connection) -> Result<u64, HistoryError> {
+    let pages = query::count(connection, "SELECT freelist_count FROM pragma_freelist_count", [])?;
+    Ok(pages * query::count(connection, "SELECT page_size FROM pragma_page_size", [])?)
+}
+
+/// Does work that removes rows. Returns the bytes that it has freed, too.
+pub(crate) fn freeing<T>(
+    connection: &Connection,
+    work: impl FnOnce() -> Result<T, HistoryError>,
+) -> Result<(T, u64), HistoryError> {
+    let before = free_bytes(connection)?;
+    let done = work()?;
+    Ok((done, free_bytes(connection)?.saturating_sub(before)))
+}
+
 pub(crate) fn transact<T>(
     connection: &mut Connection,
     work: impl FnOnce(&Transaction<'_>) -> Result<T, HistoryError>,

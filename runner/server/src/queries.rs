@@ -213,10 +213,11 @@ impl Runs {
 
     /// What is kept, and how much room it takes; that is looked up once a minute.
     pub async fn storage(&self) -> Result<StorageUse, RunsError> {
-        let (data_dir, data_dir_bytes) = (self.0.workshop.data_dir.clone(), self.0.workshop.data_dir_bytes());
+        let (data_dir, disk) = (self.0.workshop.data_dir.clone(), self.0.workshop.disk.clone());
         let count = move |connection: &rusqlite::Connection| {
             Ok(StorageUse {
-                data_dir_bytes,
+                data_dir_bytes: disk.used(),
+                data_dir_limit_bytes: disk.most(),
                 modules: modules::count(connection)?,
                 runs: runs::count_by_state(connection)?.values().sum(),
                 free_bytes: rustix::fs::statvfs(&data_dir).map_or(0, |found| found.f_bavail * found.f_frsize),

@@ -62,6 +62,8 @@ pub struct RunsSettings {
     pub bounds: RunBounds,
     /// Shares and quotas of one client.
     pub clients: ClientBounds,
+    /// Limit of the data directory, in bytes; no limit if `None`.
+    pub disk_bytes: Option<u64>,
     pub trial_time: Duration,
 }
 
@@ -116,6 +118,7 @@ impl RunsSettings {
             sandbox: SandboxSettings::default(),
             bounds: RunBounds::default(),
             clients: ClientBounds::default(),
+            disk_bytes: None,
             trial_time: TRIAL_TIME,
         }
     }
@@ -124,7 +127,8 @@ impl RunsSettings {
 impl Runs {
     /// Opens the data directory and starts the owner. Reads on storage go to `runtime`, which must live as long as this.
     pub fn open(runtime: &Handle, settings: RunsSettings) -> Result<Self, OpenError> {
-        let RunsSettings { data_dir, stores, budget, sandbox, bounds, clients, trial_time } = settings;
+        let RunsSettings { data_dir, stores, budget, sandbox, bounds, clients, disk_bytes, trial_time } =
+            settings;
         let unusable = |path: &PathBuf, source| OpenError::Unusable { path: path.clone(), source };
         fs::DirBuilder::new()
             .recursive(true)
@@ -136,7 +140,10 @@ impl Runs {
         private::folder(&cache).map_err(|source| unusable(&cache, source))?;
         let gate = sandbox.gate.clone();
         let instances = budget.instances.saturating_add(TRIALS as u32 * TRIAL_INSTANCES);
-        let sandbox = Sandbox::new(SandboxSettings { cache_dir: Some(cache), instances, ..sandbox })?;
+        // Compiled code can be made again: most of the room is for what cannot.
+        let cache_bytes = disk_bytes.map_or(sandbox.cache_bytes, |most| sandbox.cache_bytes.min(most / 4));
+        let sandbox =
+            Sandbox::new(SandboxSettings { cache_dir: Some(cache), cache_bytes, instances, ..sandbox })?;
         let share = clients.share_percent;
         let places = |places: u64| Turns::new(Shares::new([places], share));
         let workshop = Workshop::open(
@@ -145,7 +152,7 @@ impl Runs {
             sandbox,
             (gate, bounds),
             data_dir,
-            places(COMPILATIONS),
+            (places(COMPILATIONS), disk_bytes),
         )?;
         let workshop = Arc::new(workshop);
         let feed = Feed::new();

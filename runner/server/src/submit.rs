@@ -16,7 +16,7 @@ use crate::admission::{self, Cost};
 use crate::error::RunsError;
 use crate::history::runs::RunRemoval;
 use crate::history::{
-    HistoryError, KnownSubmission, Layout, Registered, Repeat, modules, now, runs, transact,
+    HistoryError, KnownSubmission, Layout, Registered, Repeat, freeing, modules, now, runs, transact,
 };
 use crate::letters::Waited;
 use crate::live::LiveRun;
@@ -35,6 +35,8 @@ const MAX_SECONDS: f64 = 366.0 * 86_400.0;
 const MAX_SUGGESTED: u32 = 20;
 /// How long the sizes of assets are looked up.
 const LOOK_AT_ASSETS: Duration = Duration::from_secs(10);
+/// Room on the disk that a run takes at first, beside its document.
+const RUN_BYTES: u64 = 16 << 10;
 /// How long `stop` waits for a run's end.
 const STOP: Duration = Duration::from_secs(3);
 
@@ -143,8 +145,12 @@ impl Runs {
         }
         let own = id.clone();
         // The row is there before the owner shows the run, so that it alone says whether the run is over.
-        match self.history().write(move |transaction| runs::remove(transaction, &own)).await? {
-            RunRemoval::Yes => {}
+        let remove = move |transaction: &rusqlite::Transaction<'_>| {
+            freeing(transaction, || runs::remove(transaction, &own))
+        };
+        let (removal, freed) = self.history().write(remove).await?;
+        match removal {
+            RunRemoval::Yes => self.0.workshop.disk.give_back(freed),
             RunRemoval::NotThere => return Err(RunsError::not_found("run", id)),
             RunRemoval::Alive => return Err(alive()),
         }
@@ -165,6 +171,7 @@ impl Runs {
         cloned_from: Option<RunId>,
     ) -> Result<(KnownSubmission, Arc<LiveRun>), RunsError> {
         let (place, open) = self.places()?;
+        self.0.workshop.take_room(RUN_BYTES + checked.spec.len() as u64)?;
         let registered = Registered {
             summary: RunSummary {
                 id: uuid::Uuid::now_v7().to_string().into(),

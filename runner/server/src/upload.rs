@@ -2,7 +2,9 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use penstock_pipeline::DiskRoom;
 use penstock_types::text::with_causes;
 use penstock_wasm::{Module, ModuleReport};
 use sha2::{Digest, Sha256};
@@ -21,24 +23,30 @@ use crate::workshop::{Workshop, sync_folder};
 #[derive(Debug)]
 pub struct Draft {
     runs: Runs,
-    path: Whole,
+    whole: Whole,
     file: File,
     digest: Sha256,
-    size: u64,
     limit: u64,
 }
 
-/// A file that is removed on drop unless it was moved.
+/// A file and the room that it takes, both given back on drop.
 #[derive(Debug)]
-struct Whole(PathBuf);
+struct Whole {
+    path: PathBuf,
+    size: u64,
+    room: Arc<DiskRoom>,
+    /// Set once the file was moved, with its room.
+    is_kept: bool,
+}
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        match std::fs::remove_file(&self.0) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(draft = %self.0.display(), %error, "a draft cannot be removed");
-            }
-            _ => {}
+        if self.is_kept {
+            return;
+        }
+        self.room.give_back(self.size);
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!(draft = %self.path.display(), %error, "a draft cannot be removed");
         }
     }
 }
@@ -47,33 +55,35 @@ impl Runs {
     pub async fn begin_upload(&self) -> Result<Draft, RunsError> {
         let workshop = &self.0.workshop;
         let path = workshop.draft();
-        let whole = Whole(path.clone());
-        let file = File::create_new(&path).await.map_err(|source| unwritten(path, source))?;
+        let file = File::create_new(&path).await.map_err(|source| unwritten(path.clone(), source))?;
+        let whole = Whole { path, size: 0, room: workshop.disk.clone(), is_kept: false };
         let limit = workshop.gate.module_bytes;
-        Ok(Draft { runs: self.clone(), path: whole, file, digest: Sha256::new(), size: 0, limit })
+        Ok(Draft { runs: self.clone(), whole, file, digest: Sha256::new(), limit })
     }
 }
 
 impl Draft {
     pub async fn write(&mut self, piece: &[u8]) -> Result<(), RunsError> {
-        self.size = self.size.saturating_add(piece.len() as u64);
-        if self.size > self.limit {
+        let bytes = piece.len() as u64;
+        if self.whole.size.saturating_add(bytes) > self.limit {
             let what = "a module (`limits.modules.module_bytes`)";
             return Err(RunsError::TooLarge { what, limit_bytes: self.limit });
         }
+        self.runs.0.workshop.take_room(bytes)?;
+        self.whole.size += bytes;
         self.digest.update(piece);
-        self.file.write_all(piece).await.map_err(|source| unwritten(self.path.0.clone(), source))
+        self.file.write_all(piece).await.map_err(|source| unwritten(self.whole.path.clone(), source))
     }
 
     /// Looks at what was written, and keeps nothing.
     pub async fn inspect(self) -> Result<ModuleReport, RunsError> {
-        let (runs, size) = (self.runs.clone(), self.size);
-        let (path, _) = self.close().await?;
-        let place = turn(&runs, size).await?;
+        let runs = self.runs.clone();
+        let (draft, _) = self.close().await?;
+        let place = draft.turn(&runs).await?;
         let sandbox = runs.0.workshop.sandbox.clone();
         apart(&runs, move || {
             let _place = place;
-            let bytes = read(&path.0)?;
+            let bytes = read(&draft.path)?;
             sandbox.inspect(&bytes).map_err(|error| RunsError::Refused(with_causes(&error)))
         })
         .await
@@ -85,10 +95,10 @@ impl Draft {
         if let Some(alias) = alias {
             check_alias(alias)?;
         }
-        let (runs, alias, size) = (self.runs.clone(), alias.map(str::to_owned), self.size);
+        let (runs, alias) = (self.runs.clone(), alias.map(str::to_owned));
         let (draft, digest) = self.close().await?;
         // So few at a time that the same bytes, sent many times at once, are compiled for the first of them only.
-        let place = turn(&runs, size).await?;
+        let place = draft.turn(&runs).await?;
         let workshop = runs.0.workshop.clone();
         let uploaded = apart(&runs, move || {
             let _place = place;
@@ -117,22 +127,24 @@ impl Draft {
 
     /// Everything written, and the digest of it.
     async fn close(self) -> Result<(Whole, String), RunsError> {
-        let Self { path, file, digest, .. } = self;
+        let Self { whole, file, digest, .. } = self;
         let synced = async {
             let mut file = file;
             file.flush().await?;
             file.sync_all().await
         };
-        synced.await.map_err(|source| unwritten(path.0.clone(), source))?;
+        synced.await.map_err(|source| unwritten(whole.path.clone(), source))?;
         let digest = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        Ok((path, format!("sha256:{digest}")))
+        Ok((whole, format!("sha256:{digest}")))
     }
 }
 
-/// A place in which a module of so many bytes is looked at and compiled. Of the modules of one client the smallest comes first.
-async fn turn(runs: &Runs, size: u64) -> Result<Place, RunsError> {
-    let place = runs.0.workshop.compiling.take(runs.client(), size, COMPILE_TURN).await;
-    place.ok_or_else(|| RunsError::no_place("compiling modules"))
+impl Whole {
+    /// A place in which it is looked at and compiled. Of the modules of one client the smallest comes first.
+    async fn turn(&self, runs: &Runs) -> Result<Place, RunsError> {
+        let place = runs.0.workshop.compiling.take(runs.client(), self.size, COMPILE_TURN).await;
+        place.ok_or_else(|| RunsError::no_place("compiling modules"))
+    }
 }
 
 fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {
@@ -155,7 +167,7 @@ fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleRepor
     if let Some(known) = known {
         return Ok(known.report);
     }
-    let bytes = read(&draft.0)?;
+    let bytes = read(&draft.path)?;
     let refused = |error: &dyn std::error::Error| RunsError::Refused(with_causes(error));
     let report = ModuleReport::read(&bytes, &workshop.gate).map_err(|error| refused(&error))?;
     let name = &report.manifest.name;
@@ -171,12 +183,13 @@ fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleRepor
 }
 
 /// Moves the bytes to where they belong, unless they are there.
-fn keep(workshop: &Workshop, draft: Whole, digest: &str) -> Result<(), RunsError> {
+fn keep(workshop: &Workshop, mut draft: Whole, digest: &str) -> Result<(), RunsError> {
     let object = workshop.object(digest);
     if object.is_file() {
         return Ok(());
     }
-    let moved = std::fs::rename(&draft.0, &object);
+    let moved = std::fs::rename(&draft.path, &object);
+    draft.is_kept = moved.is_ok();
     let synced = moved.and_then(|()| object.parent().map_or(Ok(()), sync_folder));
     synced.map_err(|source| unwritten(object, source))
 }

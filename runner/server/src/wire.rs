@@ -470,8 +470,10 @@ pub struct ClientUse {
 /// What is kept, and how much room it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StorageUse {
-    /// Bytes of all files in the data directory.
+    /// Bytes of the data directory: its files, and what is used of the history's.
     pub data_dir_bytes: u64,
+    /// Bytes that it may have; `null` if that has no bound.
+    pub data_dir_limit_bytes: Option<u64>,
     /// Versions of modules.
     pub modules: u64,
     /// Runs.

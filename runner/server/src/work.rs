@@ -124,7 +124,7 @@ fn start(
     let folder = workshop.run_folder(live.id());
     let document = serde_json::from_str(&job.spec).expect("it was written from a document");
     let letter_bytes = u64::from(workshop.bounds.dead_letters_mib.get()) << 20;
-    let output = OutputFolder::for_letters(&folder, document, letter_bytes)?;
+    let output = OutputFolder::for_letters(&folder, document, letter_bytes, workshop.disk.clone())?;
     let mut ends = RunEnds { id: Some(live.id().clone()), ..RunEnds::default() };
     if let ConsumerPlan::Stream { ahead, wait } = prepared.plan.consumer {
         let opened = penstock_stream::open(&workshop.streams(), live.id(), &prepared.plan.name, ahead, wait)?;

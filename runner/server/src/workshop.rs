@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use penstock_types::config::{GateBounds, RunBounds};
@@ -14,10 +13,10 @@ use tokio::runtime::Handle;
 
 use crate::error::{OpenError, RunsError};
 use crate::fair::ClientId;
-use crate::history::{History, HistoryError, modules, runs, transact};
+use crate::history::{History, HistoryError, free_bytes, modules, runs, transact};
 use crate::private;
 use crate::turns::{Place, Turns};
-use penstock_pipeline::Modules;
+use penstock_pipeline::{DiskRoom, Modules};
 
 /// Loaded modules that are cached.
 const KEPT: usize = 16;
@@ -42,8 +41,8 @@ pub(crate) struct Workshop {
     pub(crate) data_dir: PathBuf,
     /// Places in which modules are looked at and compiled.
     pub(crate) compiling: Turns,
-    /// Size of the folder when it was last measured.
-    data_dir_bytes: AtomicU64,
+    /// Bytes of the folder.
+    pub(crate) disk: Arc<DiskRoom>,
     /// Least recently used first.
     loaded: Mutex<VecDeque<Module>>,
     /// Held while the bytes and the row of a module are added or removed, so that there is never one without the other.
@@ -68,7 +67,7 @@ impl Workshop {
         sandbox: Sandbox,
         (gate, bounds): (GateBounds, RunBounds),
         data_dir: PathBuf,
-        compiling: Turns,
+        (compiling, disk_bytes): (Turns, Option<u64>),
     ) -> Result<Self, OpenError> {
         let unusable = |path: &Path| {
             let path = path.to_owned();
@@ -93,7 +92,7 @@ impl Workshop {
             bounds,
             data_dir,
             compiling,
-            data_dir_bytes: AtomicU64::new(0),
+            disk: Arc::new(DiskRoom::new(disk_bytes)),
             loaded: Mutex::default(),
             registering: Mutex::default(),
         };
@@ -119,13 +118,23 @@ impl Workshop {
         self.data_dir.join(STREAMS)
     }
 
-    pub(crate) fn data_dir_bytes(&self) -> u64 {
-        self.data_dir_bytes.load(Ordering::Relaxed)
+    /// Measures the data directory: every file in it, which may be many, less what the history has free in its own.
+    pub(crate) fn measure(&self) {
+        let counted = self.disk.used();
+        match self.history.read_blocking(free_bytes) {
+            Ok(free) => self.disk.correct(counted, size_of(&self.data_dir).saturating_sub(free)),
+            Err(HistoryError::Closed) => {}
+            Err(error) => tracing::warn!(%error, "the data directory cannot be measured"),
+        }
     }
 
-    /// Measures the data directory: every file in it, which may be many.
-    pub(crate) fn measure(&self) {
-        self.data_dir_bytes.store(size_of(&self.data_dir), Ordering::Relaxed);
+    /// Takes room on the disk.
+    pub(crate) fn take_room(&self, bytes: u64) -> Result<(), RunsError> {
+        if self.disk.take(bytes) {
+            return Ok(());
+        }
+        let most_bytes = self.disk.most().unwrap_or(u64::MAX);
+        Err(RunsError::DiskFull { used_bytes: self.disk.used(), most_bytes, wanted_bytes: bytes })
     }
 
     /// A place in which a module can be compiled, in the client's turn; `None` for one whose code is there.
@@ -167,17 +176,32 @@ impl Workshop {
         };
         match removed() {
             Ok(0) | Err(HistoryError::Closed) => {}
-            Ok(removed) => tracing::info!(removed, kept, "the oldest runs were removed"),
+            Ok(removed) => {
+                tracing::info!(removed, kept, "the oldest runs were removed");
+                self.measure();
+            }
             Err(error) => tracing::warn!(%error, "the oldest runs cannot be removed"),
         }
     }
 
     pub(crate) fn remove_run_folder(&self, run: &str) {
-        match fs::remove_dir_all(self.run_folder(run)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(run, %error, "the dead letters of a removed run cannot be removed");
-            }
-            _ => {}
+        let folder = self.run_folder(run);
+        let bytes = size_of(&folder);
+        match fs::remove_dir_all(folder) {
+            Ok(()) => self.disk.give_back(bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(run, %error, "the dead letters of a removed run cannot be removed"),
+        }
+    }
+
+    /// Removes the bytes of a module that no version has any more.
+    pub(crate) fn remove_object(&self, digest: &str) {
+        self.forget(digest);
+        let object = self.object(digest);
+        let bytes = fs::metadata(&object).map_or(0, |found| found.len());
+        match fs::remove_file(object) {
+            Ok(()) => self.disk.give_back(bytes),
+            Err(error) => tracing::warn!(%digest, %error, "the bytes of a removed module cannot be removed"),
         }
     }
 
@@ -211,7 +235,7 @@ impl Workshop {
     }
 
     /// Removes a module from the cache; runs that have it go on.
-    pub(crate) fn forget(&self, digest: &str) {
+    fn forget(&self, digest: &str) {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner).retain(|kept| kept.digest() != digest);
     }
 

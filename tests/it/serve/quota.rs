@@ -104,6 +104,24 @@ fn a_run_that_takes_longer_than_any_may_ends_as_failed() {
     assert_eq!((&run["error"], &run["snapshot"]["ledger"]["balanced"]), (&json!(told), &json!(true)));
 }
 
+#[test]
+fn a_full_disk_quota_is_told_with_its_figures() {
+    let (_folder, serving) = with_limits(json!({ "disk_mib": 1 }));
+    let served = serving.start();
+    let storage = || served.get("/system").is(200).json()["storage"].clone();
+    let used = |storage: &Value| storage["data_dir_bytes"].as_u64().unwrap();
+    let left = (1 << 20) - used(&storage()) as usize;
+    let refused = served.upload(&vec![0; left + 20_000]).is(507).json();
+    assert_eq!(refused["type"], "/problems/disk-full");
+    let told = refused["detail"].as_str().unwrap();
+    assert!(told.contains("of 1.0 MiB (`limits.disk_mib`)") && told.contains("delete runs"), "{told}");
+    assert_eq!(fs::read_dir(served.data().join("modules/drafts")).unwrap().count(), 0);
+    let after = storage();
+    assert_eq!(after["data_dir_limit_bytes"], 1 << 20);
+    assert!(used(&after) < 1 << 20, "{after}");
+    served.over(&served.submit(&sleepy(3, 1.0)));
+}
+
 /// A module of the least that a stage needs, and of so many functions that take long to compile.
 fn slow(number: usize, functions: usize) -> Vec<u8> {
     let mut text = String::from(

@@ -25,6 +25,10 @@ impl Packed {
     pub(crate) fn new(digest: [u8; 32], report: &[u8]) -> Self {
         Self { digest, report: compress(report) }
     }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.report.len() as u64
+    }
 }
 
 /// Keeps a report, and removes the oldest where there are too many. One that is known stays as it is: then that is what

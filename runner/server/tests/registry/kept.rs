@@ -5,8 +5,9 @@ use std::fs;
 use penstock_server::{RunQuery, RunsError};
 use penstock_types::run::RunState;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
-use crate::support::{PATIENCE, end_of, guest, open, open_with, stores, submit, upload};
+use crate::support::{Kind, PATIENCE, end_of, guest, open, open_with, stores, submission, submit, upload};
 
 /// Every sample fails, and is kept.
 fn failing(count: u32) -> Value {
@@ -37,6 +38,55 @@ async fn dead_letters_of_a_run_are_kept_up_to_a_limit_and_the_rest_is_counted() 
         letters.left_out
     );
     assert_eq!(told, wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_quota_refuses_what_is_new_and_deletions_free_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    drop(open(&data, stores(folder.path())));
+    let open = |disk_bytes: Option<u64>| {
+        open_with(&data, stores(folder.path()), |settings| settings.disk_bytes = disk_bytes)
+    };
+    let runs = open(None);
+    let empty = runs.storage().await.unwrap();
+    assert_eq!(empty.data_dir_limit_bytes, None);
+    drop(runs);
+
+    let most = empty.data_dir_bytes + (1 << 20);
+    let runs = open(Some(most));
+    let used = async || runs.storage().await.unwrap().data_dir_bytes;
+    let id = submit(&runs, &failing(10_000)).await.summary.id;
+    let run = end_of(&runs, &id).await;
+    let letters = runs.dead_letters(&id).await.unwrap();
+    let kept = letters.stages[0].letters;
+    assert!(letters.left_out > 0 && kept > 100 && kept + letters.left_out == 10_000, "{letters:?}");
+    let told = run.history.unwrap();
+    let wanted = "left out, as the data directory has no more room (`limits.disk_mib`)";
+    assert!(told.ends_with(wanted), "{told}");
+    assert!(used().await <= most, "{} of {most}", used().await);
+
+    let module = guest("guest-misbehaving");
+    let mut draft = runs.begin_upload().await.unwrap();
+    let refused = draft.write(&module).await.unwrap_err();
+    assert_eq!(refused.kind(), "disk-full");
+    let told = refused.to_string();
+    assert!(told.contains("(`limits.disk_mib`)") && told.contains("delete runs"), "{told}");
+    drop(draft);
+    assert_eq!(runs.submit(submission(&failing(1))).await.unwrap_err().kind(), "disk-full");
+    // Four bits of each byte are new, so that it cannot be packed to less than that.
+    let digits = |number: u64| format!("{:x}", Sha256::digest(number.to_le_bytes()));
+    let report = json!({ "x": (0..1_000).map(digits).collect::<String>() }).to_string().into_bytes();
+    let refused = runs.keep_benchmark(json!({}), report.clone()).await.unwrap_err();
+    assert_eq!(refused.kind(), "disk-full");
+
+    let before = used().await;
+    runs.delete(&id).await.unwrap();
+    assert!(used().await < before - 200_000, "{} after {before}", used().await);
+    let kept = runs.keep_benchmark(json!({}), report.clone()).await.unwrap();
+    let again = runs.keep_benchmark(json!({}), report).await.unwrap();
+    assert!(kept.is_new && !again.is_new);
+    end_of(&runs, &submit(&runs, &failing(1)).await.summary.id).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,6 +40,7 @@ impl Kind for RunsError {
             Self::KeyReused => "key-reused",
             Self::QueueFull { .. } => "queue-full",
             Self::Quota(_) => "quota",
+            Self::DiskFull { .. } => "disk-full",
             Self::Busy(_) => "busy",
             Self::Storage(..) => "storage",
             Self::History(_) | Self::File { .. } => "history",

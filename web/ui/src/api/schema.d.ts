@@ -723,9 +723,14 @@ export interface components {
         StorageUse: {
             /**
              * Format: uint64
-             * @description Bytes of all files in the data directory.
+             * @description Bytes of the data directory: its files, and what is used of the history's.
              */
             data_dir_bytes: number;
+            /**
+             * Format: uint64
+             * @description Bytes that it may have; `null` if that has no bound.
+             */
+            data_dir_limit_bytes?: number | null;
             /**
              * Format: uint64
              * @description Versions of modules.
