@@ -13,6 +13,8 @@ pub const MAX_PARAM_CHECKS: u64 = 200_000;
 const MAX_DEPTH: u32 = 64;
 /// Schemas that a regular expression counts as: each is compiled, and looks at every character.
 const PATTERN_SIZE: u64 = 50;
+/// Keywords that look for what the rest of their schema has left over, which needs a second walk over all of it.
+const LEFT_OVER: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
 /// Most characters of a regular expression.
 const MAX_PATTERN: usize = 1_000;
 /// Bytes of text that count as one value.
@@ -74,7 +76,11 @@ fn size_below(value: &Value, path_bytes: usize) -> u64 {
 /// Size of a part of a schema, with its references followed.
 #[derive(Clone, Copy, Default)]
 struct Extent {
+    /// Schemas that a value is checked against.
     schemas: u64,
+    /// Schemas that it is checked against once more to find what they leave over. At each level that search checks the parts and
+    /// then searches them, so that nested searches cost 2.6 times as much a level, and 4.8 times with two levels of `anyOf` in between.
+    search: u64,
     /// Levels below this one.
     height: u32,
 }
@@ -86,6 +92,7 @@ impl Extent {
 
     fn hold(&mut self, part: Self) {
         self.add(part.schemas);
+        self.search = self.search.saturating_add(part.schemas).saturating_add(part.search);
         self.height = self.height.max(part.height + 1);
     }
 }
@@ -135,10 +142,16 @@ impl<'a> Walk<'a> {
                         (_, value) => extent.hold(self.measure(value, below)?),
                     }
                 }
+                for _ in LEFT_OVER.iter().filter(|keyword| members.contains_key(**keyword)) {
+                    extent.add(extent.search);
+                }
             }
             Value::Array(elements) => {
                 for element in elements {
-                    extent.hold(self.measure(element, below)?);
+                    let Extent { schemas, search, height } = self.measure(element, below)?;
+                    extent.add(schemas);
+                    extent.search = extent.search.saturating_add(search);
+                    extent.height = extent.height.max(height + 1);
                 }
             }
             _ => {}
@@ -200,6 +213,19 @@ mod tests {
         }
         let told = param_schema_size(&schema).unwrap_err().to_string();
         assert_eq!(told, "comes to more than 2000 schemas with its references followed");
+    }
+
+    #[test]
+    fn what_is_left_over_at_each_level_is_looked_for_at_few_levels() {
+        for keyword in LEFT_OVER {
+            let nested = |levels: usize| {
+                let level = |inner: Value, _| json!({ "allOf": [inner], (keyword): false });
+                param_schema_size(&(0..levels).fold(json!({}), level))
+            };
+            assert!(nested(6).is_ok_and(|size| size > 300));
+            // With `anyOf` in place of `allOf`, 24 levels took minutes to look for two properties.
+            assert_eq!(nested(24), Err(ParamSchemaFault::TooLarge), "{keyword}");
+        }
     }
 
     #[test]
