@@ -339,7 +339,7 @@ impl LiveRun {
         let entry = {
             let pending = self.pending();
             Entry {
-                summary: Some((self.last_summary().unwrap_or_else(|| self.summary()), self.snapshot())),
+                summary: Some(self.ended.get().cloned().unwrap_or_else(|| self.seen())),
                 // When this is written, nothing is broken.
                 history: pending.gaps(None, lost),
                 errors: pending.errors.clone(),
@@ -414,25 +414,27 @@ impl LiveRun {
         self.set_once(&self.ended, (summary, snapshot), "ended");
     }
 
-    fn last_summary(&self) -> Option<RunSummary> {
-        self.ended.get().map(|(summary, _)| summary.clone())
+    pub(crate) fn summary(&self) -> RunSummary {
+        self.seen().0
     }
 
-    pub(crate) fn summary(&self) -> RunSummary {
-        if let Some(summary) = self.last_summary().filter(|_| self.is_over()) {
-            return summary;
+    /// Its summary and its figures, both of one moment.
+    fn seen(&self) -> (RunSummary, Option<RunSnapshot>) {
+        if let Some(ended) = self.ended.get().filter(|_| self.is_over()) {
+            return ended.clone();
         }
         let mut summary = self.registered.summary.clone();
         if let Some(begun) = self.begun.get() {
             summary.state = RunState::Running;
             summary.started_at = Some(begun.facts.started_at().to_owned());
         }
-        if let Some(snapshot) = self.snapshot() {
-            figures(&mut summary, &snapshot);
+        let snapshot = self.snapshot();
+        if let Some(snapshot) = &snapshot {
+            figures(&mut summary, snapshot);
             // It is over for others when all of it is stored.
             summary.state = if snapshot.state.is_over() { RunState::Draining } else { snapshot.state };
         }
-        summary
+        (summary, snapshot)
     }
 
     /// Returns its figures; `None` before it started.
@@ -445,9 +447,8 @@ impl LiveRun {
     }
 
     pub(crate) fn detail(&self, waiting: Option<String>) -> RunDetail {
-        let summary = self.summary();
+        let (summary, snapshot) = self.seen();
         let lost = self.rows.lost();
-        let snapshot = self.snapshot();
         let pending = self.pending();
         RunDetail {
             waiting: waiting.filter(|_| summary.state == RunState::Queued),

@@ -60,6 +60,18 @@ fn a_module_is_uploaded_run_and_seen() {
 }
 
 #[test]
+fn figures_of_a_run_in_one_answer_are_of_one_moment() {
+    let served = Serving::default().start();
+    let endless = json!({ "threads": 1, "source": { "range": { "count": 1_000_000_000 } }, "stages": [] });
+    let id = served.submit(&endless);
+    served.until(&id, |run| run["samples"].as_u64().is_some_and(|samples| samples > 0));
+    for _ in 0..50 {
+        let run = served.get(&format!("/runs/{id}")).is(200).json();
+        assert_eq!(run["samples"], run["snapshot"]["ledger"]["total"]["delivered"]);
+    }
+}
+
+#[test]
 fn the_same_bytes_are_one_version_and_others_the_next() {
     let served = Serving::default().start();
     let first = fs::read(module("decode-resize")).unwrap();
