@@ -107,20 +107,21 @@ impl Draft {
             let _registering = workshop.registering();
             // Others may have come meanwhile.
             check_room(&workshop, &digest)?;
-            keep(&workshop, draft, &digest)?;
-            let registered = workshop
-                .history
-                .work_blocking(move |connection| {
-                    transact(connection, |transaction| {
-                        let (version, created, previous) =
-                            modules::insert(transaction, &report, alias.as_deref())?;
-                        let found = modules::find(transaction, &report.manifest.name, version)?;
-                        Ok(found.map(|version| ModuleUpload { version, created, previous }))
-                    })
-                })
-                .map_err(RunsError::from)?;
+            let registered = keep(&workshop, draft, &digest).and_then(|()| {
+                let insert = move |transaction: &rusqlite::Transaction<'_>| {
+                    let (version, created, previous) =
+                        modules::insert(transaction, &report, alias.as_deref())?;
+                    let found = modules::find(transaction, &report.manifest.name, version)?;
+                    Ok(found.map(|version| ModuleUpload { version, created, previous }))
+                };
+                let inserted = workshop.history.work_blocking(move |connection| transact(connection, insert));
+                Ok(inserted?)
+            });
+            if registered.is_err() {
+                workshop.remove_stray(&digest);
+            }
             let lost = || HistoryError::Damaged("the version that was just written is not there".to_owned());
-            registered.ok_or_else(lost).map_err(RunsError::from)
+            Ok(registered?.ok_or_else(lost)?)
         });
         uploaded.await
     }

@@ -205,6 +205,14 @@ impl Workshop {
         }
     }
 
+    /// Removes the bytes of a module if no version has them, as after a registration that failed: they would take room for nothing.
+    pub(crate) fn remove_stray(&self, digest: &str) {
+        let own = digest.to_owned();
+        if let Ok(false) = self.history.read_blocking(move |connection| modules::has(connection, &own)) {
+            self.remove_object(digest);
+        }
+    }
+
     /// Locks modules against being added or removed; blocks.
     pub(crate) fn registering(&self) -> MutexGuard<'_, ()> {
         self.registering.lock().unwrap_or_else(PoisonError::into_inner)

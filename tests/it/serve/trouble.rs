@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use penstock_tests::{Folder, Served, Serving, module, trouble};
+use rusqlite::Connection;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
@@ -53,6 +54,21 @@ fn a_machine_without_threads_fails_the_run_that_needs_them_and_recovers() {
     served.get("/runs").is(200);
     fs::remove_file(&none).unwrap();
     assert_eq!(served.over(&served.submit(&sleepy(3, 1.0)))["state"], "completed");
+}
+
+#[test]
+fn bytes_of_an_upload_that_cannot_be_registered_are_not_kept() {
+    let served = Serving::default().variable("PENSTOCK_LOG", "off").start();
+    let kept = || fs::read_dir(served.data().join("modules/sha256")).unwrap().count();
+    let history = Connection::open(served.data().join("penstock.sqlite")).unwrap();
+    // The server cannot write to it now, as on a disk that is full.
+    history.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let bytes = fs::read(module("text-filter")).unwrap();
+    served.upload(&bytes).is(507);
+    assert_eq!(kept(), 0);
+    history.execute_batch("ROLLBACK").unwrap();
+    served.upload(&bytes).is(201);
+    assert_eq!(kept(), 1);
 }
 
 /// Lets a server have so many more files than it has.
