@@ -126,6 +126,7 @@ fn trouble_with_a_bucket_is_mended_by_a_retry_or_costs_the_samples_that_are_name
         ("000007.jpg", Trouble::FlippedBit),
         ("000008.jpg", Trouble::Slow(Duration::from_millis(50))),
         ("000009.jpg", Trouble::Trickle(4_000, Duration::from_millis(1))),
+        ("000010.jpg", Trouble::Status(403, "RequestTimeTooSkewed")),
     ];
     for (key, trouble) in passing {
         server.inject(Fault::on(key, trouble).times(2));
@@ -158,7 +159,7 @@ fn trouble_with_a_bucket_is_mended_by_a_retry_or_costs_the_samples_that_are_name
     }
     let troubled = server.seen().into_iter().filter(|seen| seen.trouble.is_some()).count();
     // Twice each that passes, but once what is merely slow; once each that lasts and is known to, and all five attempts of the others.
-    assert_eq!(troubled, 8 * 2 + 2 + 2 + 2 * 5);
+    assert_eq!(troubled, 9 * 2 + 2 + 2 + 2 * 5);
 }
 
 #[test]

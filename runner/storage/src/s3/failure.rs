@@ -149,7 +149,9 @@ impl S3Failure {
                 | "TooManyRequests"
                 | "RequestLimitExceeded"
                 | "OperationAborted"
-                | "ConditionalRequestConflict",
+                | "ConditionalRequestConflict"
+                // A clock that was wrong is put right meanwhile.
+                | "RequestTimeTooSkewed",
             ) => Self::Passing { cause, after: retry_after(answer) },
             (_, "NoSuchKey") => Self::NotFound,
             (404, "NotFound" | "") => Self::NotFound,
