@@ -11,7 +11,9 @@ PENSTOCK   := $(TARGET_DIR)/release/penstock
 DEMO       := demo
 PHOTOS     := 2000
 TIME       := 1800
-FUZZ_TARGETS := returned upload document manifest
+FUZZ_TARGETS := returned values upload document manifest schemas
+# Memory that a target may use, in KiB: an allocation beyond it ends the target as a fault.
+FUZZ_KIB   := 1048576
 # Coverage by flags that a stable compiler takes; no sanitizer, since the code under test is safe Rust.
 FUZZ_FLAGS := -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares) --cfg fuzzing
 RCLONE     := $(TARGET_DIR)/rclone/bin/rclone
@@ -183,8 +185,8 @@ fuzz: ## Fuzz each target for TIME seconds; inputs that break a promise are kept
 	(cd tests/fuzz/libfuzzer && RUSTFLAGS="$(FUZZ_FLAGS)" cargo build --locked --release --target $$host --target-dir $$out); \
 	for target in $(FUZZ_TARGETS); do \
 	  mkdir -p $$out/corpus/$$target $$out/found/$$target; \
-	  $$out/$$host/release/$$target -max_total_time=$(TIME) -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
-	    -artifact_prefix=$$out/found/$$target/ -print_final_stats=1 $$out/corpus/$$target tests/fuzz/corpus/$$target; \
+	  (ulimit -d $(FUZZ_KIB); exec $$out/$$host/release/$$target -max_total_time=$(TIME) -timeout=10 -rss_limit_mb=1024 \
+	    -max_len=65536 -artifact_prefix=$$out/found/$$target/ -print_final_stats=1 $$out/corpus/$$target tests/fuzz/corpus/$$target); \
 	done
 
 .PHONY: deny

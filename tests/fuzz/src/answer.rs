@@ -10,7 +10,7 @@ const MAX_MEMORY: usize = 0x4_0000;
 /// Most elements of any list that is written out; longer ones are claimed by a patch.
 const MAX_ELEMENTS: usize = 300;
 /// Most bytes of any one blob, text or tensor that are written out.
-const MAX_VALUE_BYTES: usize = 4 << 10;
+pub(crate) const MAX_VALUE_BYTES: usize = 4 << 10;
 
 /// Sizes of the contract's types in a guest's memory, in bytes.
 const OUTCOME_BYTES: u32 = 32;
@@ -45,6 +45,8 @@ pub enum Outcome {
     Keep(Item),
     Drop,
     Many(Vec<Item>),
+    /// `Many` of one item so many times, all of which lie on the same bytes.
+    Copies(Item, u32),
     Held,
     Failed(Text),
 }
@@ -101,6 +103,8 @@ pub enum Text {
     Valid(String),
     /// A letter so many times.
     Long(u16),
+    /// So many bytes of the memory from [`BASE`] on, where everything else lies too.
+    Memory(u32),
 }
 
 /// Four bytes, or one, that are written over the answer.
@@ -216,11 +220,13 @@ impl Text {
         }
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    /// Bytes that are written for it; none for those that lie there already.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = match self {
             Self::Bytes(bytes) => bytes.clone(),
             Self::Valid(text) => text.clone().into_bytes(),
             Self::Long(length) => vec![b'n'; usize::from(*length)],
+            Self::Memory(_) => Vec::new(),
         };
         bytes.truncate(MAX_VALUE_BYTES);
         bytes
@@ -270,7 +276,17 @@ impl Memory<'_> {
         }
     }
 
-    fn text(&mut self, at: u32, bytes: &[u8]) {
+    fn text(&mut self, at: u32, text: &Text) {
+        match text {
+            Text::Memory(length) => {
+                self.write_u32(at, BASE);
+                self.write_u32(at + 4, *length);
+            }
+            text => self.raw(at, &text.bytes()),
+        }
+    }
+
+    fn raw(&mut self, at: u32, bytes: &[u8]) {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let first = self.room(length, 1);
         self.write_u32(at, BASE + first);
@@ -282,7 +298,7 @@ impl Memory<'_> {
         let number = match outcome {
             Outcome::Keep(_) => 0,
             Outcome::Drop => 1,
-            Outcome::Many(_) => 2,
+            Outcome::Many(_) | Outcome::Copies(..) => 2,
             Outcome::Held => 3,
             Outcome::Failed(_) => 4,
         };
@@ -290,7 +306,18 @@ impl Memory<'_> {
         match outcome {
             Outcome::Keep(item) => self.item(at + 8, item),
             Outcome::Many(items) => self.list(at + 8, items, ITEM_BYTES, Self::item),
-            Outcome::Failed(reason) => self.text(at + 8, &reason.bytes()),
+            Outcome::Copies(item, times) => {
+                let first = self.room(times.saturating_mul(ITEM_BYTES), ALIGNMENT);
+                self.write_u32(at + 8, BASE + first);
+                self.write_u32(at + 12, *times);
+                self.item(first, item);
+                let (first, size) = (first as usize, ITEM_BYTES as usize);
+                let record = self.bytes.get(first..first + size).unwrap_or_default().to_vec();
+                let end = self.bytes.len().min(first + *times as usize * size);
+                let copies = self.bytes.get_mut(first..end).unwrap_or_default();
+                copies.chunks_exact_mut(size).for_each(|copy| copy.copy_from_slice(&record));
+            }
+            Outcome::Failed(reason) => self.text(at + 8, reason),
             Outcome::Drop | Outcome::Held => {}
         }
     }
@@ -298,9 +325,9 @@ impl Memory<'_> {
     fn item(&mut self, at: u32, item: &Item) {
         let key = match &item.key {
             Key::Given(number) => {
-                self.keys.get(usize::from(*number)).or(self.keys.last()).unwrap_or(&"").as_bytes().to_vec()
+                Text::from(*self.keys.get(usize::from(*number)).or(self.keys.last()).unwrap_or(&""))
             }
-            Key::Made(text) => text.bytes(),
+            Key::Made(text) => text.clone(),
         };
         self.text(at, &key);
         self.write(at + 8, &item.seed.to_le_bytes());
@@ -308,7 +335,7 @@ impl Memory<'_> {
     }
 
     fn field(&mut self, at: u32, field: &Field) {
-        self.text(at, &field.name.bytes());
+        self.text(at, &field.name);
         let number = match field.value {
             Value::Blob(_) => 0,
             Value::Text(_) => 1,
@@ -319,21 +346,21 @@ impl Memory<'_> {
         self.write(at + 8, &[number]);
         let payload = at + 16;
         match &field.value {
-            Value::Blob(bytes) | Value::Text(bytes) => self.text(payload, &bytes.bytes()),
+            Value::Blob(text) | Value::Text(text) => self.text(payload, text),
             Value::Int(number) => self.write(payload, &number.to_le_bytes()),
             Value::Real(number) => self.write(payload, &number.to_bits().to_le_bytes()),
             Value::Tensor { dtype, shape, data, fits } => {
                 self.write(payload, &[*dtype]);
                 self.list(payload + 4, shape, 4, |memory, at, length| memory.write_u32(at, *length));
                 let data = if *fits { vec![1; tensor_bytes(*dtype, shape)] } else { data.clone() };
-                self.text(payload + 12, &data[..data.len().min(MAX_VALUE_BYTES)]);
+                self.raw(payload + 12, &data[..data.len().min(MAX_VALUE_BYTES)]);
             }
         }
     }
 }
 
 /// Bytes that a tensor of that shape has, where that is little.
-fn tensor_bytes(dtype: u8, shape: &[u32]) -> usize {
+pub(crate) fn tensor_bytes(dtype: u8, shape: &[u32]) -> usize {
     let element = match dtype {
         0..=2 => 1,
         3 | 4 | 7 | 8 => 2,

@@ -7,12 +7,16 @@ mod guest;
 mod input;
 mod manifest;
 mod returned;
+mod schemas;
 mod told;
 mod upload;
+mod values;
 
 pub use answer::{Answer, BASE, Field, Item, Key, Outcome, Patch, Text, Value};
 pub use document::{document, document_words};
 pub use guest::{Encoding, core, load, typed, with_manifest};
 pub use manifest::manifest;
 pub use returned::{outcome_of, returned};
+pub use schemas::{schema_words, schemas};
 pub use upload::upload;
+pub use values::values;

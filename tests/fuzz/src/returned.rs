@@ -19,15 +19,16 @@ use crate::told::assert_fit_for_people;
 const MAX_CALLS: usize = 4;
 const MAX_SAMPLES: usize = 4;
 /// The contract's limits, as guests are told of them.
-const MAX_NAME_BYTES: usize = 256;
-const MAX_KEY_BYTES: usize = 4096;
-const MAX_RANK: usize = 16;
+pub(crate) const MAX_NAME_BYTES: usize = 256;
+pub(crate) const MAX_KEY_BYTES: usize = 4096;
+pub(crate) const MAX_RANK: usize = 16;
 const MAX_FIELDS: usize = 256;
-/// What every sample carries past the guest.
-const CARRIED: &str = "carried";
+/// What every sample carries past the guest, and its value.
+pub(crate) const CARRIED: &str = "carried";
+pub(crate) const CARRIED_TEXT: &str = "past the guest";
 
 /// A stage under test.
-struct Stage {
+pub(crate) struct Stage {
     op: Box<dyn ThreadOp>,
     mode: Mode,
     /// Samples inside, as the stage says.
@@ -83,7 +84,7 @@ pub fn outcome_of(answer: &Answer) -> String {
 }
 
 impl Stage {
-    fn start(mode: Mode, encoding: Encoding) -> Self {
+    pub(crate) fn start(mode: Mode, encoding: Encoding) -> Self {
         let settings = StageSettings {
             name: "answering".into(),
             params: json!({}),
@@ -99,7 +100,7 @@ impl Stage {
     }
 
     /// Calls the guest with so many samples, one where the mode takes no more.
-    fn call(&mut self, samples: usize, answer: &Answer) -> Output {
+    pub(crate) fn call(&mut self, samples: usize, answer: &Answer) -> Output {
         let samples = match self.mode {
             Mode::Batch => samples.clamp(1, MAX_SAMPLES),
             Mode::Sample | Mode::Stateful => 1,
@@ -128,7 +129,7 @@ impl Stage {
         self.made += 1;
         let mut sample = Sample::new(key, origin);
         sample.set("answer", EngineValue::Blob(Bytes::copy_from_slice(answer)));
-        sample.set(CARRIED, EngineValue::Text("past the guest".into()));
+        sample.set(CARRIED, EngineValue::Text(CARRIED_TEXT.into()));
         sample
     }
 
@@ -139,7 +140,7 @@ impl Stage {
     }
 
     /// Whatever happened, the next call works.
-    fn recovers(&mut self) {
+    pub(crate) fn recovers(&mut self) {
         let output = self.call(1, &Answer::good(1));
         assert!(output.failed.is_empty(), "the next call failed: {:?}", output.failed);
         assert_eq!(output.items.samples(), 1, "the next call kept nothing: {output:?}");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use penstock_fuzz::{document, document_words, manifest, returned, upload};
+use penstock_fuzz::{document, document_words, manifest, returned, schemas, upload, values};
 
 /// Paths and contents of the inputs of a target.
 fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
@@ -55,4 +55,14 @@ fn uploads_that_were_found_keep_the_targets_promises() {
 #[test]
 fn answers_that_were_found_keep_the_targets_promises() {
     replay("returned", returned);
+}
+
+#[test]
+fn schemas_that_were_found_keep_the_targets_promises() {
+    replay("schemas", schemas);
+}
+
+#[test]
+fn values_that_were_found_keep_the_targets_promises() {
+    replay("values", values);
 }
