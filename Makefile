@@ -11,6 +11,7 @@ PENSTOCK   := $(TARGET_DIR)/release/penstock
 DEMO       := demo
 PHOTOS     := 2000
 TIME       := 1800
+SEED       := 1
 FUZZ_TARGETS := returned values upload document manifest schemas
 # Memory that a target may use, in KiB: an allocation beyond it ends the target as a fault.
 FUZZ_KIB   := 1048576
@@ -188,6 +189,16 @@ fuzz: ## Fuzz each target for TIME seconds; inputs that break a promise are kept
 	  (ulimit -d $(FUZZ_KIB); exec $$out/$$host/release/$$target -max_total_time=$(TIME) -timeout=10 -rss_limit_mb=1024 \
 	    -max_len=65536 -artifact_prefix=$$out/found/$$target/ -print_final_stats=1 $$out/corpus/$$target tests/fuzz/corpus/$$target); \
 	done
+
+.PHONY: chaos
+chaos: TIME := 900
+chaos: guests ## Let clients, modules and faults made up from SEED loose on a server for TIME seconds, and check all of it after each round
+	TIME=$(TIME) SEED=$(SEED) cargo test --locked $(ALL) --test chaos -- chaos --exact --ignored --nocapture
+
+.PHONY: soak
+soak: TIME := 3600
+soak: guests ## Load a server steadily for TIME seconds; draw what it uses, and fail where that grows
+	TIME=$(TIME) cargo test --locked $(ALL) --test chaos -- soak --exact --ignored --nocapture
 
 .PHONY: deny
 deny: ## Check licences, sources and bans of all dependencies (needs cargo-deny; installed if missing)

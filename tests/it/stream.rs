@@ -205,7 +205,7 @@ fn the_api_tells_the_secret_to_those_who_know_the_token_and_nowhere_else() {
     let queued = served.submit(&of_records(json!({})));
     let address = address(&served, &run);
     let path = format!("/api/v1/runs/{run}/stream");
-    served.try_ask("GET", &path, ("application/json", b"")).unwrap().is(401);
+    served.ask("GET", &path, None, &[("authorization", "Bearer no")]).is(401);
     let why = |answer: penstock_tests::Answer| answer.is(409).json()["detail"].as_str().unwrap().to_owned();
     assert!(why(served.get(&format!("/runs/{queued}/stream"))).starts_with("the run is queued"));
     served.get("/runs/nothing/stream").is(404);

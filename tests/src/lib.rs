@@ -12,6 +12,6 @@ pub use files::{Folder, lines, photos};
 pub use programs::{
     dependency_features, make_data, module, penstock, repository, target, trouble, workspace_metadata,
 };
-pub use random::RandomPipeline;
+pub use random::{Chance, RandomPipeline};
 pub use served::{Answer, Served, Serving};
 pub use shown::{shown, without_figures};

@@ -14,16 +14,36 @@ pub struct RandomPipeline {
 }
 
 /// Numbers that are the same for the same seed: Knuth's MMIX generator, of which the high bits are good.
-struct Chance(u64);
+#[derive(Clone, Debug)]
+pub struct Chance(u64);
 
 impl Chance {
-    fn below(&mut self, most: u64) -> u64 {
+    /// The numbers of a seed. Those of neighbouring seeds have nothing in common.
+    pub fn new(seed: u64) -> Self {
+        let mut chance = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
+        (0..8).for_each(|_| _ = chance.below(2));
+        chance
+    }
+
+    /// A number below `most`.
+    pub fn below(&mut self, most: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % most
     }
 
-    fn from(&mut self, least: u64, most: u64) -> u64 {
+    /// A number from `least` to `most`, both included.
+    pub fn from(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
+    }
+
+    /// True once in so many times.
+    pub fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    /// One of them.
+    pub fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize].clone()
     }
 }
 
@@ -31,8 +51,7 @@ impl RandomPipeline {
     /// The `number`-th of them: 1 to 5 stages of 5 to 50 ms, constant, uniform or exponential, with a concurrency of 1 to 6 and
     /// queues of 1 to 8, some with an aggregate in between; and a consumer of 5 to 50 ms.
     pub fn new(number: u64) -> Self {
-        let mut chance = Chance(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
-        (0..8).for_each(|_| _ = chance.below(2));
+        let mut chance = Chance::new(number);
         let count = chance.from(1, 5);
         let aggregate = (chance.below(3) == 0).then(|| (chance.from(1, count), chance.from(2, 4)));
         let mut stages = Vec::new();

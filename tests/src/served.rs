@@ -1,10 +1,10 @@
 //! `penstock serve` under test.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -94,11 +94,12 @@ impl Serving {
         self
     }
 
-    /// Writes all of its log to a file.
+    /// Appends its log, from this level on, to a file.
     #[must_use]
-    pub fn logging_to(mut self, file: &Path) -> Self {
-        self.command.stderr(File::create(file).expect("a file for the log"));
-        self.variable("PENSTOCK_LOG", "trace")
+    pub fn logging_to(mut self, file: &Path, level: &str) -> Self {
+        let log = OpenOptions::new().create(true).append(true).open(file).expect("a log can be written");
+        self.command.stderr(log);
+        self.variable("PENSTOCK_LOG", level)
     }
 
     /// Another address than the loopback one.
@@ -172,7 +173,7 @@ impl Served {
         self.child.id()
     }
 
-    /// Asks with the token, if there is one.
+    /// Asks with the token, if there is one and `headers` bring nothing in its place.
     pub fn ask(
         &self,
         method: &str,
@@ -180,9 +181,21 @@ impl Served {
         content: Option<(&str, &[u8])>,
         headers: &[(&str, &str)],
     ) -> Answer {
+        self.try_ask(method, path, content, headers).expect("the server answers")
+    }
+
+    /// Asks a server that may be gone: `None` when it is, or does not answer in time.
+    pub fn try_ask(
+        &self,
+        method: &str,
+        path: &str,
+        content: Option<(&str, &[u8])>,
+        headers: &[(&str, &str)],
+    ) -> Option<Answer> {
         let mut request = Request::builder().method(Method::from_bytes(method.as_bytes()).expect("a method"));
         request = request.uri(format!("http://{}{path}", self.address));
-        if let Some(token) = &self.token {
+        let is_given = headers.iter().any(|(name, _)| *name == "authorization");
+        if let Some(token) = self.token.as_ref().filter(|_| !is_given) {
             request = request.header("authorization", format!("Bearer {token}"));
         }
         for (name, value) in headers {
@@ -192,22 +205,18 @@ impl Served {
             request = request.header("content-type", kind);
         }
         let body = content.map_or(&b""[..], |(_, bytes)| bytes);
-        let mut answer = self.agent.run(request.body(body).expect("a request")).expect("the server answers");
+        let mut answer = self.agent.run(request.body(body).expect("a request")).ok()?;
         let headers = answer.headers().iter();
         let headers = headers
             .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
         let headers = headers.collect();
         let status = answer.status().as_u16();
-        Answer { status, headers, bytes: answer.body_mut().read_to_vec().expect("the answer is whole") }
+        Some(Answer { status, headers, bytes: answer.body_mut().read_to_vec().ok()? })
     }
 
-    /// Asks a server that may be gone: `None` when it is.
-    pub fn try_ask(&self, method: &str, path: &str, (kind, bytes): (&str, &[u8])) -> Option<Answer> {
-        let request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
-        let mut answer =
-            self.agent.run(request.header("content-type", kind).body(bytes).expect("a request")).ok()?;
-        let status = answer.status().as_u16();
-        Some(Answer { status, headers: Vec::new(), bytes: answer.body_mut().read_to_vec().ok()? })
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("it is ours")
     }
 
     /// Kills it while others still ask it.

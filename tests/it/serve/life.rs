@@ -144,9 +144,9 @@ fn acknowledged_until_killed(served: Served, kill: u64, module: &[u8]) -> (Vec<S
     let (runs, modules) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         scope.spawn(|| {
-            while let Some(answer) =
-                served.try_ask("POST", "/api/v1/runs", ("application/json", document.to_string().as_bytes()))
-            {
+            let text = document.to_string();
+            let content = Some(("application/json", text.as_bytes()));
+            while let Some(answer) = served.try_ask("POST", "/api/v1/runs", content, &[]) {
                 if answer.status == 201 {
                     runs.lock().unwrap().push(answer.json()["id"].as_str().unwrap().to_owned());
                 }
@@ -158,10 +158,8 @@ fn acknowledged_until_killed(served: Served, kill: u64, module: &[u8]) -> (Vec<S
                 // A custom section that makes it another module.
                 bytes.extend([0, 10, 1, b'n']);
                 bytes.extend(format!("{kill:04}{number:04}").bytes());
-                let Some(answer) = served.try_ask("POST", "/api/v1/modules", ("application/wasm", &bytes))
-                else {
-                    break;
-                };
+                let content = Some(("application/wasm", &*bytes));
+                let Some(answer) = served.try_ask("POST", "/api/v1/modules", content, &[]) else { break };
                 if answer.status == 201 {
                     modules.lock().unwrap().push((answer.json()["version"].as_u64().unwrap(), bytes));
                 }

@@ -289,7 +289,7 @@ fn a_token_that_has_expired_opens_nothing_and_says_so() {
 fn wrong_tokens_are_slowed_wherever_they_are_sent_and_right_ones_are_not() {
     let folder = Folder::new();
     let log = folder.join("log");
-    let served = Serving::default().with_own_token().logging_to(&log).start();
+    let served = Serving::default().with_own_token().logging_to(&log, "trace").start();
     let own = token(served.data());
     let wrong = "CanaryOfAWrongToken-0123456789";
     let (mut slow, mut quick) = (Duration::ZERO, Duration::ZERO);
@@ -451,7 +451,7 @@ fn signing_out_ends_the_session_at_the_server_and_what_it_has_opened() {
 fn every_change_is_in_the_audit_log_with_who_made_it() {
     let folder = Folder::new();
     let log = folder.join("log");
-    let served = Serving::default().with_own_token().logging_to(&log).start();
+    let served = Serving::default().with_own_token().logging_to(&log, "trace").start();
     let own = format!("Bearer {}", token(served.data()));
     let runner = named(served.data(), "ci", &["--role", "run"]);
     until(&served, &runner, 200);

@@ -1,0 +1,112 @@
+//! A steady load on one server, and what becomes of what it uses.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::clients::Client;
+use crate::documents::Document;
+use crate::machine::{Facts, tell};
+use crate::round::{Action, Body};
+use crate::slope::Series;
+use crate::world::World;
+
+/// Runs that the server keeps: its history grows until there are so many.
+const KEPT: u32 = 60;
+/// Clients, and the time that each takes for an action.
+const CLIENTS: usize = 3;
+const PACE: Duration = Duration::from_millis(300);
+/// Share of the time that does not count: caches, pools and the history fill.
+const WARM_UP: f64 = 0.15;
+
+/// Loads a server for so long, prints what it used as a picture, and fails where that grows.
+pub(crate) fn soak(time: Duration) {
+    let mut world = World::new(1, false, KEPT);
+    world.start();
+    let (scene, over) = (&world.scene(&[]), &AtomicBool::new(false));
+    let mut series = scope(|threads| {
+        for number in 0..CLIENTS {
+            threads.spawn(move || load(Client::new(scene, format!("c{number}")), over));
+        }
+        let series = watch(scene.served.process(), scene.served.data(), time);
+        over.store(true, Ordering::Release);
+        series
+    });
+    for series in &mut series {
+        series.values.drain(..(series.values.len() as f64 * WARM_UP) as usize);
+        tell(&series.picture());
+    }
+    let growing: Vec<&str> =
+        series.iter().filter(|series| series.grows()).map(|series| series.name).collect();
+    assert!(growing.is_empty(), "found that {growing:?} grow under a steady load");
+    assert_eq!(*scene.found.lock().unwrap(), [""; 0]);
+}
+
+/// Looks at a server's process and its history a hundred times a block.
+#[expect(clippy::disallowed_methods, reason = "it goes on for so long")]
+fn watch(process: u32, data: &Path, time: Duration) -> Vec<Series> {
+    let series = |name, unit, tolerance| Series { name, unit, tolerance, values: Vec::new() };
+    let mut all = vec![
+        series("memory", "MiB", 4.0),
+        series("shared memory", "MiB", 1.0),
+        series("threads", "number", 1.0),
+        series("files", "number", 1.0),
+        series("history", "MiB", 2.0),
+    ];
+    let (start, every) = (Instant::now(), (time / 6_000).max(Duration::from_millis(100)));
+    while start.elapsed() < time {
+        sleep(every);
+        let Facts { rss_kib, shared_kib, threads, files, .. } = Facts::of(process).expect("the server lives");
+        let history = ["penstock.sqlite", "penstock.sqlite-wal"].map(|name| fs::metadata(data.join(name)));
+        let history: u64 = history.into_iter().flatten().map(|file| file.len() >> 10).sum();
+        let mib = |kib: u64| kib as f64 / 1024.0;
+        let values = [mib(rss_kib), mib(shared_kib), threads as f64, files as f64, mib(history)];
+        all.iter_mut().zip(values).for_each(|(series, value)| series.values.push(value));
+    }
+    all
+}
+
+/// The same actions again and again, at a pace that does not depend on the server.
+#[expect(clippy::disallowed_methods, reason = "the load is steady")]
+fn load(mut client: Client<'_>, over: &AtomicBool) {
+    let document = |stages: Value, consumer: Value| {
+        let source = json!({ "records": { "store": "here", "key": "records.ndjson" } });
+        Document(
+            json!({ "name": "soak", "threads": 1, "source": source, "stages": stages, "consumer": consumer }),
+        )
+    };
+    let batches =
+        json!([{ "wasm": { "module": "carrying" } }, { "aggregate": { "size": 100 } }, { "collate": {} }]);
+    let failing = json!([{ "wasm": { "module": "misbehaving", "params": { "how": "panic-on-bad" } } }]);
+    let submit = |stages| Action::Submit {
+        document: document(stages, json!({ "discard": {} })),
+        for_s: None,
+        is_keyed: true,
+    };
+    let ask =
+        |method, path, body: &str| Action::Ask { method, path, body: Body(body.to_owned()), allowed: &[200] };
+    let actions = [
+        submit(batches.clone()),
+        Action::Wait,
+        Action::Run("predict"),
+        submit(failing),
+        Action::Wait,
+        Action::Stream(document(batches, json!({ "stream": { "wait_s": 1 } })), 3),
+        ask("GET", "/runs?limit=200", ""),
+        ask("POST", "/modules/text-filter/versions/1/try", r#"{"samples":[{"key":"a","text":"b"}]}"#),
+        Action::Report(1),
+        Action::Delete("/benchmarks"),
+    ];
+    let start = Instant::now();
+    for (action, number) in actions.iter().cycle().zip(1..) {
+        if over.load(Ordering::Acquire) {
+            return;
+        }
+        client.act(action);
+        sleep((PACE * number).saturating_sub(start.elapsed()));
+    }
+}
