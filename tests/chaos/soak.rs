@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::clients::Client;
@@ -28,6 +29,7 @@ pub(crate) fn soak(time: Duration) {
     let mut world = World::new(1, false, KEPT);
     world.start();
     let (scene, over) = (&world.scene(&[]), &AtomicBool::new(false));
+    fill_audit_log(scene.served.data());
     let mut series = scope(|threads| {
         for number in 0..CLIENTS {
             threads.spawn(move || load(Client::new(scene, format!("c{number}")), over));
@@ -44,6 +46,20 @@ pub(crate) fn soak(time: Duration) {
         series.iter().filter(|series| series.grows()).map(|series| series.name).collect();
     assert!(growing.is_empty(), "found that {growing:?} grow under a steady load");
     assert_eq!(*scene.found.lock().unwrap(), [""; 0]);
+    let answers = scene.answers.lock().unwrap();
+    tell(&format!("answers by status: {answers:?}"));
+    let made = answers.get(&201).copied().unwrap_or_default();
+    assert!(made > 10 * u64::from(KEPT), "found {made} things made, expected more: let it go on for longer");
+}
+
+/// Writes more entries than an audit log keeps, so that it does not grow any more: else it would for most of a day.
+fn fill_audit_log(data: &Path) {
+    let history = Connection::open(data.join("penstock.sqlite")).unwrap();
+    let entries = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100001) \
+        INSERT INTO audit (at, token, address, action, target, status) \
+        SELECT '2026-01-01T00:00:00Z', 'anyone', '127.0.0.1', 'submit_run', \
+        'runs -> runs/00000000-0000-0000-0000-000000000000', 201 FROM numbers";
+    history.execute_batch(entries).unwrap();
 }
 
 /// Looks at a server's process and its history a hundred times a block.
