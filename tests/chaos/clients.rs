@@ -271,7 +271,8 @@ impl<'a> Client<'a> {
         let is_told_to = match finished.code {
             Some(0..=2) => true,
             Some(130) => fate == Fate::Interrupted,
-            None => fate == Fate::Killed,
+            // Interrupted before it could say what to do then.
+            None => fate == Fate::Killed || fate == Fate::Interrupted,
             _ => false,
         };
         // Whole or not there, however it ended.

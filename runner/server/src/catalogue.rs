@@ -1,10 +1,12 @@
 //! Registered modules, with their versions, aliases and bytes; and keys of stores.
 
 use std::fs::File;
+use std::time::Duration;
 
 use futures::StreamExt;
-use penstock_storage::{StoreError, check_prefix};
+use penstock_storage::{BoundedStore, StoreError, check_prefix};
 use penstock_types::spec::Name;
+use tokio::time::timeout;
 
 use crate::error::RunsError;
 use crate::history::modules::{self, ModuleRemoval};
@@ -20,6 +22,8 @@ use crate::wire::{
 const LATEST: &str = "latest";
 /// Keys of a store that are listed unless given.
 const KEYS: u32 = 100;
+/// Longest time for that: whoever asks looks at a page, and a run tries for longer.
+const LISTING: Duration = Duration::from_secs(30);
 
 impl Runs {
     /// Modules by name, a page at a time.
@@ -158,20 +162,28 @@ impl Runs {
         let found = found.ok_or_else(|| RunsError::not_found("store", store))?;
         check_prefix(prefix)
             .map_err(|reason| RunsError::Refused(format!("the prefix will not do: {reason}")))?;
-        let mut pages = found.list(prefix);
-        let mut keys = StoreKeys { items: Vec::new(), more: false };
-        while let Some(page) = pages.next().await {
-            let page = page.map_err(storage)?;
-            for key in page.iter() {
-                if keys.items.len() == most {
-                    keys.more = true;
-                    return Ok(keys);
-                }
-                keys.items.push(key.to_owned());
-            }
-        }
-        Ok(keys)
+        let late = |_| {
+            let told = format!("the store `{store}` has not listed its keys in {} s", LISTING.as_secs());
+            RunsError::Busy(format!("{told}; see whether it can be reached, and try again"))
+        };
+        timeout(LISTING, first_keys(found, prefix, most)).await.map_err(late)?
     }
+}
+
+async fn first_keys(store: &BoundedStore, prefix: &str, most: usize) -> Result<StoreKeys, RunsError> {
+    let mut pages = store.list(prefix);
+    let mut keys = StoreKeys { items: Vec::new(), more: false };
+    while let Some(page) = pages.next().await {
+        let page = page.map_err(storage)?;
+        for key in page.iter() {
+            if keys.items.len() == most {
+                keys.more = true;
+                return Ok(keys);
+            }
+            keys.items.push(key.to_owned());
+        }
+    }
+    Ok(keys)
 }
 
 /// Maps a store's error for the client. A missing or invalid key is the client's fault.
