@@ -162,7 +162,7 @@ class Invalid(unittest.TestCase):
         pipeline = planes(8)
         pipeline.epoch = 2**40
         with self.assertRaisesRegex(penstock.InvalidPipeline, "`epoch`"):
-            iter(pipeline)
+            next(iter(pipeline))
 
     def test_devices_that_cannot_be(self) -> None:
         document = plane_document(8)
@@ -181,9 +181,11 @@ class Invalid(unittest.TestCase):
         self.refused("belong together", world=1)
         for found, of in (("one", "2"), ("-1", "2"), ("", "2")):
             with mock.patch.dict(os.environ, {"RANK": found, "WORLD_SIZE": of}):
-                self.refused(f"RANK={found}", "whole numbers")
+                self.assertRaisesRegex(penstock.InvalidPipeline, f"RANK={found}.*whole numbers", iter, planes(8))
         with mock.patch.dict(os.environ, {"RANK": "2", "WORLD_SIZE": "2"}):
-            self.refused("rank 2 is not below world 2")
+            self.assertRaisesRegex(penstock.InvalidPipeline, "rank 2 is not below world 2", iter, planes(8))
+        self.refused("`uneven` is 'pad';", "`keep`", uneven="pad")
+        self.refused("`workers` is 2;", "`share`", workers=2)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,14 @@
 """Iterating: how it begins, goes on and ends."""
 
 import os
+import pickle
+import sys
 import threading
 import time
 import unittest
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy
@@ -88,18 +93,21 @@ class Iterations(unittest.TestCase):
         batches = iter(pipeline)
         self.assertEqual(next(batches).indexes, [0, 1, 2, 3])
         with self.assertRaisesRegex(penstock.PenstockError, "goes on already.*second `Pipeline`"):
-            iter(pipeline)
+            next(iter(pipeline))
         self.assertEqual((next(batches).indexes, pipeline.epoch), ([4, 5, 6, 7], 1), "nothing happened to the first one")
         batches.close()
         self.assertEqual([batch.epoch for batch in pipeline], [1] * 10)
 
-    def test_a_run_begins_with_the_iteration_and_ends_with_it_though_no_batch_was_asked_for(self) -> None:
+    def test_a_run_begins_with_its_first_batch_and_ends_when_nobody_can_ask_for_more(self) -> None:
         pipeline = planes(1000)
-        batches = iter(pipeline)
+        # As progress bars do that look at what they are given.
+        unused, batches = iter(pipeline), iter(pipeline)
+        self.assertEqual(pipeline.epoch, 0)
+        next(batches)
         self.assertEqual((pipeline.epoch, pipeline.stats()["state"]), (1, "running"))
         del batches
         self.assertEqual(pipeline.stats()["state"], "stopped")
-        self.assertEqual(sum(1 for _ in pipeline), 250)
+        self.assertEqual(sum(1 for _ in unused), 250)
 
     def test_a_pipeline_is_there_without_a_batch_and_without_a_length(self) -> None:
         self.assertTrue(planes(0))
@@ -322,10 +330,73 @@ class Ranks(unittest.TestCase):
     def test_a_pipeline_tells_its_rank(self) -> None:
         alone, one = planes(9), planes(9, rank=1, world=3)
         self.assertEqual([(pipeline.rank, pipeline.world) for pipeline in (alone, one)], [(0, 1), (1, 3)])
-        self.assertEqual(repr(one), "<penstock.Pipeline 'planes', rank 1 of 3>")
+        self.assertEqual([repr(alone), repr(one)], ["<penstock.Pipeline 'planes'>", "<penstock.Pipeline 'planes', rank 1 of 3>"])
+
+    def test_the_rank_is_found_when_it_is_needed_first_and_stays(self) -> None:
+        launched = planes(12)
         with mock.patch.dict(os.environ, {"RANK": "2", "WORLD_SIZE": "4"}):
-            launched = planes(9)
-        self.assertEqual((launched.rank, launched.world), (2, 4))
+            self.assertEqual(len(launched), 1)
+        self.assertEqual((launched.rank, launched.world, order_of(launched)), (2, 4, [2, 6, 10]))
+
+    def test_torch_comes_before_the_launcher(self) -> None:
+        with mock.patch.dict(os.environ, {"RANK": "2", "WORLD_SIZE": "4"}), torch_says(rank=1, world=3):
+            self.assertEqual(order_of(planes(9)), [1, 4, 7])
+
+    def test_a_world_without_a_rank_is_refused(self) -> None:
+        for rank, world in self.ENVIRONMENT:
+            with self.subTest(world), mock.patch.dict(os.environ, {world: "3", "SLURM_STEP_ID": "0"}):
+                pipeline = planes(9)
+                for use in (iter, len):
+                    with self.assertRaisesRegex(penstock.InvalidPipeline, f"{world}=3, but not {rank}.*torch.distributed"):
+                        use(pipeline)
+                with torch_says(rank=1, world=3):
+                    self.assertEqual(order_of(pipeline), [1, 4, 7])
+        with mock.patch.dict(os.environ, {"WORLD_SIZE": "1"}):
+            self.assertEqual(order_of(planes(3)), [0, 1, 2])
+
+    def test_a_document_that_contradicts_is_refused(self) -> None:
+        shard = {"rank": 0, "world": 2}
+        with mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "2"}):
+            with self.assertRaisesRegex(penstock.InvalidPipeline, "document says rank 0 of 2, but the launcher's environment says rank 1 of 2"):
+                iter(planes(9, source={"shard": shard}))
+            with self.assertRaisesRegex(penstock.InvalidPipeline, "but `torch.distributed` says rank 0 of 3"), torch_says(rank=0, world=3):
+                iter(planes(9, source={"shard": shard}))
+            self.assertEqual(order_of(planes(8, source={"shard": {"rank": 1, "world": 2}})), [1, 3, 5, 7])
+        self.assertEqual(order_of(planes(8, source={"shard": shard})), [0, 2, 4, 6])
+
+    def test_a_pickled_pipeline_is_the_same_one(self) -> None:
+        pipeline = planes(9, source={"shuffle": True}, uneven="keep", epoch=3)
+        with mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "2"}):
+            self.assertEqual(len(pipeline), 1)
+        copy = pickle.loads(pickle.dumps(pipeline))
+        self.assertEqual((copy.rank, copy.world, copy.epoch), (1, 2, 3))
+        self.assertEqual(order_of(copy), order_of(pipeline))
+        with torch_says(rank=2, world=3):
+            pickled = pickle.dumps(planes(9))
+        self.assertEqual(order_of(pickle.loads(pickled)), [2, 5, 8])
+        # Before any rank is known it is the other process that finds it.
+        pickled = pickle.dumps(planes(9))
+        with torch_says(rank=2, world=3):
+            self.assertEqual(order_of(pickle.loads(pickled)), [2, 5, 8])
+
+    def test_workers_of_a_data_loader_give_no_sample_twice(self) -> None:
+        with torch_worker(1, 2), self.assertRaisesRegex(penstock.InvalidPipeline, "worker 1 of 2 of a DataLoader.*num_workers=0"):
+            iter(planes(9, rank=0, world=1))
+        shares = []
+        for worker in range(2):
+            with torch_worker(worker, 2):
+                shares.append(order_of(planes(9, rank=1, world=2, workers="share", uneven="keep")))
+        self.assertEqual(shares, [[2, 6], [3, 7]])
+        with torch_worker(1, 2):
+            self.assertEqual(order_of(planes(3, workers="all")), [0, 1, 2])
+        with torch_worker(0, 1):
+            self.assertEqual(order_of(planes(3)), [0, 1, 2])
+
+    def test_no_sample_is_lost_over_uneven_ranks(self) -> None:
+        shares = [order_of(planes(16, rank=rank, world=7, uneven="keep")) for rank in range(7)]
+        self.assertEqual(sorted(sum(shares, [])), list(range(16)))
+        dropped = planes(9, rank=0, world=2, uneven="drop", source={"shard": {"rank": 0, "world": 2, "uneven": "keep"}})
+        self.assertEqual(order_of(dropped), [0, 2, 4, 6])
 
     def test_the_first_pair_that_is_whole_counts(self) -> None:
         with mock.patch.dict(os.environ, {"PENSTOCK_SHARD": "2", "RANK": "1", "WORLD_SIZE": "3", "SLURM_PROCID": "0", "SLURM_NTASKS": "3"}):
@@ -335,13 +406,25 @@ class Ranks(unittest.TestCase):
         with mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "3"}):
             self.assertEqual(order_of(planes(9, rank=0, world=2, source={"shard": {"rank": 1, "world": 2}})), [0, 2, 4, 6])
 
-    def test_the_documents_own_shard_wins_over_the_environment(self) -> None:
-        with mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "3"}):
-            self.assertEqual(order_of(planes(9, source={"shard": {"rank": 0, "world": 2}})), [0, 2, 4, 6])
-
     def test_an_argument_keeps_what_the_document_says_of_the_last_round(self) -> None:
         shard = {"rank": 0, "world": 2, "uneven": "keep"}
         self.assertEqual(order_of(planes(9, rank=0, world=2, source={"shard": shard})), [0, 2, 4, 6, 8])
+
+
+@contextmanager
+def torch_says(rank: int, world: int) -> Iterator[None]:
+    """As if PyTorch's process group were initialised; `make test-frameworks` does so in earnest."""
+    group = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: rank, get_world_size=lambda: world)
+    with mock.patch.dict(sys.modules, {"torch.distributed": group}):
+        yield
+
+
+@contextmanager
+def torch_worker(worker: int, of: int) -> Iterator[None]:
+    """As if this were a worker process of PyTorch's DataLoader."""
+    data = SimpleNamespace(get_worker_info=lambda: SimpleNamespace(id=worker, num_workers=of))
+    with mock.patch.dict(sys.modules, {"torch.utils.data": data}):
+        yield
 
 
 class Devices(unittest.TestCase):

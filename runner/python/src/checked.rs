@@ -1,6 +1,5 @@
 //! A pipeline as it was given: read, and checked with everything that is wrong at once.
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use penstock_device::Gpu;
@@ -9,11 +8,10 @@ use penstock_types::fault::{FaultKind, Pointer, SpecFault};
 use penstock_types::plan::{Device, Plan, StageKind, Unit};
 use penstock_types::spec::{self, Consumer, DeviceName, Spec, Stage};
 use penstock_types::text::with_causes;
-use penstock_types::traversal::{Shard, Uneven};
 use penstock_wasm::Sandbox;
 use pyo3::prelude::*;
 
-use crate::errors::{InvalidPipeline, invalid};
+use crate::errors::invalid;
 
 /// What a module stands for.
 #[derive(FromPyObject)]
@@ -74,16 +72,6 @@ impl Document {
                 "`device` is `{device}`, but no stage brings batches anywhere: add `{{\"transfer\": {{}}}}` behind the `collate`"
             ));
         }
-    }
-
-    /// Reads the share of one of `world` ranks.
-    pub(crate) fn read_share(&mut self, rank: u32, world: u32) -> PyResult<()> {
-        let world = NonZeroU32::new(world)
-            .ok_or_else(|| InvalidPipeline::new_err("found a world of 0 ranks; there is at least one"))?;
-        let shard = self.spec.source.shard_mut();
-        let uneven = shard.map_or(Uneven::Drop, |shard| shard.uneven);
-        *shard = Some(Shard { rank, world, uneven });
-        Ok(())
     }
 
     /// The stores that were given, but for those that cannot be used.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::env;
+use std::num::NonZeroU32;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,13 +20,14 @@ use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan};
 use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::text::with_causes;
+use penstock_types::traversal::{Shard, Uneven};
 use penstock_wasm::{Compiler, CompilerProcess, Sandbox, SandboxSettings, compile_on_request};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::batch::{Batch, Held};
 use crate::checked::{Document, ModuleSource, prefer_gpu};
-use crate::errors::{PenstockError, RunFailed};
+use crate::errors::{InvalidPipeline, PenstockError, RunFailed};
 use crate::logs;
 use crate::process::{Home, SLICE, io, locked, wait_for};
 
@@ -41,6 +43,9 @@ const COMPILE: &str = "import sys; from importlib.machinery import ExtensionFile
 /// Where an interpreter may find the libraries that it consists of.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
+/// A share of a source, as Python writes it: rank, number of ranks, whether the last uneven round is kept.
+type WrittenShard = (u32, u32, bool);
+
 /// A pipeline that was checked.
 #[pyclass(frozen, module = "penstock._penstock")]
 pub(crate) struct Loader {
@@ -50,7 +55,6 @@ pub(crate) struct Loader {
     memory: Pool<HostMemory>,
     held: Held,
     max_held: usize,
-    batches: OnceLock<Option<u64>>,
     /// Whether a run of it goes on: the sandbox has room for the instances of one.
     is_running: Arc<AtomicBool>,
 }
@@ -76,12 +80,10 @@ pub(crate) struct Running {
 
 #[pymethods]
 impl Loader {
-    /// Checks a document, with what it names. `shard` is a rank and the number of ranks; `launched` is the same for a
-    /// document that does not shard by itself. `device` is where all transfers lead; `local_rank` the GPU that is theirs
-    /// when they may choose.
+    /// Checks a document, with what it names. `device` is where all transfers lead; `local_rank` the GPU that is theirs when they
+    /// may choose.
     #[new]
-    #[pyo3(signature = (document, *, settings, stores, modules, shard, launched, device, local_rank, max_held, cache_dir,
-        interpreter, library))]
+    #[pyo3(signature = (document, *, settings, stores, modules, device, local_rank, max_held, cache_dir, interpreter, library))]
     #[expect(clippy::too_many_arguments, reason = "the package's own class gives them by name")]
     fn new(
         py: Python<'_>,
@@ -89,8 +91,6 @@ impl Loader {
         settings: Vec<(String, String)>,
         stores: Vec<(String, String)>,
         modules: Vec<(String, ModuleSource)>,
-        shard: Option<(u32, u32)>,
-        launched: Option<(u32, u32)>,
         device: Option<&str>,
         local_rank: Option<u32>,
         max_held: usize,
@@ -102,10 +102,6 @@ impl Loader {
         let mut document = Document::read(document, settings)?;
         if let Some(device) = device {
             document.lead_to(device);
-        }
-        let launched = launched.filter(|_| document.spec.source.shard_mut().is_none());
-        if let Some((rank, world)) = shard.or(launched) {
-            document.read_share(rank, world)?;
         }
         let process = CompilerProcess {
             environment: env::var_os(LIBRARY_PATH)
@@ -143,7 +139,6 @@ impl Loader {
             memory: Pool::new(HostMemory),
             held: Held::default(),
             max_held: max_held.max(1),
-            batches: OnceLock::new(),
             is_running: Arc::default(),
         })
     }
@@ -154,10 +149,11 @@ impl Loader {
         &self.prepared.plan.name
     }
 
-    /// The rank whose share of the source it reads, and the number of ranks.
+    /// The document's share of the source: rank, number of ranks, and whether the last uneven round is kept.
     #[getter]
-    fn shard(&self) -> (u32, u32) {
-        self.prepared.plan.source.traversal.shard.map_or((0, 1), |shard| (shard.rank, shard.world.get()))
+    fn shard(&self) -> Option<WrittenShard> {
+        let Shard { rank, world, uneven } = self.prepared.plan.source.traversal.shard?;
+        Some((rank, world.get(), uneven == Uneven::Keep))
     }
 
     /// Passes over the source that one run makes; `None` when they never end.
@@ -166,10 +162,17 @@ impl Loader {
         self.prepared.plan.source.traversal.epochs.map(std::num::NonZero::get)
     }
 
-    /// Starts a run whose first pass over the source is that one, and which has no last one when it is `endless`. With `drained`
-    /// false nobody takes its batches: they are dropped as fast as they come.
-    #[pyo3(signature = (first_epoch, *, drained=true, endless=false))]
-    fn start(&self, py: Python<'_>, first_epoch: u32, drained: bool, endless: bool) -> PyResult<Running> {
+    /// Starts a run over a share of the source whose first pass is that one, and which has no last one when it is `endless`. With
+    /// `drained` false nobody takes its batches: they are dropped as fast as they come.
+    #[pyo3(signature = (first_epoch, shard=None, *, drained=true, endless=false))]
+    fn start(
+        &self,
+        py: Python<'_>,
+        first_epoch: u32,
+        shard: Option<WrittenShard>,
+        drained: bool,
+        endless: bool,
+    ) -> PyResult<Running> {
         self.home.check()?;
         if self.is_running.swap(true, Ordering::AcqRel) {
             return Err(PenstockError::new_err(
@@ -177,7 +180,7 @@ impl Loader {
                  a second loop at the same time",
             ));
         }
-        let mut prepared = self.prepared.clone();
+        let mut prepared = self.share(shard)?;
         let plan = &mut prepared.plan;
         plan.source.traversal.first_epoch = first_epoch;
         if endless {
@@ -208,21 +211,12 @@ impl Loader {
         })
     }
 
-    /// How many batches one run gives when no sample fails or is dropped; `None` when it never ends.
-    fn batches(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+    /// How many batches one run over a share of the source gives when no sample fails or is dropped; `None` when it never ends.
+    fn batches(&self, py: Python<'_>, shard: Option<WrittenShard>) -> PyResult<Option<u64>> {
         self.home.check()?;
-        if let Some(batches) = self.batches.get() {
-            return Ok(*batches);
-        }
-        let batches = self.count(py)?;
-        Ok(*self.batches.get_or_init(|| batches))
-    }
-}
-
-impl Loader {
-    fn count(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        let Some(epochs) = self.prepared.plan.source.traversal.epochs else { return Ok(None) };
-        let mut source = self.prepared.source();
+        let prepared = self.share(shard)?;
+        let Some(epochs) = prepared.plan.source.traversal.epochs else { return Ok(None) };
+        let mut source = prepared.source();
         let first =
             wait_for(py, source.next())?.map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
         let unknown = || {
@@ -236,7 +230,7 @@ impl Loader {
             (None, Some(Produced::Samples(_))) => return Err(unknown()),
         };
         let epochs = u64::from(epochs.get());
-        let plan = &self.prepared.plan;
+        let plan = &prepared.plan;
         let items = plan.items_of(total / epochs).ok_or_else(|| {
             let keeps = |stage: &&StagePlan| matches!(&stage.kind, StageKind::Wasm(it) if it.mode == Mode::Stateful);
             let stage = plan.stages.iter().find(keeps).map(|stage| stage.id.to_string()).unwrap_or_default();
@@ -245,6 +239,21 @@ impl Loader {
             ))
         })?;
         Ok(Some(items * epochs))
+    }
+}
+
+impl Loader {
+    /// What runs over a share of the source; as the document says without one.
+    fn share(&self, shard: Option<WrittenShard>) -> PyResult<Prepared> {
+        let mut prepared = self.prepared.clone();
+        let Some((rank, world, keeps)) = shard else { return Ok(prepared) };
+        let world = NonZeroU32::new(world)
+            .ok_or_else(|| InvalidPipeline::new_err("found a world of 0 ranks; there is at least one"))?;
+        let uneven = if keeps { Uneven::Keep } else { Uneven::Drop };
+        let shard = Shard { rank, world, uneven };
+        shard.check().map_err(|fault| InvalidPipeline::new_err(fault.to_string()))?;
+        prepared.plan.source.traversal.shard = Some(shard);
+        Ok(prepared)
     }
 }
 

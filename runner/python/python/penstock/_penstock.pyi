@@ -122,9 +122,7 @@ class Array:
 
 @final
 class Loader:
-    """A pipeline that was checked. `shard` is a rank and the number of ranks; `launched` is the same for a document that does not
-    shard by itself. `device` is where all transfers lead; `local_rank` the GPU that is theirs when they may choose.
-    """
+    """A pipeline that was checked. `device` is where all transfers lead; `local_rank` the GPU that is theirs when they may choose."""
 
     def __new__(
         cls,
@@ -133,8 +131,6 @@ class Loader:
         settings: Sequence[tuple[str, str]],
         stores: Sequence[tuple[str, str]],
         modules: Sequence[tuple[str, str | PathLike[str] | bytes]],
-        shard: tuple[int, int] | None,
-        launched: tuple[int, int] | None,
         device: str | None,
         local_rank: int | None,
         max_held: int,
@@ -147,20 +143,20 @@ class Loader:
         """What the pipeline is called."""
 
     @property
-    def shard(self) -> tuple[int, int]:
-        """The rank whose share of the source it reads, and the number of ranks."""
+    def shard(self) -> tuple[int, int, bool] | None:
+        """The document's share of the source: rank, number of ranks, and whether the last uneven round is kept."""
 
     @property
     def epochs(self) -> int | None:
         """Passes over the source that one run makes; `None` when they never end."""
 
-    def start(self, first_epoch: int, *, drained: bool = True, endless: bool = False) -> Running:
-        """Starts a run whose first pass over the source is that one; one run at a time. It makes as many passes as the document
+    def start(self, first_epoch: int, shard: tuple[int, int, bool] | None = None, *, drained: bool = True, endless: bool = False) -> Running:
+        """Starts a run over a share of the source whose first pass is that one; one run at a time. It makes as many passes as the document
         says, or never ends with `endless`. With `drained` false nobody takes its batches: they are dropped as fast as they come.
         """
 
-    def batches(self) -> int | None:
-        """How many batches one run gives when no sample fails or is dropped; `None` when it never ends."""
+    def batches(self, shard: tuple[int, int, bool] | None) -> int | None:
+        """How many batches one run over a share of the source gives when no sample fails or is dropped; `None` when it never ends."""
 
 @final
 class Running:

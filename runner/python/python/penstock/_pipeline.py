@@ -7,23 +7,13 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from penstock import _penstock
 from penstock._document import bytes_of, json_of
 from penstock._penstock import Batch, InvalidPipeline, PenstockError
+from penstock._ranks import WORKERS, Rank, Share, checked_rank, local_rank, rank_of_process, rank_of_torch, rank_of_worker
 from penstock._whole import whole_number
-
-# Where a launcher tells a process its rank and how many there are; the first pair that is there counts.
-_RANKS = (
-    ("PENSTOCK_SHARD", "PENSTOCK_SHARDS"),
-    ("RANK", "WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-)
-
-# Where it tells which of its machine's processes this one is, from 0.
-_LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
-
 
 class _CacheDir(enum.Enum):
     USUAL = enum.auto()
@@ -37,8 +27,14 @@ class Pipeline:
     modules:  what its modules stand for: the path of a `.wasm` file, or its bytes.
     settings: changes of the document by JSON pointer, as `--set` on the command line: `{"/stages/3/aggregate/size": 64}`.
     threads:  worker threads; else the document's, else as many as there are cores.
-    rank, world: which share of the source this process reads. Without them the document's own `shard` counts, and else what a
-              launcher says: PENSTOCK_SHARD/PENSTOCK_SHARDS, RANK/WORLD_SIZE (torchrun), SLURM_PROCID/SLURM_NTASKS (srun).
+    rank, world: which share of the source this process reads. Without them they are found at the first `iter` or `len`: from
+              `torch.distributed` if it is initialised, else from the launcher's variables, PENSTOCK_SHARD/PENSTOCK_SHARDS,
+              RANK/WORLD_SIZE (torchrun) or SLURM_PROCID/SLURM_NTASKS (srun), else from the document's `shard`. A document that
+              contradicts the others raises InvalidPipeline.
+    uneven:   what becomes of the last samples when `world` does not divide their number, in place of what the document says: `drop`,
+              so that all ranks get equally many, for training, or `keep`, so that none is left out, for validation.
+    workers:  what the worker processes of a torch DataLoader do when there are several: `raise`, by default, since each would give
+              every sample; `share` the samples of their rank; or read `all` of them, where you share them by `rank` and `world`.
     device:   where the document's `transfer` stages lead, in place of what it says: `cuda:1`, `host` or `auto`. `auto` is the GPU of
               the number that a launcher says, LOCAL_RANK (torchrun) or SLURM_LOCALID (srun), where there is that one; else
               the first GPU, and the host where there is none.
@@ -46,6 +42,8 @@ class Pipeline:
     max_held: batches that the training loop may hold at a time, arrays made of them included; at least 2, since a loop still has
               one while it asks for the next.
     cache_dir: where compiled modules are kept; by default where the command line keeps them. `None` compiles anew.
+
+    A pipeline can be pickled, for another process to run it; a rank that is known by then goes with it.
 
     Raises InvalidPipeline with everything that is wrong with the document by itself, or else with it, the stores and the modules
     together. The document's `consumer` is not used: the loop is the consumer.
@@ -61,6 +59,8 @@ class Pipeline:
         threads: int | None = None,
         rank: int | None = None,
         world: int | None = None,
+        uneven: Literal["drop", "keep"] | None = None,
+        workers: Literal["raise", "share", "all"] = "raise",
         device: str | None = None,
         epoch: int = 0,
         max_held: int = 16,
@@ -68,7 +68,11 @@ class Pipeline:
     ) -> None:
         if (rank is None) != (world is None):
             raise InvalidPipeline("`rank` and `world` belong together: give both, or none")
-        shard = None if rank is None or world is None else (whole_number("rank", rank, 0), whole_number("world", world, 1))
+        given = None if rank is None or world is None else checked_rank("rank", rank, "world", world)
+        if uneven not in (None, "drop", "keep"):
+            raise InvalidPipeline(f"`uneven` is {uneven!r}; wanted is `drop` or `keep`")
+        if workers not in WORKERS:
+            raise InvalidPipeline(f"`workers` is {workers!r}; wanted is `raise`, `share` or `all`")
         if modules and not sys.executable:
             raise PenstockError(
                 "modules are compiled by a Python interpreter of their own, and `sys.executable` does not say which: set it to one's path"
@@ -77,15 +81,14 @@ class Pipeline:
         if threads is not None:
             changes["/threads"] = whole_number("threads", threads, 1)
         self._max_held = whole_number("max_held", max_held, 2)
+        written = bytes_of(document)
         self._loader = _penstock.Loader(
-            bytes_of(document),
+            written,
             settings=[(pointer, json_of(f"the setting `{pointer}`", value)) for pointer, value in changes.items()],
             stores=[(name, os.fspath(what)) for name, what in (stores or {}).items()],
             modules=list((modules or {}).items()),
-            shard=shard,
-            launched=_launched() if shard is None else None,
             device=device,
-            local_rank=_local_rank(),
+            local_rank=local_rank(),
             max_held=self._max_held,
             cache_dir=_cache(cache_dir),
             interpreter=sys.executable or "",
@@ -94,6 +97,27 @@ class Pipeline:
         #: The pass over the source that the next iteration begins with.
         self.epoch = whole_number("epoch", epoch, 0)
         self._run: _penstock.Running | None = None
+        self._rank: Rank | None = given
+        self._uneven = uneven
+        self._workers = workers
+        self._lengths: dict[Share | None, int | None] = {}
+        self._options = {
+            "document": json.loads(written),
+            "stores": stores,
+            "modules": modules,
+            "settings": settings,
+            "threads": threads,
+            "uneven": uneven,
+            "workers": workers,
+            "device": device,
+            "max_held": max_held,
+            "cache_dir": cache_dir,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rank = self._rank or rank_of_torch()
+        number, world = rank or (None, None)
+        return _rebuilt, ({**self._options, "rank": number, "world": world, "epoch": self.epoch},)
 
     @property
     def name(self) -> str:
@@ -108,26 +132,23 @@ class Pipeline:
     @property
     def rank(self) -> int:
         """Which of the `world` shares of the source this process reads, from 0."""
-        return self._loader.shard[0]
+        return (self._found_rank() or (0, 1))[0]
 
     @property
     def world(self) -> int:
         """How many shares the source has; 1 when this process reads all of it."""
-        return self._loader.shard[1]
+        return (self._found_rank() or (0, 1))[1]
 
     def __iter__(self) -> Iterator[Batch]:
-        """Starts a run, and gives its batches. Leaving the loop early ends the run. One loop at a time: a second one at the same time
-        needs a `Pipeline` of its own.
+        """The batches of a run, which starts when the first of them is asked for. Leaving the loop early ends the run. One run at a
+        time: a second one at the same time needs a `Pipeline` of its own.
         """
-        batches = self._batches(self._start())
-        # A generator that has not begun would not end its run.
-        next(batches)
-        return batches
+        self._share()
+        return self._batches()
 
-    def _batches(self, run: _penstock.Running) -> Iterator[Any]:
-        """Nothing at first, and then the batches of a run."""
+    def _batches(self) -> Iterator[Batch]:
+        run = self._start()
         try:
-            yield None
             while (batch := run.next()) is not None:
                 if self._loader.epochs is None:
                     self.epoch = batch.epoch + 1
@@ -139,7 +160,10 @@ class Pipeline:
 
     def __len__(self) -> int:
         """How many batches an iteration gives when no sample fails, is dropped, or becomes several."""
-        batches = self._loader.batches()
+        share = self._share()
+        if share not in self._lengths:
+            self._lengths[share] = self._loader.batches(share)
+        batches = self._lengths[share]
         if batches is None:
             raise TypeError("the source is read again and again (`epochs` is null): there is no last batch")
         return batches
@@ -171,13 +195,35 @@ class Pipeline:
         return "" if verdict is None else str(verdict["sentence"])
 
     def _start(self, *, drained: bool = True, endless: bool = False) -> _penstock.Running:
-        run = self._loader.start(whole_number("epoch", self.epoch, 0), drained=drained, endless=endless)
+        run = self._loader.start(whole_number("epoch", self.epoch, 0), self._share(), drained=drained, endless=endless)
         self.epoch += self._loader.epochs or 0
         self._run = run
         return run
 
+    def _found_rank(self) -> Rank | None:
+        """The rank of this process, found when it is asked for first."""
+        if self._rank is None:
+            written = self._loader.shard
+            self._rank = rank_of_process(written and written[:2])
+        return self._rank
+
+    def _share(self) -> Share | None:
+        """The share of the source that a run reads."""
+        rank = rank_of_worker(self._found_rank(), self._workers)
+        if rank is None:
+            return None
+        written = self._loader.shard
+        keeps = self._uneven == "keep" if self._uneven else written is not None and written[2]
+        return *rank, keeps
+
     def __repr__(self) -> str:
-        return f"<penstock.Pipeline {self.name!r}, rank {self.rank} of {self.world}>"
+        rank = "" if self._rank is None else f", rank {self._rank[0]} of {self._rank[1]}"
+        return f"<penstock.Pipeline {self.name!r}{rank}>"
+
+
+def _rebuilt(options: dict[str, Any]) -> Pipeline:
+    """A pipeline in the process that has unpickled it."""
+    return Pipeline(**options)
 
 
 def _cache(folder: str | os.PathLike[str] | _CacheDir | None) -> str | None:
@@ -194,30 +240,3 @@ def _cache(folder: str | os.PathLike[str] | _CacheDir | None) -> str | None:
     except OSError:
         return None
     return usual
-
-
-def _launched() -> tuple[int, int] | None:
-    """The rank of this process and how many there are, as its launcher says."""
-    for rank, world in _RANKS:
-        if (found := _environment(rank)) is not None and (of := _environment(world)) is not None:
-            if found.isdecimal() and of.isdecimal():
-                return whole_number(rank, int(found), 0), whole_number(world, int(of), 1)
-            raise InvalidPipeline(f"the environment says {rank}={found} and {world}={of}; wanted are two whole numbers")
-    return None
-
-
-def _local_rank() -> int | None:
-    """Which of its machine's processes this one is, as its launcher says."""
-    for name in _LOCAL_RANKS:
-        if (found := _environment(name)) is not None:
-            if found.isdecimal():
-                return whole_number(name, int(found), 0)
-            raise InvalidPipeline(f"the environment says {name}={found}; wanted is a whole number")
-    return None
-
-
-def _environment(name: str) -> str | None:
-    """What the environment says. Slurm's numbers are of a task that `srun` started: a batch script has some, and is no task."""
-    if name.startswith("SLURM_") and "SLURM_STEP_ID" not in os.environ:
-        return None
-    return os.environ.get(name)

@@ -121,16 +121,6 @@ impl Source {
         }
     }
 
-    /// The share of this process.
-    pub fn shard_mut(&mut self) -> &mut Option<Shard> {
-        match self {
-            Self::List(source) => &mut source.shard,
-            Self::Index(source) => &mut source.shard,
-            Self::Range(source) => &mut source.shard,
-            Self::Records(source) => &mut source.shard,
-        }
-    }
-
     /// How it is visited when all randomness starts at `seed`.
     pub(crate) fn traversal(&self, seed: u64) -> TraversalSettings {
         match self {

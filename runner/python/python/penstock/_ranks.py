@@ -1,0 +1,112 @@
+"""Which share of the source a process reads."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from penstock._penstock import InvalidPipeline
+from penstock._whole import whole_number
+
+# Rank of a process, and the number of ranks.
+Rank = tuple[int, int]
+
+# The same, and whether the last uneven round is kept.
+Share = tuple[int, int, bool]
+
+# What a DataLoader's workers do with a pipeline.
+WORKERS = ("raise", "share", "all")
+
+# Variables in which a launcher tells a process its rank and the number of ranks; the first pair that is there counts.
+_RANKS = (
+    ("PENSTOCK_SHARD", "PENSTOCK_SHARDS"),
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+
+# Variables in which it tells the number of the process on its machine, from 0.
+_LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
+
+
+def rank_of_process(written: Rank | None) -> Rank | None:
+    """The rank of this process: of `torch.distributed` if that is initialised, else of its launcher, else what the document says.
+    Raises InvalidPipeline when the document contradicts the others.
+    """
+    if (told := rank_of_torch()) is not None:
+        teller = "`torch.distributed`"
+    elif (told := _launched()) is not None:
+        teller = "the launcher's environment"
+    else:
+        return written
+    if written not in (None, told):
+        raise InvalidPipeline(
+            f"the document says rank {written[0]} of {written[1]}, but {teller} says rank {told[0]} of {told[1]}: take `shard` out of the "
+            "document, or give `rank=` and `world=`"
+        )
+    return told
+
+
+def rank_of_torch() -> Rank | None:
+    """The rank in `torch.distributed`, if that is initialised."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def rank_of_worker(rank: Rank | None, workers: str) -> Rank | None:
+    """The rank of a worker process of a DataLoader, of this rank of the training; the same rank in any other process. Raises
+    InvalidPipeline in one of several workers unless `workers` says what they do.
+    """
+    data = sys.modules.get("torch.utils.data")
+    worker = None if data is None else data.get_worker_info()
+    if worker is None or worker.num_workers == 1 or workers == "all":
+        return rank
+    if workers == "raise":
+        raise InvalidPipeline(
+            f"worker {worker.id} of {worker.num_workers} of a DataLoader reads this pipeline, and each of them would read all of it: use "
+            "`num_workers=0`, since the pipeline has threads of its own, or give it `workers=\"share\"`"
+        )
+    number, world = rank or (0, 1)
+    return number * worker.num_workers + worker.id, world * worker.num_workers
+
+
+def checked_rank(name: str, rank: int, world_name: str, world: int) -> Rank:
+    """A rank that there can be."""
+    rank, world = whole_number(name, rank, 0), whole_number(world_name, world, 1)
+    if rank >= world:
+        raise InvalidPipeline(f"rank {rank} is not below world {world}; ranks count from 0")
+    return rank, world
+
+
+def local_rank() -> int | None:
+    """The number of this process on its machine, as its launcher says."""
+    for name in _LOCAL_RANKS:
+        if (found := _environment(name)) is not None:
+            if found.isdecimal():
+                return whole_number(name, int(found), 0)
+            raise InvalidPipeline(f"the environment says {name}={found}; wanted is a whole number")
+    return None
+
+
+def _launched() -> Rank | None:
+    for rank, world in _RANKS:
+        found, of = _environment(rank), _environment(world)
+        if of is None or (found is None and of == "1"):
+            continue
+        if found is None:
+            raise InvalidPipeline(
+                f"the environment says {world}={of}, but not {rank}, which of them this process is: initialise `torch.distributed` before "
+                "the first iteration, or give `rank=` and `world=`"
+            )
+        if found.isdecimal() and of.isdecimal():
+            return checked_rank(rank, int(found), world, int(of))
+        raise InvalidPipeline(f"the environment says {rank}={found} and {world}={of}; wanted are two whole numbers")
+    return None
+
+
+def _environment(name: str) -> str | None:
+    """A variable of the environment. Slurm's numbers are of a task that `srun` started: a batch script has some, and is no task."""
+    if name.startswith("SLURM_") and "SLURM_STEP_ID" not in os.environ:
+        return None
+    return os.environ.get(name)
