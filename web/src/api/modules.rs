@@ -122,11 +122,16 @@ async fn inspect_module(app: App, SentModule(pieces): SentModule) -> ApiResult<J
 }
 
 async fn received(app: &App, mut pieces: BodyPieces) -> ApiResult<Draft> {
-    let mut draft = app.runs.begin_upload().await?;
+    let mut draft = app.runs.begin_upload().await;
+    // All of it is taken, though it cannot be kept: who is still sending hears no answer.
     while let Some(piece) = pieces.next().await? {
-        draft.write(&piece).await?;
+        if let Ok(kept) = &mut draft
+            && let Err(error) = kept.write(&piece).await
+        {
+            draft = Err(error);
+        }
     }
-    Ok(draft)
+    Ok(draft?)
 }
 
 async fn show_module(app: App, InPath(path): InPath<NamePath>) -> ApiResult<Json<ModuleDetail>> {
