@@ -1,5 +1,6 @@
 """Iterating: how it begins, goes on and ends."""
 
+import json
 import os
 import pickle
 import sys
@@ -14,7 +15,7 @@ from unittest import mock
 import numpy
 import penstock
 from kit import (
-    clean, content, fake_driver, finished, order_of, photo_document, photo_pipeline, plane_document, plane_stage, planes, program, run_threads, slow,
+    clean, content, fake_driver, finished, folder, order_of, photo_document, photo_pipeline, plane_document, plane_stage, planes, program, run_threads, slow,
     until,
 )  # fmt: skip
 
@@ -48,6 +49,21 @@ class Iterations(unittest.TestCase):
             pipeline = planes(42, source=source)
             with self.subTest(source):
                 self.assertEqual(len(pipeline), sum(1 for _ in pipeline))
+
+    def test_records_are_counted_once(self) -> None:
+        with folder() as here:
+            lines = ["\n"] + [json.dumps({"key": str(number), "number": number}) + "\n" for number in range(43)]
+            (here / "numbers.ndjson").write_text("".join(lines))
+            for source in ({}, {"epochs": 3}, {"shuffle": True}, {"limit": 20}, {"shard": {"rank": 1, "world": 5, "uneven": "keep"}}):
+                document = {
+                    "source": {"records": {"store": "here", "key": "numbers.ndjson", **source}},
+                    "stages": [{"aggregate": {"size": 4}}, {"collate": {}}],
+                }
+                pipeline = penstock.Pipeline(document, stores={"here": here})
+                with self.subTest(source):
+                    self.assertEqual(len(pipeline), sum(1 for _ in pipeline))
+            (here / "numbers.ndjson").write_text("")
+            self.assertEqual(len(pipeline), 3, "it is not counted again")
 
     def test_passes_without_end_have_no_length(self) -> None:
         endless = planes(8, source={"epochs": None})

@@ -7,7 +7,7 @@ use penstock_engine::consumers::{Discard, Simulate};
 use penstock_engine::graph::{Graph, GraphNode, StageNode, StageWork};
 use penstock_engine::memory::BatchMemory;
 use penstock_engine::ops::{Collate, SleepTask, SleepTimes};
-use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
+use penstock_engine::ports::{Consumer, Produced, Source, SourceFault, TaskOp, ThreadOpFactory};
 use penstock_engine::range::RangeSource;
 use penstock_engine::timer::Timer;
 use penstock_storage::{FetchOp, IndexSource, ListSource, RecordSource, StoreError};
@@ -77,12 +77,26 @@ impl Prepared {
                 let traversal = Traversal::new(range.count, source.traversal);
                 Box::new(RangeSource::new(traversal.expect("a plan's shard was checked")))
             }
-            spec::Source::Records(records) => {
-                let store = self.store(records.store.as_str());
-                let source = RecordSource::new(store, records.key.as_str(), source.traversal);
-                Box::new(source.within(kept_bytes))
-            }
+            spec::Source::Records(records) => Box::new(self.records(records).within(kept_bytes)),
         }
+    }
+
+    fn records(&self, records: &spec::RecordsSource) -> RecordSource {
+        let store = self.store(records.store.as_str());
+        RecordSource::new(store, records.key.as_str(), self.plan.source.traversal)
+    }
+
+    /// Counts the samples of all epochs, which takes a look at the source: all of its keys, or all of its records. `None` if the
+    /// epochs never end.
+    pub async fn count(&self) -> Result<Option<u64>, SourceFault> {
+        if let spec::Source::Records(records) = &self.plan.source.spec {
+            let traversal = Traversal::new(self.records(records).count().await?, self.plan.source.traversal);
+            return Ok(traversal.map_err(|fault| SourceFault::new(fault.to_string(), None))?.total());
+        }
+        let mut source = self.source();
+        let first = source.next().await?;
+        // A source without samples ends before it knows.
+        Ok(source.total().or(matches!(first, None | Some(Produced::EpochEnd)).then_some(0)))
     }
 }
 

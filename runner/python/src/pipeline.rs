@@ -12,7 +12,6 @@ use std::time::Duration;
 use penstock_device::HostMemory;
 use penstock_engine::item::{Collated, Item};
 use penstock_engine::memory::Pool;
-use penstock_engine::ports::Produced;
 use penstock_engine::running::{RunHandle, StopReason, Taken};
 use penstock_pipeline::headspace::Headspace;
 use penstock_pipeline::{Prepared, Run, Runner};
@@ -216,19 +215,9 @@ impl Loader {
         self.home.check()?;
         let prepared = self.share(shard)?;
         let Some(epochs) = prepared.plan.source.traversal.epochs else { return Ok(None) };
-        let mut source = prepared.source();
-        let first =
-            wait_for(py, source.next())?.map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
-        let unknown = || {
-            PyTypeError::new_err(
-                "how many batches there are is not known before the source was read to its end",
-            )
-        };
-        let total = match (source.total(), first) {
-            (Some(total), _) => total,
-            (None, None | Some(Produced::EpochEnd)) => 0,
-            (None, Some(Produced::Samples(_))) => return Err(unknown()),
-        };
+        let counted = wait_for(py, prepared.count())?;
+        let counted = counted.map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
+        let Some(total) = counted else { return Ok(None) };
         let epochs = u64::from(epochs.get());
         let plan = &prepared.plan;
         let items = plan.items_of(total / epochs).ok_or_else(|| {

@@ -101,6 +101,16 @@ impl RecordSource {
         Self { most_bytes: bytes, ..self }
     }
 
+    /// Counts the records of the object, which is read once for it.
+    pub async fn count(&self) -> Result<u64, SourceFault> {
+        let mut lines = Lines::new(RangedObject::open(self.store.clone(), self.key.clone(), 0).await?);
+        let mut count = 0;
+        while let Some(block) = lines.next_block().await? {
+            count += block.len() as u64;
+        }
+        Ok(count)
+    }
+
     async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
