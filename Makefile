@@ -114,15 +114,25 @@ wheel: $(MATURIN) ## Build the Python package, optimised, as a wheel (needs pyth
 	rm -rf $(WHEELS)/release
 	$(MATURIN) build --locked --release --manifest-path runner/python/Cargo.toml --out $(WHEELS)/release
 
-.PHONY: test-python
-test-python: rust-stages $(MATURIN) ## Test the Python package: its wheel, in an environment with numpy alone
+.PHONY: debug-wheel
+debug-wheel: $(MATURIN)
 	rm -rf $(WHEELS)/debug
 	$(MATURIN) build --locked --profile dev --manifest-path runner/python/Cargo.toml --out $(WHEELS)/debug
+
+.PHONY: test-python
+test-python: rust-stages debug-wheel ## Test the Python package: its wheel, in an environment with numpy alone
 	cargo build --locked $(ALL) --bins --tests
 	python3 -m venv --clear $(TARGET_DIR)/python
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check numpy==2.4.6 $(WHEELS)/debug/penstock-*.whl
 	PENSTOCK=$(abspath $(TARGET_DIR))/debug/penstock MAKE_DATA=$(abspath $(TARGET_DIR))/debug/make-data \
 	  MODULES=$(abspath $(GUEST_DIR)) $(PYTHON) -m unittest discover -v tests/python
+
+.PHONY: test-frameworks
+test-frameworks: debug-wheel ## Test the Python package with PyTorch, Lightning and Accelerate (installs 5 GB below target)
+	python3 -m venv $(TARGET_DIR)/frameworks
+	$(TARGET_DIR)/frameworks/bin/pip install --quiet --disable-pip-version-check -r tests/python/frameworks/requirements.txt
+	$(TARGET_DIR)/frameworks/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/debug/penstock-*.whl
+	$(TARGET_DIR)/frameworks/bin/python -m unittest discover -v tests/python/frameworks
 
 .PHONY: test
 test: guests rclone schemathesis ui ## Run all tests, in a browser too, and check format, lints and dependencies

@@ -120,6 +120,16 @@ class Arrays(unittest.TestCase):
         with self.assertRaises(ValueError):
             numpy.array(batch["plane"], dtype="float64", copy=False)
 
+    def test_arrays_are_indexed_and_iterated_without_a_copy(self) -> None:
+        batch = next(iter(planes(4)))
+        plane = batch["plane"]
+        self.assertEqual((plane[1, 0, 3], plane[-1].shape, plane[:2, 5].shape), (3.0, (256, 256), (2, 256)))
+        self.assertEqual([float(row[0, 1]) for row in plane], [1.0] * 4)
+        plane[2][0, 0] = 8.5
+        self.assertEqual(plane[2, 0, 0], 8.5)
+        with self.assertRaises(IndexError):
+            plane[4]
+
     def test_what_is_asked_for_and_cannot_be_is_told(self) -> None:
         array = next(iter(planes(4)))["plane"]
         self.assertEqual(array.__dlpack_device__(), (1, 0))

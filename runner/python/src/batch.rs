@@ -155,6 +155,18 @@ impl Batch {
         self.columns.iter().map(item).collect()
     }
 
+    /// The fields as PyTorch's tensors on a device, and texts and bytes as lists.
+    #[pyo3(signature = (device, *, non_blocking=false))]
+    fn to<'py>(
+        slf: Bound<'py, Self>,
+        device: Bound<'py, PyAny>,
+        non_blocking: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let options = PyDict::new(slf.py());
+        options.set_item("non_blocking", non_blocking)?;
+        slf.py().import("penstock.torch")?.call_method("tensors", (&slf, device), Some(&options))
+    }
+
     /// How many samples it holds: the first dimension of every field.
     #[getter]
     fn size(&self) -> usize {
@@ -211,6 +223,16 @@ impl Array {
             Elements::Host(tensor) => &tensor.shape,
             Elements::Device(tensor, _) => &tensor.shape,
         }
+    }
+
+    /// NumPy's view of it.
+    fn numpy<'py>(&self, slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        if matches!(self.elements, Elements::Device(..)) {
+            return Err(PyValueError::new_err(
+                "the array lies on a GPU: take it with `torch.from_dlpack` or `cupy.from_dlpack`",
+            ));
+        }
+        slf.py().import("numpy")?.call_method1("from_dlpack", (slf,))
     }
 
     fn place(&self) -> Device {
@@ -310,18 +332,12 @@ impl Array {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        if matches!(slf.get().elements, Elements::Device(..)) {
-            return Err(PyValueError::new_err(
-                "the array lies on a GPU: take it with `torch.from_dlpack` or `cupy.from_dlpack`",
-            ));
-        }
-        let numpy = py.import("numpy")?;
-        let array = numpy.call_method1("from_dlpack", (&slf,))?;
+        let array = slf.get().numpy(&slf)?;
         match (dtype, copy) {
             (None, None | Some(false)) => Ok(array),
             (None, Some(true)) => array.call_method0("copy"),
             (Some(dtype), copy) => {
-                let dtype = numpy.call_method1("dtype", (dtype,))?;
+                let dtype = py.import("numpy")?.call_method1("dtype", (dtype,))?;
                 if copy == Some(false) && !array.getattr("dtype")?.eq(&dtype)? {
                     return Err(PyValueError::new_err(format!(
                         "elements of type {} become {dtype} by a copy only, and `copy` is False",
@@ -333,6 +349,16 @@ impl Array {
                 array.call_method("astype", (dtype,), Some(&options))
             }
         }
+    }
+
+    /// What NumPy has at an index, without a copy where it makes none.
+    fn __getitem__<'py>(slf: Bound<'py, Self>, index: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        slf.get().numpy(&slf)?.get_item(index)
+    }
+
+    /// Over the first dimension, as NumPy does.
+    fn __iter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(slf.get().numpy(&slf)?.try_iter()?.into_any())
     }
 
     /// The first dimension.

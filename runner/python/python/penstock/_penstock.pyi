@@ -63,6 +63,9 @@ class Batch:
 
     def values(self) -> list[Any]: ...
     def items(self) -> list[tuple[str, Any]]: ...
+    def to(self, device: Any, *, non_blocking: bool = False) -> dict[str, Any]:
+        """The fields as PyTorch's tensors on a device, and texts and bytes as lists."""
+
     @property
     def size(self) -> int:
         """How many samples it holds: the first dimension of every field."""
@@ -116,6 +119,12 @@ class Array:
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> numpy.ndarray[Any, numpy.dtype[Any]]:
         """For `numpy.asarray`."""
+
+    def __getitem__(self, index: Any, /) -> Any:
+        """What NumPy has at an index, without a copy where it makes none."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Over the first dimension, as NumPy does."""
 
     def __len__(self) -> int:
         """The first dimension."""

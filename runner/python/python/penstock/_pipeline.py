@@ -12,7 +12,7 @@ from typing import Any, Literal
 from penstock import _penstock
 from penstock._document import bytes_of, json_of
 from penstock._penstock import Batch, InvalidPipeline, PenstockError
-from penstock._ranks import WORKERS, Rank, Share, checked_rank, local_rank, rank_of_process, rank_of_torch, rank_of_worker
+from penstock._ranks import WORKERS, Rank, Share, checked_rank, local_rank, rank_of_process, rank_of_torch, rank_of_worker, refuse_second_sharding
 from penstock._whole import whole_number
 
 class _CacheDir(enum.Enum):
@@ -195,6 +195,7 @@ class Pipeline:
         return "" if verdict is None else str(verdict["sentence"])
 
     def _start(self, *, drained: bool = True, endless: bool = False) -> _penstock.Running:
+        refuse_second_sharding(self._found_rank())
         run = self._loader.start(whole_number("epoch", self.epoch, 0), self._share(), drained=drained, endless=endless)
         self.epoch += self._loader.epochs or 0
         self._run = run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import FrameType
 
 from penstock._penstock import InvalidPipeline
 from penstock._whole import whole_number
@@ -69,6 +70,20 @@ def rank_of_worker(rank: Rank | None, workers: str) -> Rank | None:
         )
     number, world = rank or (0, 1)
     return number * worker.num_workers + worker.id, world * worker.num_workers
+
+
+def refuse_second_sharding(rank: Rank | None) -> None:
+    """Raises InvalidPipeline where Accelerate would give each of several ranks a part of what the pipeline gives this one."""
+    if "accelerate.data_loader" not in sys.modules or rank is None or rank[1] == 1:
+        return
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "accelerate.data_loader":
+            raise InvalidPipeline(
+                f"Accelerate shards what this pipeline gives rank {rank[0]} of {rank[1]} once more, so that samples are lost: hand "
+                "`penstock.torch.DataLoader(pipeline)` to `prepare`, or give the pipeline `rank=0, world=1`"
+            )
+        frame = frame.f_back
 
 
 def checked_rank(name: str, rank: int, world_name: str, world: int) -> Rank:

@@ -1,0 +1,75 @@
+"""A pipeline where PyTorch, Lightning or Accelerate want a data set or a loader of their own.
+
+    import penstock.torch
+
+    loader = penstock.torch.DataLoader(penstock.Pipeline("photos.json", stores={"photos": "./photos"}))
+    for batch in loader:                      # {"image": tensor, "label": tensor, "name": list of texts}
+        step(batch["image"], batch["label"])
+
+    trainer.fit(model, loader)                                        # Lightning
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)    # Accelerate
+
+Ranks are those of the pipeline: nobody shards it again. Tensors of the host share the memory of the batch they are from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.utils.data
+from penstock._penstock import Array, Batch
+from penstock._pipeline import Pipeline
+
+__all__ = ["DataLoader", "IterableDataset", "tensors"]
+
+
+def tensors(batch: Batch | Mapping[str, Any], device: torch.device | str | int | None = None, *, non_blocking: bool = False) -> dict[str, Any]:
+    """The fields of a batch: arrays as tensors, on a device if one is given, and texts and bytes as lists."""
+
+    def converted(value: Any) -> Any:
+        if not isinstance(value, Array):
+            return value
+        tensor = torch.from_dlpack(value)
+        return tensor if device is None else tensor.to(device, non_blocking=non_blocking)
+
+    return {name: converted(value) for name, value in batch.items()}
+
+
+class IterableDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
+    """The batches of a pipeline, as dicts of tensors and lists. A DataLoader takes it with `batch_size=None`; its workers start with
+    `multiprocessing_context="spawn"` and share the samples if the pipeline has `workers="share"`.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        super().__init__()
+        self.pipeline = pipeline
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return map(tensors, self.pipeline)
+
+    def __len__(self) -> int:
+        """As `len` of the pipeline."""
+        return len(self.pipeline)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says with which pass over the source the next iteration begins. Without it, each begins where the last one ended."""
+        self.pipeline.epoch = epoch
+
+
+class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
+    """A loader over a pipeline. It has no worker processes, since the pipeline has threads, and no batch size, since the document
+    says that.
+    """
+
+    # Accelerate shards other loaders again.
+    _is_accelerate_prepared = True
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        super().__init__(IterableDataset(pipeline), batch_size=None)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says with which pass over the source the next iteration begins. Without it, each begins where the last one ended."""
+        self.pipeline.epoch = epoch
