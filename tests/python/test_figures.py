@@ -1,7 +1,10 @@
 """What a pipeline tells of itself: figures, the verdict, what there is to gain."""
 
+import itertools
 import time
 import unittest
+from collections.abc import Iterator
+from unittest import mock
 
 import penstock
 from kit import planes, slow
@@ -118,6 +121,20 @@ class Headspace(unittest.TestCase):
         }
         with self.assertRaisesRegex(penstock.RunFailed, "150"):
             penstock.headspace(penstock.Pipeline(document), lambda batch: time.sleep(0.1), seconds=1.5)
+
+    def test_rates_that_cannot_be_are_measured_again_and_then_refused(self) -> None:
+        def slow(kept: list[penstock.Batch]) -> Iterator[penstock.Batch]:
+            """The batches of the loop alone, on a machine that does something else meanwhile."""
+            tries.append(len(kept))
+            for batch in itertools.cycle(kept):
+                time.sleep(0.1)
+                yield batch
+
+        tries: list[int] = []
+        with mock.patch("penstock._headspace.cycle", slow):
+            with self.assertRaisesRegex(penstock.PenstockError, "contradict each other: .* by the consumer alone.*`seconds`"):
+                penstock.headspace(planes(40_000), lambda batch: None, seconds=0.4)
+        self.assertEqual(len(tries), 3)
 
     def test_what_the_step_raises_comes_through(self) -> None:
         pipeline = slow(step_ms=1)

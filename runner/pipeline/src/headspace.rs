@@ -22,6 +22,10 @@ use crate::runner::StartError;
 
 /// Gain below which no work is worthwhile: two measurements differ by as much.
 pub const ENOUGH: f64 = 0.02;
+/// Factor by which loader and consumer together may seem faster than one of them alone: more cannot be.
+const NOISE: f64 = 1.5;
+/// Measurements that are made until one does not contradict itself.
+const ATTEMPTS: u32 = 3;
 /// Items that the consumer gets again and again when it works alone.
 const KEPT: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 /// Share of each run at its start that is left out: queues fill.
@@ -79,10 +83,29 @@ pub enum HeadspaceError {
     /// A run failed, or ended before anything could be measured.
     #[error("{0}")]
     Run(String),
+    #[error("{0}; give `--for` more time")]
+    Contradiction(String),
 }
 
-/// Makes the runs, each for `span`; calls `on_start` before each.
+/// Makes the runs, each for `span`, and all of them again where they contradict each other; calls `on_start` before each.
 pub fn headspace(
+    prepared: &Prepared,
+    runtime: &Handle,
+    span: Duration,
+    on_start: &mut dyn FnMut(Leg, &Run),
+) -> Result<Headspace, HeadspaceError> {
+    let mut contradiction = String::new();
+    for _ in 0..ATTEMPTS {
+        let found = measured_once(prepared, runtime, span, on_start)?;
+        match found.contradiction() {
+            None => return Ok(found),
+            Some(told) => contradiction = told,
+        }
+    }
+    Err(HeadspaceError::Contradiction(contradiction))
+}
+
+fn measured_once(
     prepared: &Prepared,
     runtime: &Handle,
     span: Duration,
@@ -243,5 +266,19 @@ impl Headspace {
             ),
         };
         Self { real_rate, loader_rate, consumer_rate, to_gain, feeds, is_enough, sink, sentence }
+    }
+
+    /// Two rates that cannot both be: neither part is faster while it waits for the other.
+    pub fn contradiction(&self) -> Option<String> {
+        let alone = [("loader", Some(self.loader_rate)), ("consumer", self.consumer_rate)];
+        let (what, rate) = alone
+            .into_iter()
+            .filter_map(|(what, rate)| Some((what, rate?)))
+            .find(|(_, rate)| self.real_rate > NOISE * rate)?;
+        Some(format!(
+            "the measurements contradict each other: {:.1} items/s by loader and consumer together, but {rate:.1}/s by the {what} alone; \
+             maybe something else had the machine meanwhile",
+            self.real_rate
+        ))
     }
 }

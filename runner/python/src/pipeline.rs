@@ -378,14 +378,21 @@ impl Drop for Running {
     }
 }
 
-/// What follows from three rates, in batches per second; the sink queue's figures come from a snapshot. As JSON.
+/// What follows from three rates, in batches per second, and the reason why they cannot be, if they cannot. The sink queue's figures
+/// come from a snapshot. As JSON.
 #[pyfunction]
-pub(crate) fn headspace_of(real: f64, loader: f64, consumer: f64, snapshot: &str) -> PyResult<String> {
+pub(crate) fn headspace_of(
+    real: f64,
+    loader: f64,
+    consumer: f64,
+    snapshot: &str,
+) -> PyResult<(String, Option<String>)> {
     let bad = |error: serde_json::Error| PenstockError::new_err(error.to_string());
     let snapshot: RunSnapshot = serde_json::from_str(snapshot).map_err(bad)?;
     let sink = snapshot.queues.into_iter().next_back().map(|queue| queue.figures);
     let sink = sink.ok_or_else(|| PenstockError::new_err("the run has no queues"))?;
-    serde_json::to_string(&Headspace::new(real, loader, Some(consumer), sink)).map_err(bad)
+    let found = Headspace::new(real, loader, Some(consumer), sink);
+    Ok((serde_json::to_string(&found).map_err(bad)?, found.contradiction()))
 }
 
 /// What the child does that compiles a module: answers the one question on standard input. Gives the exit code.

@@ -17,6 +17,8 @@ from penstock._pipeline import Pipeline
 _KEPT = 8
 # Batches that the loop holds besides: the one it works on while the next one is asked for.
 _AT_WORK = 2
+# Measurements that are made until one does not contradict itself.
+_ATTEMPTS = 3
 # Share of each measurement at its begin that is left out: queues fill, and libraries warm up.
 _WARM_UP = 0.25
 
@@ -47,11 +49,22 @@ class Headspace:
 def headspace(pipeline: Pipeline, step: Callable[[Batch], Any], *, seconds: float = 10.0) -> Headspace:
     """Measures three things, each for so many seconds: `step` on the batches of the pipeline, the pipeline without `step`, and
     `step` on batches that are there already. A `step` that starts work on a GPU has to wait for its end. The pipeline's next
-    iteration begins with the epoch with which it would have begun. Its `max_held` is at least 3: `step` alone gets the same batches again
+    iteration begins with the epoch with which it would have begun. What contradicts itself is measured again, and raises PenstockError if it
+    still does. Its `max_held` is at least 3: `step` alone gets the same batches again
     and again, which are held meanwhile.
     """
     if pipeline.max_held <= _AT_WORK:
         raise PenstockError(f"`max_held` is {pipeline.max_held}; to measure the loop alone takes a pipeline with {_AT_WORK + 1} or more")
+    for _ in range(_ATTEMPTS):
+        found, contradiction = _penstock.headspace_of(*_measured(pipeline, step, seconds))
+        if contradiction is None:
+            told = json.loads(found)
+            return Headspace(**{name: told[name] for name in Headspace.__dataclass_fields__})
+    raise PenstockError(f"{contradiction}; measure for more `seconds`")
+
+
+def _measured(pipeline: Pipeline, step: Callable[[Batch], Any], seconds: float) -> tuple[float, float, float, str]:
+    """The rates of both together, of the loader and of the loop, and the figures of the run of both."""
     kept: list[Batch] = []
     epoch = pipeline.epoch
     try:
@@ -59,9 +72,7 @@ def headspace(pipeline: Pipeline, step: Callable[[Batch], Any], *, seconds: floa
         loader = _loader(pipeline, seconds)
     finally:
         pipeline.epoch = epoch
-    consumer = _rate(step, cycle(kept), seconds)
-    told = json.loads(_penstock.headspace_of(real, loader, consumer, snapshot))
-    return Headspace(**{name: told[name] for name in Headspace.__dataclass_fields__})
+    return real, loader, _rate(step, cycle(kept), seconds), snapshot
 
 
 def _real(pipeline: Pipeline, step: Callable[[Batch], Any], seconds: float, kept: list[Batch]) -> tuple[float, str]:

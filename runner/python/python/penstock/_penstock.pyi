@@ -203,8 +203,10 @@ class StreamClient:
     def ahead(self) -> int:
         """Batches that may be out and not acknowledged."""
 
-def headspace_of(real: float, loader: float, consumer: float, snapshot: str) -> str:
-    """What follows from three rates, in batches per second; the sink queue's figures come from a snapshot. As JSON."""
+def headspace_of(real: float, loader: float, consumer: float, snapshot: str) -> tuple[str, str | None]:
+    """What follows from three rates, in batches per second, and the reason why they cannot be, if they cannot. The sink queue's figures
+    come from a snapshot. As JSON.
+    """
 
 def compile_module() -> int:
     """What the child does that compiles a module: answers the one question on standard input. Gives the exit code."""
