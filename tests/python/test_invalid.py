@@ -151,6 +151,17 @@ class Invalid(unittest.TestCase):
         self.assertEqual(planes(8, settings={"/name": "7"}).name, "7")
         self.refused("/seed", settings={"/seed": "7"})
 
+    def test_stores_and_modules_that_are_no_names(self) -> None:
+        self.refused("`stores` is of type `list`;", '{"photos": "./photos"}', stores=["photos"])
+        self.refused("`stores` has 'here': 3;", "a path", stores={"here": 3})
+        for modules in ("m.wasm", {1: "m.wasm"}):
+            with self.assertRaisesRegex(penstock.InvalidPipeline, "`modules` "):
+                penstock.Pipeline(plane_document(8), modules=modules)
+
+    def test_settings_make_params_that_are_missing(self) -> None:
+        with self.assertRaisesRegex(penstock.InvalidPipeline, "takes no parameters"):
+            planes(8, settings={"/stages/0/wasm/params/size": 3})
+
     def test_numbers_that_are_none(self) -> None:
         self.refused("`threads` is 0;", "from 1", threads=0)
         self.refused("`threads` is 2.5;", threads=2.5)

@@ -103,7 +103,7 @@ fn common_message(failed: &Failed) -> String {
         return message.to_string();
     }
     let shown = printable(key, MAX_SHOWN_KEY);
-    message.replace(&format!("`{key}`"), "`{key}`").replace(&format!("`{shown}`"), "`{key}`")
+    message.replace(&format!("`{key}`"), "`…`").replace(&format!("`{shown}`"), "`…`")
 }
 
 impl FailureGroups {

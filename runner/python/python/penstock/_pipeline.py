@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from penstock import _penstock
@@ -85,8 +86,8 @@ class Pipeline:
         self._loader = _penstock.Loader(
             written,
             settings=[(pointer, json_of(f"the setting `{pointer}`", value)) for pointer, value in changes.items()],
-            stores=[(name, os.fspath(what)) for name, what in (stores or {}).items()],
-            modules=list((modules or {}).items()),
+            stores=[(name, os.fspath(what)) for name, what in _named("stores", stores, "./photos")],
+            modules=_named("modules", modules, "decode_resize.wasm"),
             device=device,
             local_rank=local_rank(),
             max_held=self._max_held,
@@ -225,6 +226,17 @@ class Pipeline:
 def _rebuilt(options: dict[str, Any]) -> Pipeline:
     """A pipeline in the process that has unpickled it."""
     return Pipeline(**options)
+
+
+def _named(what: str, given: Mapping[str, Any] | None, example: str) -> list[tuple[str, Any]]:
+    """What names stand for."""
+    if not isinstance(given, Mapping | None):
+        wanted = json.dumps({Path(example).stem: example})
+        raise InvalidPipeline(f"`{what}` is of type `{type(given).__name__}`; wanted is a dict of what each name stands for, such as {wanted}")
+    for name, value in (given or {}).items():
+        if not isinstance(name, str) or not isinstance(value, str | os.PathLike | bytes):
+            raise InvalidPipeline(f"`{what}` has {name!r}: {value!r}; wanted is a text for a name, and a path for what it stands for")
+    return list((given or {}).items())
 
 
 def _cache(folder: str | os.PathLike[str] | _CacheDir | None) -> str | None:

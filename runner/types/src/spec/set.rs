@@ -4,8 +4,11 @@ use serde_json::{Map, Value};
 
 use crate::fault::{Pointer, SpecFault, listed, suggestion};
 
+/// Objects of a document that are made where they are missing.
+const MAY_BE_MISSING: [&str; 5] = ["params", "sink", "shard", "assets", "max_failures"];
+
 /// Sets the value at `pointer` (RFC 6901). The last step may name a member that is not there yet; everything before
-/// it, and every element of a list, must be there.
+/// it must be there, but for objects that documents may leave out, and so must every element of a list.
 pub fn set(document: &mut Value, pointer: &str, value: Value) -> Result<(), SpecFault> {
     let Some(whole) = Pointer::parse(pointer) else {
         let message =
@@ -22,10 +25,10 @@ pub fn set(document: &mut Value, pointer: &str, value: Value) -> Result<(), Spec
     for step in steps {
         node = match node {
             Value::Object(members) => {
-                if !members.contains_key(&step) {
+                if !members.contains_key(&step) && !MAY_BE_MISSING.contains(&&*step) {
                     return Err(missing_member(members, &step, &place));
                 }
-                &mut members[&step]
+                members.entry(step.clone()).or_insert_with(|| Value::Object(Map::new()))
             }
             Value::Array(elements) => element(elements, &step, &place)?,
             _ => return Err(has_no_members(&place)),
@@ -107,6 +110,15 @@ mod tests {
             document,
             json!({ "seed": 1, "stages": [{ "sleep": { "mean_ms": 2.5, "name": "delay" } }], "a/b": { "c": null } })
         );
+    }
+
+    #[test]
+    fn objects_that_may_be_missing_are_made() {
+        let mut document = json!({ "stages": [{ "wasm": { "module": "m" } }] });
+        set(&mut document, "/stages/0/wasm/params/size", json!(64)).unwrap();
+        set(&mut document, "/sink/queue", json!(2)).unwrap();
+        let made = json!({ "stages": [{ "wasm": { "module": "m", "params": { "size": 64 } } }], "sink": { "queue": 2 } });
+        assert_eq!(document, made);
     }
 
     #[test]
