@@ -54,7 +54,7 @@ pub use tensor::{Dtype, Element, RawTensor, Tensor, TensorView};
 /// What nearly every stage needs: `use penstock_guest::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        BatchStage, Context, Error, Item, Outcome, Params, Result, SampleStage, StatefulStage, Tensor,
+        BatchStage, Context, Error, Item, Outcome, Params, Result, Rng, SampleStage, StatefulStage, Tensor,
         TensorView, Value, asset, bail, count, ensure, stage,
     };
 }

@@ -31,6 +31,12 @@ class Examples(unittest.TestCase):
 
 
 class Readme(unittest.TestCase):
+    def test_documents_in_its_python_are_there(self) -> None:
+        python = "".join(re.findall("```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL))
+        named = re.findall(r'"([^"]*\.json)"', python)
+        self.assertGreater(len(named), 1)
+        self.assertEqual([name for name in named if not (ROOT / name).exists()], [])
+
     def test_the_packages_first_example_is_so(self) -> None:
         readme = (ROOT / "runner/python/README.md").read_text()
         found = re.search("```python\n(.*?)```", readme, re.DOTALL)
