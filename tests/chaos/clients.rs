@@ -52,6 +52,8 @@ pub(crate) struct Client<'a> {
     scene: &'a Scene<'a>,
     name: String,
     made: Vec<String>,
+    /// Actions so far: no key names two of them.
+    number: u64,
 }
 
 impl Scene<'_> {
@@ -87,15 +89,16 @@ impl Scene<'_> {
 
 impl<'a> Client<'a> {
     pub(crate) fn new(scene: &'a Scene<'a>, name: String) -> Self {
-        Self { scene, name, made: Vec::new() }
+        Self { scene, name, made: Vec::new(), number: 0 }
     }
 
     pub(crate) fn act(&mut self, action: &Action) {
+        self.number += 1;
         let last_run = self.made.iter().rfind(|path| path.starts_with("/runs")).cloned();
         match (action, last_run) {
             (Action::Submit { document, for_s, is_keyed }, _) => {
                 let query = for_s.map(|s| format!("?for_s={s}")).unwrap_or_default();
-                let key = is_keyed.then(|| format!("{}-{}", self.name, self.made.len()));
+                let key = is_keyed.then(|| format!("{}-{}", self.name, self.number));
                 self.submit(KeptRun { document: document.0.clone(), query, key, end: None });
             }
             (Action::Stream(document, takes), _) => self.stream(document, *takes),

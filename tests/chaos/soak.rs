@@ -48,8 +48,12 @@ pub(crate) fn soak(time: Duration) {
     assert_eq!(*scene.found.lock().unwrap(), [""; 0]);
     let answers = scene.answers.lock().unwrap();
     tell(&format!("answers by status: {answers:?}"));
-    let made = answers.get(&201).copied().unwrap_or_default();
-    assert!(made > 10 * u64::from(KEPT), "found {made} things made, expected more: let it go on for longer");
+    let (made, refused) = (answers.get(&201).unwrap_or(&0), answers.get(&422).unwrap_or(&0));
+    // Of one run in each round of actions nothing can be predicted, since it is too short.
+    assert!(
+        *made > 10 * u64::from(KEPT) && *refused <= *made / 4,
+        "found {made} things made and {refused} refused, expected more of the first: let it go on for longer"
+    );
 }
 
 /// Writes more entries than an audit log keeps, so that it does not grow any more: else it would for most of a day.
@@ -91,9 +95,9 @@ fn watch(process: u32, data: &Path, time: Duration) -> Vec<Series> {
 fn load(mut client: Client<'_>, over: &AtomicBool) {
     let document = |stages: Value, consumer: Value| {
         let source = json!({ "records": { "store": "here", "key": "records.ndjson" } });
-        Document(
-            json!({ "name": "soak", "threads": 1, "source": source, "stages": stages, "consumer": consumer }),
-        )
+        Document(json!({
+            "name": "soak", "threads": 1, "buffer_mib": 16, "source": source, "stages": stages, "consumer": consumer
+        }))
     };
     let batches =
         json!([{ "wasm": { "module": "carrying" } }, { "aggregate": { "size": 100 } }, { "collate": {} }]);
