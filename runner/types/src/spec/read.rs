@@ -11,6 +11,8 @@ use crate::fault::{Pointer, SpecFault};
 
 /// Most faults that are told at a time; who has more of them starts with these.
 pub const MAX_FAULTS: usize = 100;
+/// Times that a document is read to find them: some rounds only find what an earlier fault has caused, or what was told before.
+const MAX_ROUNDS: usize = 4 * MAX_FAULTS;
 
 impl Spec {
     /// Reads a document. Fails with everything that is wrong with it, up to [`MAX_FAULTS`].
@@ -54,7 +56,10 @@ pub fn read_all<T: DeserializeOwned>(
     check: impl Fn(&T) -> Vec<SpecFault>,
 ) -> Result<T, Vec<SpecFault>> {
     let mut removed = BTreeSet::new();
-    for _ in faults.len()..MAX_FAULTS {
+    for _ in 0..MAX_ROUNDS {
+        if faults.len() >= MAX_FAULTS {
+            break;
+        }
         match T::deserialize(Node(&document)) {
             Ok(read) => {
                 faults.extend(check(&read).into_iter().filter(|fault| !removed.contains(&fault.pointer)));
