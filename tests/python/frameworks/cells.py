@@ -60,8 +60,6 @@ def loader(kind: str, folder: str, mode: str) -> Iterable[Any]:
         case "forked-workers":
             data = IterableDataset(pipeline(folder, mode, workers="share"))
             return torch.utils.data.DataLoader(data, batch_size=None, num_workers=2, multiprocessing_context="fork")
-        case "one-rank":
-            return torch.utils.data.DataLoader(Own(pipeline(folder, mode, rank=0, world=1)), batch_size=None)
     raise ValueError(kind)
 
 

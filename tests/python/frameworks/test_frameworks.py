@@ -90,8 +90,6 @@ class Frameworks(unittest.TestCase):
         self.each_once("accelerate", "pipeline", worlds=(2,))
         self.each_told("accelerate", "own", 2, "InvalidPipeline: Accelerate shards.*penstock.torch.DataLoader")
         self.each_told("accelerate", "dataset", 2, "InvalidPipeline: Accelerate shards.*penstock.torch.DataLoader")
-        # Who lets Accelerate shard says so.
-        self.each_once("accelerate", "one-rank", ("validate",), (1,))
 
     def test_a_loader_gives_tensors_that_share_memory_and_begins_where_it_is_told(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

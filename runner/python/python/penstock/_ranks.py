@@ -81,7 +81,7 @@ def refuse_second_sharding(rank: Rank | None) -> None:
         if frame.f_globals.get("__name__") == "accelerate.data_loader":
             raise InvalidPipeline(
                 f"Accelerate shards what this pipeline gives rank {rank[0]} of {rank[1]} once more, so that samples are lost: hand "
-                "`penstock.torch.DataLoader(pipeline)` to `prepare`, or give the pipeline `rank=0, world=1`"
+                "`penstock.torch.DataLoader(pipeline)` to `prepare`"
             )
         frame = frame.f_back
 
