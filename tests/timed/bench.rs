@@ -1,6 +1,6 @@
 //! Storage benchmarks against each other.
 
-use penstock_tests::{Call, Folder};
+use penstock_tests::{Call, Folder, module, photos, repository};
 use serde_json::{Value, json};
 
 use crate::timed;
@@ -41,5 +41,45 @@ fn two_reports_are_compared_with_what_is_sure() {
         compare("after", "before").argument("--fail-if-slower=10").finish().exits(0);
         let wrong = compare("before", "before.json").finish().exits(2);
         assert!(wrong.stderr.contains("is no report of a storage benchmark"), "{}", wrong.stderr);
+    });
+}
+
+#[test]
+fn stages_have_a_time_of_their_own_and_cost_what_they_cost() {
+    timed(|| {
+        let document = repository().join("examples/benchmarks/photos.json");
+        let call = Call::new(&["bench", "storage"]).argument(&document).store("photos", photos());
+        let call = call.module_at("decode-resize", &module("decode-resize"));
+        let call =
+            ["/stages/1/aggregate/size=8", "/actions/4/whole_set/batch_size=8", "/accelerator/batch_size=8"]
+                .iter()
+                .fold(call, |call, setting| call.set(setting));
+        let call =
+            call.set("/actions/4/whole_set/repeats=1").set("/ceiling=false").set("/accelerator/step_ms=1");
+        let told = call.json().argument("-q").finish().exits(0).stdout;
+        let told: Value = serde_json::from_str(&told).unwrap();
+        let first = &told["actions"][4]["whole_set"][0];
+        let part = |name: &str| {
+            let found = first["parts"].as_array().unwrap().iter().find(|part| part["name"] == name);
+            found.unwrap_or_else(|| panic!("no {name}")).clone()
+        };
+        let (decoding, reading) = (part("stage:preprocess"), part("body"));
+        assert_eq!(decoding["time"]["n"], first["items"]);
+        assert!(decoding["time"]["mean_s"].as_f64() > reading["time"]["mean_s"].as_f64());
+        assert!(decoding["share"].as_f64().unwrap() > 0.5, "{decoding}");
+        part("stage:collate");
+        let without = told["counterfactuals"].as_array().unwrap();
+        let names: Vec<&str> = without.iter().map(|one| one["without"].as_str().unwrap()).collect();
+        assert_eq!(names, ["nothing", "storage", "stage:preprocess", "stage:collate", "stages", "consumer"]);
+        let gain = |place: usize| without[place]["gain"].as_f64().unwrap();
+        assert!(gain(2) > 0.3 && gain(2) > gain(1), "{without:?}");
+        let calls: Vec<&str> = told["actions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|action| action["calls"]["action"].as_str())
+            .collect();
+        assert_eq!(calls, ["index", "single", "random", "random_to_device"]);
+        assert!(told["accelerators"]["trials"].as_array().is_some_and(|trials| !trials.is_empty()));
     });
 }
