@@ -333,7 +333,7 @@ impl ArrayPlace {
     fn array(&self, batch: &Collated) -> Bytes {
         match &batch.fields[self.column].values {
             Stacked::Tensor(tensor) => tensor.data.clone(),
-            Stacked::Device(_) | Stacked::Texts(_) | Stacked::Blobs(_) => Bytes::new(),
+            Stacked::Device(_) | Stacked::Tensors(_) | Stacked::Texts(_) | Stacked::Blobs(_) => Bytes::new(),
         }
     }
 }

@@ -25,6 +25,8 @@ pub struct Graph {
     pub buffer_bytes: u64,
     /// How many failed samples end the run, counted over all stages; a rate is taken of the samples the source made.
     pub max_failures: Option<FailureLimit>,
+    /// Permits epochs in which every sample fails; otherwise such an epoch fails the run.
+    pub all_may_fail: bool,
     pub interval: Duration,
     /// Whether stages and queues are measured; off only to learn what measuring costs.
     pub measured: bool,
@@ -49,6 +51,8 @@ pub struct StageNode {
     pub kind: StageKindName,
     pub on_error: OnError,
     pub max_failures: Option<FailureLimit>,
+    /// Set where results take no more memory than their inputs.
+    pub keeps_size: bool,
     pub work: StageWork,
 }
 
@@ -101,7 +105,7 @@ impl Graph {
             node: stage.node.shape(),
             on_error: stage.on_error,
             max_failures: stage.max_failures,
-            keeps_size: stage.kind.keeps_size(),
+            keeps_size: stage.keeps_size,
             rule: stage.work.rule(position, self.threads),
         };
         ChainShape {
@@ -110,6 +114,7 @@ impl Graph {
             sink: self.sink_node.shape(),
             buffer_bytes: self.buffer_bytes,
             max_failures: self.max_failures,
+            all_may_fail: self.all_may_fail,
             measured: self.measured,
         }
     }

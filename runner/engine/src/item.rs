@@ -103,6 +103,8 @@ pub enum Stacked {
     Tensor(Tensor),
     /// The same, in the memory of a device.
     Device(DeviceTensor),
+    /// Tensors of one element type and one number of dimensions, each of a shape of its own.
+    Tensors(Vec<Tensor>),
     Texts(Vec<String>),
     Blobs(Vec<Bytes>),
 }
@@ -261,6 +263,7 @@ impl Stacked {
         match self {
             Self::Tensor(tensor) => tensor.data.len() as u64,
             Self::Device(tensor) => tensor.bytes(),
+            Self::Tensors(tensors) => tensors.iter().map(|tensor| tensor.data.len() as u64).sum(),
             Self::Texts(texts) => texts.iter().map(|text| text.len() as u64).sum(),
             Self::Blobs(blobs) => blobs.iter().map(|blob| blob.len() as u64).sum(),
         }

@@ -184,6 +184,8 @@ pub struct Output {
     pub dropped: u64,
     /// Samples that failed, each with its input.
     pub failed: Vec<Failed>,
+    /// Reason for ending the run as failed, whatever `on_error` says.
+    pub fatal: Option<String>,
     /// Samples inside the op after the call (stateful modules); 0 for every other op.
     pub held: u64,
     /// Bytes that these take in memory outside of a guest.

@@ -190,6 +190,7 @@ impl Simulation {
             // What the samples weigh is not known, so that a budget of bytes limits nothing here.
             buffer_bytes: u64::MAX,
             max_failures: None,
+            all_may_fail: true,
             measured: true,
         };
         let ops = scenario.stages.into_iter().map(|stage| match stage.work {

@@ -366,6 +366,7 @@ mod tests {
             stack_bytes: 1 << 20,
             buffer_bytes: u64::MAX,
             max_failures: None,
+            all_may_fail: false,
             interval: Duration::from_secs(1),
             measured: true,
         };

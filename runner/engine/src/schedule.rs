@@ -9,6 +9,7 @@ mod aggregate;
 mod budget;
 mod core;
 mod disaggregate;
+mod epochs;
 mod failures;
 mod pipe;
 mod queue;
@@ -29,6 +30,7 @@ use penstock_types::stats::{QueueMeter, QueueSums, TaskSums, Tick};
 
 use self::budget::ByteBudget;
 use self::core::StageStep;
+use self::epochs::EpochBooks;
 pub(crate) use self::failures::{FailedTask, FailureGroups};
 use self::failures::{exceeds, too_many};
 use self::queue::{Queue, Take};
@@ -50,6 +52,8 @@ pub(crate) struct ChainShape {
     pub(crate) buffer_bytes: u64,
     /// How many failed samples end the run, counted over all stages. A rate is taken of the samples the source made.
     pub(crate) max_failures: Option<FailureLimit>,
+    /// Permits epochs in which every sample fails.
+    pub(crate) all_may_fail: bool,
     pub(crate) measured: bool,
 }
 
@@ -88,9 +92,11 @@ pub(crate) struct Schedule {
     budget: ByteBudget,
     work: WorkList,
     failed_samples: u64,
+    epochs: EpochBooks,
     /// Tasks that failed since the last look.
     failed: Vec<FailedTask>,
     max_failures: Option<FailureLimit>,
+    all_may_fail: bool,
     /// Ops to be built before the source opens.
     preparing: usize,
     /// Nodes before this one no longer move: something behind them failed the run.
@@ -153,8 +159,10 @@ impl Schedule {
             budget: ByteBudget::new(shape.buffer_bytes),
             work: WorkList::default(),
             failed_samples: 0,
+            epochs: EpochBooks::default(),
             failed: Vec::new(),
             max_failures: shape.max_failures,
+            all_may_fail: shape.all_may_fail,
             preparing: 0,
             first_alive: 0,
             error: None,
@@ -243,21 +251,33 @@ impl Schedule {
     }
 
     /// The op of a task is done. What comes in after the end of the run is ignored: its samples count as left.
-    pub(crate) fn complete(&mut self, task: Task, outcome: Result<Output, Fault>, time: OpTime, now: Tick) {
+    pub(crate) fn complete(
+        &mut self,
+        task: Task,
+        mut outcome: Result<Output, Fault>,
+        time: OpTime,
+        now: Tick,
+    ) {
         if self.over {
             return;
         }
         let now = self.forward_to(now);
         let stage = &mut self.stages[task.stage];
         let Kind::Pipe(pipe) = &mut stage.kind else { return };
-        let before = pipe.task_bytes(task.slot);
-        if let Some(failed) = pipe.complete(task.slot, outcome, time, &mut stage.core, now) {
+        let fatal = outcome.as_mut().ok().and_then(|output| output.fatal.take());
+        let (before, made) = (pipe.task_bytes(task.slot), stage.core.book.made);
+        let failed = pipe.complete(task.slot, outcome, time, &mut stage.core, now);
+        if stage.core.book.made > made {
+            self.epochs.made(pipe.epoch(), stage.core.book.made - made);
+        }
+        if let Some(failed) = failed {
             self.failed_samples += failed.samples();
+            self.epochs.failed(pipe.epoch(), failed.samples(), || failed.in_words());
             self.failed.push(failed);
         }
         self.budget.replace(before, pipe.task_bytes(task.slot));
         if self.error.is_none()
-            && let Some(message) = self.exceeded(task.stage, false)
+            && let Some(message) = self.fatal(task.stage, fatal).or_else(|| self.exceeded(task.stage, false))
         {
             self.cut(task.stage, message);
         }
@@ -459,7 +479,13 @@ impl Schedule {
         let (before, behind) = self.queues.split_at_mut(node);
         let [output, queues @ ..] = behind else { return (false, false) };
         let Some(input) = before.last_mut() else {
-            return (false, self.source.step(output, now));
+            let put = self.source.step(output, &mut self.epochs, now);
+            if self.error.is_none()
+                && let Some(message) = self.lost_epoch()
+            {
+                self.cut(0, message);
+            }
+            return (false, put);
         };
         let (budget, work) = (&mut self.budget, &mut self.work);
         let count = self.stages.len();
@@ -487,7 +513,17 @@ impl Schedule {
         }
     }
 
-    /// Why the run cannot go on after what failed in `stage`, or everywhere, if it cannot.
+    /// Names the stage whose op ends the run.
+    fn fatal(&self, stage: usize, fatal: Option<String>) -> Option<String> {
+        Some(format!("stage `{}`: {}", self.stages[stage].core.id, fatal?))
+    }
+
+    /// Reason for ending the run after an epoch in which every sample failed.
+    fn lost_epoch(&self) -> Option<String> {
+        self.epochs.lost().filter(|_| !self.all_may_fail).map(str::to_owned)
+    }
+
+    /// Reason for ending the run after failures in `stage`, by any of the limits.
     fn exceeded(&self, stage: usize, over: bool) -> Option<String> {
         let failures = self.failed_samples;
         if failures == 0 {
@@ -499,7 +535,7 @@ impl Schedule {
             exceeds(limit, failures, made, over)
                 .then(|| too_many("run", limit, failures, &format!("{made} samples")))
         };
-        self.stages[stage].core.exceeded(over).or_else(of_run)
+        self.stages[stage].core.exceeded(over).or_else(of_run).or_else(|| self.lost_epoch())
     }
 
     /// Fails the run at `stage`, where too much failed: it takes nothing any more, what stands before it stays where it is,

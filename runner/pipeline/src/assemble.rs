@@ -117,6 +117,7 @@ impl Parts<'_> {
                 kind: stage.kind.name(),
                 on_error: stage.on_error,
                 max_failures: stage.max_failures,
+                keeps_size: stage.kind.keeps_size(),
                 work: self.work(stage, &gpus, watched).await?,
             });
         }
@@ -131,6 +132,7 @@ impl Parts<'_> {
             stack_bytes: WORKER_STACK_BYTES,
             buffer_bytes: plan.buffer_bytes,
             max_failures: plan.max_failures,
+            all_may_fail: false,
             interval: plan.interval,
             measured: true,
         })
@@ -177,9 +179,9 @@ impl Parts<'_> {
                 watched.guests.insert(stage.id.to_string(), factory.clone());
                 threads(Arc::new(factory), wasm.mode == Mode::Stateful)
             }
-            StageKind::Collate => {
+            StageKind::Collate { ragged } => {
                 let memory = gpus.memory().or_else(|| self.memory.clone());
-                threads(Arc::new(Collate::into_memory(memory)), false)
+                threads(Arc::new(Collate::new(*ragged, memory)), false)
             }
             StageKind::Transfer { device } => {
                 tasks(gpus.transfer(&stage.id.to_string(), *device, &mut watched.transfers)?)

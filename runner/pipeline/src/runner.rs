@@ -51,6 +51,7 @@ pub enum StartError {
 /// Ends of a run that replace those its document names.
 #[derive(Default)]
 pub struct RunEnds {
+    /// Samples that failed before, all of which may fail again.
     pub source: Option<Box<dyn SampleSource>>,
     pub consumer: Option<Box<dyn Consumer>>,
     /// Set when [`Run::take`] takes the items, so that there is no consumer at all.
@@ -213,6 +214,7 @@ impl Prepared {
     ) -> Result<ReadyRun, StartError> {
         let plan = &self.plan;
         let threads = plan.threads.unwrap_or_else(cores).max(1);
+        let all_may_fail = ends.source.is_some();
         let source = ends.source.take().unwrap_or_else(|| self.source());
         let (id, consumer, is_taken) = (ends.id.take(), ends.consumer.take(), ends.is_taken);
         let parts = self.parts(threads, ends);
@@ -227,6 +229,7 @@ impl Prepared {
             given => given,
         };
         let graph = parts.assemble(source, consumer, &mut watched).await?;
+        let graph = Graph { all_may_fail, ..graph };
         if let Some(output) = &output {
             output.begin()?;
         }

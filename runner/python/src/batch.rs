@@ -89,6 +89,10 @@ impl Batch {
                 let blobs = blobs.iter().map(|blob| PyBytes::new(py, blob));
                 return Ok(PyList::new(py, blobs.collect::<Vec<_>>())?.into_any().unbind());
             }
+            Stacked::Tensors(tensors) => {
+                let arrays = tensors.iter().map(|tensor| self.array(py, Elements::Host(tensor.clone())));
+                return Ok(PyList::new(py, arrays.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind());
+            }
             Stacked::Tensor(tensor) => Elements::Host(tensor.clone()),
             Stacked::Device(tensor) => match tensor.memory.as_any().downcast_ref::<DeviceBuffer>() {
                 Some(buffer) => Elements::Device(tensor.clone(), buffer.clone()),
@@ -99,6 +103,10 @@ impl Batch {
                 }
             },
         };
+        self.array(py, elements)
+    }
+
+    fn array(&self, py: Python<'_>, elements: Elements) -> PyResult<Py<PyAny>> {
         Ok(Py::new(py, Array { elements, lease: self.lease.clone() })?.into_any())
     }
 
@@ -196,6 +204,7 @@ impl Batch {
             let values = match &column.values {
                 Stacked::Tensor(tensor) => described(tensor.dtype, &tensor.shape),
                 Stacked::Device(tensor) => format!("{} on a GPU", described(tensor.dtype, &tensor.shape)),
+                Stacked::Tensors(tensors) => format!("{} tensors of different shapes", tensors.len()),
                 Stacked::Texts(texts) => format!("{} texts", texts.len()),
                 Stacked::Blobs(blobs) => format!("{} blobs", blobs.len()),
             };

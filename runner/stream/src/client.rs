@@ -263,14 +263,17 @@ impl Data<'_> {
     fn column(&self, FieldHead { name, values }: FieldHead, samples: usize) -> Option<Column> {
         let values = match values {
             ValuesHead::Tensor { dtype, shape, data } => {
-                let (dtype, data) = (Dtype::named(&dtype)?, self.at(data)?);
                 let is_stacked = shape.first().is_some_and(|first| *first as usize == samples);
-                // As if there were one of each size: whoever counts elements of an array without any may multiply all the same.
-                let sizes = shape.iter().map(|size| (*size as usize).max(1));
-                sizes.clone().try_fold(dtype.size(), usize::checked_mul).filter(|_| is_stacked)?;
-                let elements: usize = shape.iter().map(|size| *size as usize).product();
-                let fits = elements * dtype.size() == data.len();
-                fits.then_some(Stacked::Tensor(Tensor { dtype, shape, data }))?
+                let data = self.at(data).filter(|_| is_stacked)?;
+                Stacked::Tensor(tensor(Dtype::named(&dtype)?, shape, data)?)
+            }
+            ValuesHead::Tensors { dtype, shapes, data, offsets } => {
+                let (dtype, data) = (Dtype::named(&dtype)?, self.list(data, offsets, samples)?);
+                if shapes.len() != samples {
+                    return None;
+                }
+                let tensors = shapes.into_iter().zip(data).map(|(shape, data)| tensor(dtype, shape, data));
+                Stacked::Tensors(tensors.collect::<Option<_>>()?)
             }
             ValuesHead::Texts { data, offsets } => {
                 let texts = self.list(data, offsets, samples)?.into_iter();
@@ -308,6 +311,15 @@ impl Data<'_> {
             Spot::Body { offset, bytes } => self.sent.get(range(offset, bytes)?).map(Bytes::copy_from_slice),
         }
     }
+}
+
+/// A tensor whose data has as many elements as its shape says.
+fn tensor(dtype: Dtype, shape: Vec<u32>, data: Bytes) -> Option<Tensor> {
+    // Sizes of 0 count as 1 here, so that later products over some of the dimensions cannot overflow either.
+    let sizes = shape.iter().map(|size| (*size as usize).max(1));
+    sizes.clone().try_fold(dtype.size(), usize::checked_mul)?;
+    let elements: usize = shape.iter().map(|size| *size as usize).product();
+    (elements * dtype.size() == data.len()).then_some(Tensor { dtype, shape, data })
 }
 
 impl Connection {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock_engine::item::{Collated, Column, Stacked, Tensor};
+use penstock_engine::item::{Collated, Column, Dtype, Stacked, Tensor};
 use penstock_engine::memory::{BatchMemory, Pool, bytes_of};
 
 use crate::protocol::{
@@ -108,6 +108,12 @@ impl Load<'_> {
             Stacked::Tensor(Tensor { dtype, shape, data }) => {
                 ValuesHead::Tensor { dtype: dtype.name().to_owned(), shape, data: self.add_piece(data) }
             }
+            Stacked::Tensors(tensors) => {
+                let [data, offsets] = self.add_list(tensors.iter().map(|tensor| &*tensor.data));
+                let dtype = tensors.first().map_or(Dtype::Uint8, |tensor| tensor.dtype).name().to_owned();
+                let shapes = tensors.into_iter().map(|tensor| tensor.shape).collect();
+                ValuesHead::Tensors { dtype, shapes, data, offsets }
+            }
             Stacked::Texts(texts) => {
                 let [data, offsets] = self.add_list(texts.iter().map(String::as_bytes));
                 ValuesHead::Texts { data, offsets }
@@ -185,13 +191,15 @@ impl Load<'_> {
 fn spots(values: &mut ValuesHead) -> Vec<&mut Spot> {
     match values {
         ValuesHead::Tensor { data, .. } => vec![data],
-        ValuesHead::Texts { data, offsets } | ValuesHead::Blobs { data, offsets } => vec![data, offsets],
+        ValuesHead::Tensors { data, offsets, .. }
+        | ValuesHead::Texts { data, offsets }
+        | ValuesHead::Blobs { data, offsets } => vec![data, offsets],
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use penstock_engine::item::{Dtype, Origin};
+    use penstock_engine::item::Origin;
 
     use super::*;
 
@@ -230,6 +238,7 @@ pub(crate) mod tests {
     fn spot(contents: &Contents, place: usize) -> Spot {
         match &contents.fields[place].values {
             ValuesHead::Tensor { data, .. }
+            | ValuesHead::Tensors { data, .. }
             | ValuesHead::Texts { data, .. }
             | ValuesHead::Blobs { data, .. } => *data,
         }

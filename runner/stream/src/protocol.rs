@@ -136,6 +136,16 @@ pub enum ValuesHead {
         shape: Vec<u32>,
         data: Spot,
     },
+    /// Arrays of one element type, each of a shape of its own, one after another.
+    Tensors {
+        /// Element type, as NumPy spells it.
+        dtype: String,
+        /// Shape of each array.
+        shapes: Vec<Vec<u32>>,
+        data: Spot,
+        /// As those of texts, in bytes.
+        offsets: Spot,
+    },
     /// Texts, one after another.
     Texts {
         /// Their bytes, UTF-8.

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::fault::Pointer;
 use crate::manifest::{Manifest, Mode};
-use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order, StageKindName};
+use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order, Ragged, StageKindName};
 use crate::spec::{Asset, Name, SleepOn, SleepShape, Source};
 use crate::traversal::TraversalSettings;
 
@@ -108,7 +108,10 @@ pub enum StageKind {
     /// Runs a module.
     Wasm(WasmPlan),
     /// Stacks the fields of a batch's samples.
-    Collate,
+    Collate {
+        /// What happens to tensors of different shapes in a batch.
+        ragged: Ragged,
+    },
     /// Brings batches to the device that trains.
     Transfer {
         /// The device.
@@ -313,9 +316,18 @@ impl StageKind {
             Self::Disaggregate => StageKindName::Disaggregate,
             Self::Fetch { .. } => StageKindName::Fetch,
             Self::Wasm(_) => StageKindName::Wasm,
-            Self::Collate => StageKindName::Collate,
+            Self::Collate { .. } => StageKindName::Collate,
             Self::Transfer { .. } => StageKindName::Transfer,
             Self::Sleep(_) => StageKindName::Sleep,
+        }
+    }
+
+    /// Whether results of such a stage take no more memory than their inputs.
+    pub fn keeps_size(&self) -> bool {
+        match self {
+            Self::Collate { ragged } => *ragged != Ragged::Pad,
+            Self::Transfer { .. } | Self::Sleep(_) | Self::Aggregate { .. } | Self::Disaggregate => true,
+            Self::Fetch { .. } | Self::Wasm(_) => false,
         }
     }
 }

@@ -34,14 +34,6 @@ impl StageKindName {
     pub fn as_str(self) -> &'static str {
         self.into()
     }
-
-    /// Whether results of such a stage take no more memory than what they are made of.
-    pub fn keeps_size(self) -> bool {
-        match self {
-            Self::Collate | Self::Transfer | Self::Sleep | Self::Aggregate | Self::Disaggregate => true,
-            Self::Fetch | Self::Wasm => false,
-        }
-    }
 }
 
 /// In which order a stage passes its results on.
@@ -68,6 +60,22 @@ pub enum OnError {
     Fail,
 }
 
+/// Treatment of tensors that differ in shape within one batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ragged {
+    /// The run fails, whatever `on_error` says.
+    #[default]
+    Fail,
+    /// Zeros fill each tensor up to the largest size of each dimension; the field `NAME.shape` (int64, `[samples, dimensions]`) keeps
+    /// the sizes before. Every tensor field with at least one dimension gets one, so that all batches have the same fields.
+    Pad,
+    /// Tensor fields with at least one dimension become lists of tensors.
+    List,
+    /// Samples whose shapes differ from those of most others in the batch fail, as `on_error` says.
+    Skip,
+}
+
 /// How many failures are too many: the run then ends as failed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
@@ -80,10 +88,30 @@ pub enum FailureLimit {
         #[schemars(range(min = 0.0, max = 1.0))]
         f64,
     ),
+    /// [`USUAL_RATE`] of the samples, looked at after [`USUAL_NEEDS_SAMPLES`] of them: the limit of a run whose document says nothing.
+    #[serde(skip)]
+    Usual,
 }
 
 /// Tasks after which a failure rate is looked at for the first time.
 pub const RATE_NEEDS_TASKS: u64 = 100;
+/// Share of failed samples that a run may have unless its document says otherwise.
+pub const USUAL_RATE: f64 = 0.05;
+/// Samples after which that share is looked at.
+pub const USUAL_NEEDS_SAMPLES: u64 = 1_000;
+
+impl FailureLimit {
+    /// The limit of a run whose document says nothing.
+    #[expect(clippy::unnecessary_wraps, reason = "a document may say that there is none")]
+    pub(crate) fn usual() -> Option<Self> {
+        Some(Self::Usual)
+    }
+
+    #[expect(clippy::ref_option, reason = "serde gives it so")]
+    pub(crate) fn is_usual(limit: &Option<Self>) -> bool {
+        *limit == Self::usual()
+    }
+}
 
 /// A rate of 0 would refuse the first failure, which `"on_error": "fail"` says better and at once.
 fn read_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {

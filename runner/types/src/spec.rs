@@ -70,8 +70,9 @@ pub struct Spec {
     /// What drains the sink queue.
     #[serde(default)]
     pub consumer: Consumer,
-    /// How many failures of all stages together are too many; any number will do when missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// How many failures of all stages together are too many. When missing, and in no stage either: more than 5 % of the samples, looked
+    /// at after 1,000 of them. `null` lets any number fail, but not all.
+    #[serde(default = "FailureLimit::usual", skip_serializing_if = "FailureLimit::is_usual")]
     pub max_failures: Option<FailureLimit>,
 }
 

@@ -173,6 +173,7 @@ fn graph(
         kind: StageKindName::Wasm,
         on_error: OnError::Skip,
         max_failures: None,
+        keeps_size: false,
         work,
     };
     Graph {
@@ -186,6 +187,7 @@ fn graph(
         stack_bytes: 2 << 20,
         buffer_bytes: 1 << 30,
         max_failures: None,
+        all_may_fail: false,
         interval: Duration::from_secs(1),
         measured,
     }

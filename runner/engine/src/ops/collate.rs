@@ -6,34 +6,49 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use penstock_types::policy::Ragged;
 use penstock_types::run::FailureClass;
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use crate::item::{Collated, Column, Dtype, Item, Sample, Stacked, Tensor, Value};
 use crate::memory::{BatchMemory, Filling};
 use crate::ports::{Failed, Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
 
 /// Stacks every field over the samples of a batch. Fields, types and shapes are those that most samples have (of
-/// equally many, the first's); a sample with others fails alone. The order of a sample's fields does not matter.
+/// equally many, the first's); a sample with others fails alone. The order of a sample's fields does not matter. `ragged` decides
+/// about tensors that differ in shape only.
 #[derive(Clone, Debug, Default)]
 pub struct Collate {
+    ragged: Ragged,
     memory: Option<Arc<dyn BatchMemory>>,
 }
 
-impl Collate {
-    /// Arrays are written into this memory, and else to the heap.
-    pub fn into_memory(memory: Option<Arc<dyn BatchMemory>>) -> Self {
-        Self { memory }
-    }
-}
+/// Most bytes of a padded array, as a multiple of those of its tensors, beside [`FREE_PADDING`]: a few long dimensions in
+/// different samples would otherwise multiply.
+const MAX_PADDING: usize = 16;
+
+/// Padding that is always permitted, in bytes.
+const FREE_PADDING: usize = 1 << 20;
 
 impl Collate {
+    /// Writes arrays into `memory`, or to the heap without one.
+    pub fn new(ragged: Ragged, memory: Option<Arc<dyn BatchMemory>>) -> Self {
+        Self { ragged, memory }
+    }
+
     /// Output of a batch; `None` once the run is stopping.
     fn collated(&self, samples: Vec<Sample>, stop: &StopFlag) -> Option<Output> {
-        let (alike, failed) = keep_alike(samples, stop)?;
+        let Kept { alike, failed, fatal } = keep_alike(samples, self.ragged, stop)?;
+        let fatal = fatal.or_else(|| unpaddable(&alike).filter(|_| self.ragged == Ragged::Pad));
+        if let Some(message) = fatal {
+            let samples = alike.into_iter().chain(failed.into_iter().map(|failed| failed.sample));
+            let output = Output::all_failed(samples, &Fault::new(FailureClass::Data, message.clone()));
+            return Some(Output { fatal: Some(message), ..output });
+        }
         let output = if alike.is_empty() {
             Output::default()
         } else {
-            Output::one(Item::Collated(stack(alike, self.memory.as_deref(), stop)?))
+            Output::one(Item::Collated(stack(alike, self.ragged, self.memory.as_deref(), stop)?))
         };
         Some(Output { failed, ..output })
     }
@@ -61,22 +76,27 @@ impl ThreadOp for Collate {
     }
 }
 
-/// What has to agree for a field to be stacked.
+/// Properties of a value that agree over all samples of a stacked field.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Form<'a> {
     Array(Dtype, &'a [u32]),
+    /// An array of any shape with so many dimensions, at least one.
+    Ragged(Dtype, usize),
     Text,
     Blob,
 }
 
 impl<'a> Form<'a> {
-    fn of(value: &'a Value) -> Self {
+    fn of(value: &'a Value, ragged: Ragged) -> Self {
         match value {
             Value::Blob(_) => Self::Blob,
             Value::Text(_) => Self::Text,
             Value::Int(_) => Self::Array(Dtype::Int64, &[]),
             Value::Real(_) => Self::Array(Dtype::Float64, &[]),
-            Value::Tensor(tensor) => Self::Array(tensor.dtype, &tensor.shape),
+            Value::Tensor(Tensor { dtype, shape, .. }) => match ragged {
+                Ragged::Pad | Ragged::List if !shape.is_empty() => Self::Ragged(*dtype, shape.len()),
+                _ => Self::Array(*dtype, shape),
+            },
         }
     }
 }
@@ -86,46 +106,70 @@ impl fmt::Display for Form<'_> {
         match self {
             Self::Array(dtype, []) => write!(f, "is a single {}", dtype.name()),
             Self::Array(dtype, shape) => write!(f, "is {} {shape:?}", dtype.name()),
+            Self::Ragged(dtype, 1) => write!(f, "is {} with 1 dimension", dtype.name()),
+            Self::Ragged(dtype, dimensions) => write!(f, "is {} with {dimensions} dimensions", dtype.name()),
             Self::Text => f.write_str("is a text"),
             Self::Blob => f.write_str("is a blob"),
         }
     }
 }
 
-/// The samples whose fields agree with most of the others', each with its fields in the order of the first one, and those that fail
-/// for not doing so, as they came in; `None` once the run is stopping.
-fn keep_alike(mut samples: Vec<Sample>, stop: &StopFlag) -> Option<(Vec<Sample>, Vec<Failed>)> {
-    let mut failed = Vec::new();
-    if !are_alike(&samples, stop)? {
-        let usual = &samples[most_common(&samples, stop)?];
+/// The samples of a batch by what becomes of them.
+struct Kept {
+    /// Samples whose fields agree with most of the others', each with its fields in the order of the first one.
+    alike: Vec<Sample>,
+    /// The others, as they came in.
+    failed: Vec<Failed>,
+    /// Reason why none of them may become a batch.
+    fatal: Option<String>,
+}
+
+/// Difference between a sample and the usual one of its batch.
+struct Oddity {
+    message: String,
+    /// Set when a shape is all that differs in the field.
+    is_shape: bool,
+}
+
+/// Sorts the samples of a batch; `None` once the run is stopping.
+fn keep_alike(mut samples: Vec<Sample>, ragged: Ragged, stop: &StopFlag) -> Option<Kept> {
+    let (mut failed, mut fatal) = (Vec::new(), None);
+    if !are_alike(&samples, ragged, stop)? {
+        let usual = &samples[most_common(&samples, ragged, stop)?];
         let places = places_of(usual);
         // The message compares with a sample that is moved itself: what is odd is found before any is.
-        let oddity = |sample| (!stop.is_set()).then(|| oddity(sample, usual, &places));
-        let oddities: Vec<Option<String>> = samples.iter().map(oddity).collect::<Option<_>>()?;
+        let oddity = |sample| (!stop.is_set()).then(|| oddity(sample, usual, &places, ragged));
+        let oddities: Vec<Option<Oddity>> = samples.iter().map(oddity).collect::<Option<_>>()?;
         let mut alike = Vec::with_capacity(samples.len());
         for (sample, oddity) in samples.into_iter().zip(oddities) {
-            match oddity {
-                None => alike.push(sample),
-                Some(message) => {
-                    failed.push(Failed { sample, fault: Fault::new(FailureClass::Data, message) });
-                }
+            let Some(Oddity { message, is_shape }) = oddity else {
+                alike.push(sample);
+                continue;
+            };
+            if is_shape && ragged == Ragged::Fail && fatal.is_none() {
+                fatal = Some(format!(
+                    "sample `{}` does not fit its batch: {message}; make shapes equal in a stage before, or set `ragged` to \
+                     `pad`, `list` or `skip`",
+                    printable(&sample.key, MAX_SHOWN_KEY)
+                ));
             }
+            failed.push(Failed { sample, fault: Fault::new(FailureClass::Data, message) });
         }
         samples = alike;
     }
-    put_in_order(&mut samples, stop)?;
-    Some((samples, failed))
+    put_in_order(&mut samples, ragged, stop)?;
+    Some(Kept { alike: samples, failed, fatal })
 }
 
 /// True if all samples have the same fields, in any order. `None` once the run is stopping.
-fn are_alike(samples: &[Sample], stop: &StopFlag) -> Option<bool> {
+fn are_alike(samples: &[Sample], ragged: Ragged, stop: &StopFlag) -> Option<bool> {
     let Some((first, rest)) = samples.split_first() else { return Some(true) };
     let places = LazyCell::new(|| places_of(first));
     for sample in rest {
         if stop.is_set() {
             return None;
         }
-        if !are_in_order(first, sample) && oddity(sample, first, &places).is_some() {
+        if !are_in_order(first, sample, ragged) && oddity(sample, first, &places, ragged).is_some() {
             return Some(false);
         }
     }
@@ -133,10 +177,10 @@ fn are_alike(samples: &[Sample], stop: &StopFlag) -> Option<bool> {
 }
 
 /// True if both samples have the same fields, of one form each, in the same order.
-fn are_in_order(a: &Sample, b: &Sample) -> bool {
+fn are_in_order(a: &Sample, b: &Sample, ragged: Ragged) -> bool {
     let mut pairs = a.fields.iter().zip(&b.fields);
     a.fields.len() == b.fields.len()
-        && pairs.all(|(a, b)| a.name == b.name && Form::of(&a.value) == Form::of(&b.value))
+        && pairs.all(|(a, b)| a.name == b.name && Form::of(&a.value, ragged) == Form::of(&b.value, ragged))
 }
 
 /// Places of a sample's fields by their names.
@@ -147,14 +191,14 @@ fn places_of(sample: &Sample) -> Places {
 }
 
 /// Puts the fields of samples that are alike into the order of the first one. `None` once the run is stopping.
-fn put_in_order(samples: &mut [Sample], stop: &StopFlag) -> Option<()> {
+fn put_in_order(samples: &mut [Sample], ragged: Ragged, stop: &StopFlag) -> Option<()> {
     let Some((first, rest)) = samples.split_first_mut() else { return Some(()) };
     let places = LazyCell::new(|| places_of(first));
     for sample in rest {
         if stop.is_set() {
             return None;
         }
-        if !are_in_order(first, sample) {
+        if !are_in_order(first, sample, ragged) {
             sample.fields.sort_by_cached_key(|field| places.get(&field.name).copied());
         }
     }
@@ -163,14 +207,14 @@ fn put_in_order(samples: &mut [Sample], stop: &StopFlag) -> Option<()> {
 
 /// The place of the first sample of the largest group of samples alike; of groups of one size, the one that comes
 /// first. `None` once the run is stopping.
-fn most_common(samples: &[Sample], stop: &StopFlag) -> Option<usize> {
+fn most_common(samples: &[Sample], ragged: Ragged, stop: &StopFlag) -> Option<usize> {
     let mut groups: HashMap<Vec<(&str, Form<'_>)>, (usize, usize)> = HashMap::new();
     for (place, sample) in samples.iter().enumerate() {
         if stop.is_set() {
             return None;
         }
         let mut signature: Vec<(&str, Form<'_>)> =
-            sample.fields.iter().map(|field| (&*field.name, Form::of(&field.value))).collect();
+            sample.fields.iter().map(|field| (&*field.name, Form::of(&field.value, ragged))).collect();
         signature.sort_unstable_by_key(|(name, _)| *name);
         groups.entry(signature).or_insert((0, place)).0 += 1;
     }
@@ -178,41 +222,50 @@ fn most_common(samples: &[Sample], stop: &StopFlag) -> Option<usize> {
     largest.map(|(_, place)| place)
 }
 
-/// What sets `sample` apart from the `usual` one, whose fields have these `places`; `None` when nothing does.
-fn oddity(sample: &Sample, usual: &Sample, places: &Places) -> Option<String> {
-    if are_in_order(usual, sample) {
+/// Compares `sample` with the `usual` one, whose fields have these `places`; `None` when they agree.
+fn oddity(sample: &Sample, usual: &Sample, places: &Places, ragged: Ragged) -> Option<Oddity> {
+    let other = |message| Some(Oddity { message, is_shape: false });
+    if are_in_order(usual, sample, ragged) {
         return None;
     }
     let own = places_of(sample);
     for field in &usual.fields {
         let name = &field.name;
-        let wanted = Form::of(&field.value);
+        let wanted = Form::of(&field.value, ragged);
         let Some(value) = own.get(name).map(|place| &sample.fields[*place].value) else {
-            return Some(format!("field `{name}` is missing, which the batch has"));
+            return other(format!("field `{name}` is missing, which the batch has"));
         };
-        match (Form::of(value), wanted) {
+        match (Form::of(value, ragged), wanted) {
             (found, wanted) if found == wanted => {}
             (Form::Array(found_type, found), Form::Array(wanted_type, wanted))
                 if found_type == wanted_type =>
             {
-                return Some(format!("field `{name}` has shape {found:?}, the batch has {wanted:?}"));
+                let message = format!("field `{name}` has shape {found:?}, the batch has {wanted:?}");
+                return Some(Oddity { message, is_shape: true });
             }
-            (found, wanted) => return Some(format!("field `{name}` {found}, in the batch it {wanted}")),
+            (found, wanted) => return other(format!("field `{name}` {found}, in the batch it {wanted}")),
         }
     }
     let extra = sample.fields.iter().find(|field| !places.contains_key(&field.name))?;
-    Some(format!("field `{}` is one too many, the batch does not have it", extra.name))
+    other(format!("field `{}` is one too many, the batch does not have it", extra.name))
 }
 
 /// Stacks samples that are alike, with their fields in one order; there is at least one. Each value is let go as soon as it is
 /// copied. `None` once the run is stopping.
-fn stack(mut samples: Vec<Sample>, memory: Option<&dyn BatchMemory>, stop: &StopFlag) -> Option<Collated> {
+fn stack(
+    mut samples: Vec<Sample>,
+    ragged: Ragged,
+    memory: Option<&dyn BatchMemory>,
+    stop: &StopFlag,
+) -> Option<Collated> {
     let names: Vec<Arc<str>> = samples[0].fields.iter().map(|field| field.name.clone()).collect();
-    let fields = names
-        .into_iter()
-        .enumerate()
-        .map(|(place, name)| Some(Column { values: stack_field(&mut samples, place, memory, stop)?, name }))
-        .collect::<Option<_>>()?;
+    let mut fields = Vec::with_capacity(names.len());
+    for (place, name) in names.into_iter().enumerate() {
+        let shapes = (ragged == Ragged::Pad).then(|| stacked_shapes(&samples, place)).flatten();
+        let shapes = shapes.map(|values| Column { name: shape_name(&name).into(), values });
+        fields.push(Column { values: stack_field(&mut samples, place, ragged, memory, stop)?, name });
+        fields.extend(shapes);
+    }
     let origins = samples.iter().map(|sample| sample.origin).collect();
     Some(Collated { keys: samples.into_iter().map(|sample| sample.key).collect(), origins, fields })
 }
@@ -221,18 +274,21 @@ fn stack(mut samples: Vec<Sample>, memory: Option<&dyn BatchMemory>, stop: &Stop
 fn stack_field(
     samples: &mut [Sample],
     place: usize,
+    ragged: Ragged,
     memory: Option<&dyn BatchMemory>,
     stop: &StopFlag,
 ) -> Option<Stacked> {
     let count = samples.len();
-    let form = Form::of(&samples[0].fields[place].value);
-    let mut filling = match form {
-        Form::Array(dtype, shape) => {
-            let elements: usize = shape.iter().map(|size| *size as usize).product();
-            // A batch has at most 1,000,000 samples.
-            let shape = [&[count as u32], shape].concat();
-            Filled::Array(dtype, shape, Filling::new(memory, count * elements * dtype.size()))
-        }
+    let array = |dtype: Dtype, shape: &[u32]| {
+        let elements: usize = shape.iter().map(|size| *size as usize).product();
+        // A batch has at most 1,000,000 samples.
+        let whole = [&[count as u32], shape].concat();
+        Filled::Array(dtype, whole, Filling::new(memory, count * elements * dtype.size()))
+    };
+    let mut filling = match Form::of(&samples[0].fields[place].value, ragged) {
+        Form::Array(dtype, shape) => array(dtype, shape),
+        Form::Ragged(dtype, _) if ragged == Ragged::Pad => array(dtype, &largest_shape(samples, place)),
+        Form::Ragged(..) => Filled::Tensors(Vec::with_capacity(count)),
         Form::Text => Filled::Texts(Vec::with_capacity(count)),
         Form::Blob => Filled::Blobs(Vec::with_capacity(count)),
     };
@@ -242,14 +298,19 @@ fn stack_field(
         }
         let value = std::mem::replace(&mut sample.fields[place].value, Value::Int(0));
         match (&mut filling, value) {
+            (Filled::Array(dtype, shape, data), Value::Tensor(tensor)) if tensor.shape != shape[1..] => {
+                append_padded(data, &tensor.data, &tensor.shape, &shape[1..], dtype.size());
+            }
             (Filled::Array(_, _, data), value) => append(data, &value),
+            (Filled::Tensors(tensors), Value::Tensor(tensor)) => tensors.push(tensor),
             (Filled::Texts(texts), Value::Text(text)) => texts.push(text),
             (Filled::Blobs(blobs), Value::Blob(blob)) => blobs.push(blob),
-            (Filled::Texts(_) | Filled::Blobs(_), _) => {}
+            (Filled::Tensors(_) | Filled::Texts(_) | Filled::Blobs(_), _) => {}
         }
     }
     Some(match filling {
         Filled::Array(dtype, shape, data) => Stacked::Tensor(Tensor { dtype, shape, data: data.finish() }),
+        Filled::Tensors(tensors) => Stacked::Tensors(tensors),
         Filled::Texts(texts) => Stacked::Texts(texts),
         Filled::Blobs(blobs) => Stacked::Blobs(blobs),
     })
@@ -258,6 +319,7 @@ fn stack_field(
 /// A field on its way to being stacked.
 enum Filled {
     Array(Dtype, Vec<u32>, Filling),
+    Tensors(Vec<Tensor>),
     Texts(Vec<String>),
     Blobs(Vec<Bytes>),
 }
@@ -270,6 +332,84 @@ fn append(data: &mut Filling, value: &Value) {
         Value::Real(number) => data.append(&number.to_le_bytes()),
         Value::Text(_) | Value::Blob(_) => {}
     }
+}
+
+/// Appends a tensor's elements, with zeros behind each dimension up to the size in `wanted`.
+fn append_padded(data: &mut Filling, elements: &[u8], shape: &[u32], wanted: &[u32], element_bytes: usize) {
+    let ([size, shape @ ..], [most, wanted @ ..]) = (shape, wanted) else { return data.append(elements) };
+    if shape == wanted {
+        data.append(elements);
+    } else {
+        let row = elements.len() / (*size as usize).max(1);
+        for place in 0..*size as usize {
+            append_padded(data, &elements[place * row..(place + 1) * row], shape, wanted, element_bytes);
+        }
+    }
+    let rows = (most - size) as usize;
+    append_zeros(data, rows * wanted.iter().map(|size| *size as usize).product::<usize>() * element_bytes);
+}
+
+fn append_zeros(data: &mut Filling, mut bytes: usize) {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    while bytes > 0 {
+        let now = bytes.min(ZEROS.len());
+        data.append(&ZEROS[..now]);
+        bytes -= now;
+    }
+}
+
+/// Tensors of the field at `place`; empty if it holds anything else.
+fn tensors(samples: &[Sample], place: usize) -> impl Iterator<Item = &Tensor> {
+    samples.iter().filter_map(move |sample| match &sample.fields[place].value {
+        Value::Tensor(tensor) => Some(tensor),
+        _ => None,
+    })
+}
+
+/// Largest size in each dimension of the field's tensors.
+fn largest_shape(samples: &[Sample], place: usize) -> Vec<u32> {
+    let shapes = tensors(samples, place).map(|tensor| tensor.shape.clone());
+    let larger = |one: Vec<u32>, other: Vec<u32>| one.into_iter().zip(other).map(|(a, b)| a.max(b)).collect();
+    shapes.reduce(larger).unwrap_or_default()
+}
+
+/// Shapes of the field's tensors: int64, `[samples, dimensions]`; `None` for values without dimensions.
+fn stacked_shapes(samples: &[Sample], place: usize) -> Option<Stacked> {
+    let dimensions = tensors(samples, place).next()?.shape.len();
+    let sizes = tensors(samples, place).flat_map(|tensor| &tensor.shape);
+    let data: Vec<u8> = sizes.flat_map(|size| i64::from(*size).to_le_bytes()).collect();
+    let shape = vec![samples.len() as u32, dimensions as u32];
+    (dimensions > 0).then(|| Stacked::Tensor(Tensor { dtype: Dtype::Int64, shape, data: data.into() }))
+}
+
+/// Name of the field that keeps the shapes of a padded one.
+fn shape_name(name: &str) -> String {
+    format!("{name}.shape")
+}
+
+/// Reason why the tensors of these samples, which are alike, cannot be padded.
+fn unpaddable(samples: &[Sample]) -> Option<String> {
+    let fields = &samples.first()?.fields;
+    fields.iter().enumerate().find_map(|(place, field)| {
+        let (name, element) = match &field.value {
+            Value::Tensor(tensor) if !tensor.shape.is_empty() => (&*field.name, tensor.dtype.size()),
+            _ => return None,
+        };
+        let taken = shape_name(name);
+        if fields.iter().any(|other| *other.name == *taken) {
+            return Some(format!("the batch has a field `{taken}`, which padding `{name}` would write: rename it"));
+        }
+        let largest = largest_shape(samples, place);
+        let sizes = largest.iter().map(|size| *size as usize);
+        let padded = sizes.fold(samples.len().saturating_mul(element), usize::saturating_mul);
+        let bytes: usize = tensors(samples, place).map(|tensor| tensor.data.len()).sum();
+        (padded > bytes.saturating_mul(MAX_PADDING).saturating_add(FREE_PADDING)).then(|| {
+            format!(
+                "padding field `{name}` to {largest:?} makes {bytes} bytes into {padded}, more than {MAX_PADDING} times as \
+                 many: put samples of similar shapes together, or set `ragged` to `list`"
+            )
+        })
+    })
 }
 
 #[cfg(test)]
@@ -293,7 +433,8 @@ mod tests {
 
     /// What came out, and key and message of what failed.
     fn collate(samples: Vec<Sample>) -> (Option<Collated>, Vec<(String, String)>) {
-        let output = Collate::default().apply(Item::Batch(samples), &StopFlag::default());
+        // Samples of other shapes fail alone.
+        let output = Collate::new(Ragged::Skip, None).apply(Item::Batch(samples), &StopFlag::default());
         let failed = output.failed.iter().map(|failed| {
             assert_eq!(failed.fault.class, FailureClass::Data);
             (failed.sample.key.to_string(), failed.fault.message.to_string())
@@ -348,6 +489,69 @@ mod tests {
         assert_eq!(batch.unwrap().keys, ["1.jpg".into(), "2.jpg".into()]);
         let message = "field `image` has shape [10, 224, 3], the batch has [224, 224, 3]";
         assert_eq!(failed, [("0.jpg".to_owned(), message.to_owned())]);
+    }
+
+    fn audio(lengths: &[u32]) -> Vec<Sample> {
+        let made =
+            (0..).zip(lengths).map(|(index, length)| sample(index, &[("audio", tensor(&[*length, 2], 1))]));
+        made.collect()
+    }
+
+    #[test]
+    fn tensors_of_different_shapes_end_the_run_by_default() {
+        let output = Collate::default().apply(Item::Batch(audio(&[3, 3, 1])), &StopFlag::default());
+        assert!(matches!(output.items, Items::None), "no partial batch");
+        let said = "sample `2.jpg` does not fit its batch: field `audio` has shape [1, 2], the batch has [3, 2]; make shapes equal";
+        assert!(output.fatal.is_some_and(|message| message.starts_with(said)));
+        assert_eq!(output.failed.len(), 3);
+        let mut other = audio(&[3, 3]);
+        other[1].set("audio", Value::Int(1));
+        let output = Collate::default().apply(Item::Batch(other), &StopFlag::default());
+        assert!(output.fatal.is_none() && output.failed.len() == 1, "only shapes are fatal: {output:?}");
+    }
+
+    #[test]
+    fn padding_fills_with_zeros_and_keeps_the_shapes() {
+        let mut samples = audio(&[2, 0, 1]);
+        samples[2].set("audio", tensor(&[1, 3], 9));
+        let output = Collate::new(Ragged::Pad, None).apply(Item::Batch(samples), &StopFlag::default());
+        let Items::One(Item::Collated(batch)) = output.items else { panic!("{output:?}") };
+        let [padded, shapes] = batch.fields.as_slice() else { panic!("{:?}", batch.fields) };
+        let Stacked::Tensor(padded) = &padded.values else { panic!("{padded:?}") };
+        assert_eq!(padded.shape, [3, 2, 3]);
+        assert_eq!(*padded.data, [1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 9, 9, 9, 0, 0, 0]);
+        assert_eq!(&*shapes.name, "audio.shape");
+        let Stacked::Tensor(shapes) = &shapes.values else { panic!("{shapes:?}") };
+        let sizes: Vec<u8> = [2_i64, 2, 0, 2, 1, 3].iter().flat_map(|size| size.to_le_bytes()).collect();
+        assert_eq!((shapes.shape.as_slice(), &*shapes.data), (&[3, 2][..], &*sizes));
+    }
+
+    #[test]
+    fn padding_that_multiplies_memory_ends_the_run() {
+        let wide = [
+            sample(0, &[("x", tensor(&[1, 2_000_000], 0))]),
+            sample(1, &[("x", tensor(&[2_000_000, 1], 0))]),
+        ];
+        let output = Collate::new(Ragged::Pad, None).apply(Item::Batch(wide.into()), &StopFlag::default());
+        assert!(output.fatal.is_some_and(|message| message.contains("more than 16 times")));
+        let named = sample(0, &[("x", tensor(&[1], 0)), ("x.shape", tensor(&[1], 0))]);
+        let output = Collate::new(Ragged::Pad, None).apply(Item::Batch(vec![named]), &StopFlag::default());
+        assert!(output.fatal.is_some_and(|message| message.contains("a field `x.shape`")));
+    }
+
+    #[test]
+    fn a_list_keeps_each_tensor_as_it_is() {
+        let mut samples = audio(&[2, 1, 1]);
+        samples[2].set("audio", tensor(&[1], 9));
+        let output = Collate::new(Ragged::List, None).apply(Item::Batch(samples), &StopFlag::default());
+        let message = "field `audio` is uint8 with 1 dimension, in the batch it is uint8 with 2 dimensions";
+        assert_eq!(output.failed[0].fault.message.as_ref(), message);
+        let Items::One(Item::Collated(batch)) = output.items else { panic!("no batch") };
+        let Stacked::Tensors(tensors) = &batch.fields[0].values else { panic!("{:?}", batch.fields) };
+        assert_eq!(
+            tensors.iter().map(|tensor| tensor.shape.as_slice()).collect::<Vec<_>>(),
+            [[2, 2], [1, 2]]
+        );
     }
 
     #[test]

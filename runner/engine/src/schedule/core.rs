@@ -2,14 +2,12 @@ use penstock_types::ledger::StageBook;
 use penstock_types::policy::{FailureLimit, OnError};
 use penstock_types::run::Disposition;
 use penstock_types::stats::{Slot, StageMeter, Tick};
-use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use super::budget::{Behind, ByteBudget};
 use super::failures::{FailedTask, exceeds, too_many};
 use super::queue::{Queue, Take};
 use super::work::WorkList;
 use crate::item::Item;
-use crate::ports::Failed;
 
 /// What all stages have: a name, books, a meter, and a policy for failures.
 #[derive(Debug)]
@@ -74,9 +72,8 @@ impl Core {
             Disposition::Skipped => self.book.skipped += samples,
             Disposition::DeadLettered => self.book.dead_lettered += samples,
         }
-        if let (None, Some(Failed { sample, fault })) = (&self.first_failure, task.first()) {
-            let key = printable(&sample.key, MAX_SHOWN_KEY);
-            self.first_failure = Some(format!("sample `{key}` failed: {}", fault.message));
+        if self.first_failure.is_none() {
+            self.first_failure = Some(task.first_in_words());
         }
     }
 
@@ -93,7 +90,7 @@ impl Core {
         let (tasks, failed_tasks) = self.meter.tasks();
         let failures = match limit {
             FailureLimit::Count(_) => self.failed_samples,
-            FailureLimit::Rate(_) => (failed_tasks + self.failed_held).min(tasks),
+            FailureLimit::Rate(_) | FailureLimit::Usual => (failed_tasks + self.failed_held).min(tasks),
         };
         exceeds(limit, failures, tasks, over)
             .then(|| too_many(&format!("stage `{}`", self.id), limit, failures, &format!("{tasks} tasks")))

@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 use std::sync::{Mutex, PoisonError};
 
-use penstock_types::policy::{FailureLimit, OnError, RATE_NEEDS_TASKS};
+use penstock_types::policy::{FailureLimit, OnError, RATE_NEEDS_TASKS, USUAL_NEEDS_SAMPLES, USUAL_RATE};
 use penstock_types::run::{Disposition, FailureClass, FailureGroup, FailureRecord};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
@@ -64,9 +64,17 @@ impl FailedTask {
         self.disposition
     }
 
-    /// The first of the samples that failed.
-    pub(crate) fn first(&self) -> Option<&Failed> {
-        self.failed.first().or(self.lost.as_ref().map(|(failed, _)| failed))
+    /// Key and message of the first sample that failed.
+    pub(crate) fn first_in_words(&self) -> String {
+        let first = self.failed.first().or(self.lost.as_ref().map(|(failed, _)| failed));
+        first.map_or_else(String::new, |Failed { sample, fault }| {
+            format!("sample `{}` failed: {}", printable(&sample.key, MAX_SHOWN_KEY), fault.message)
+        })
+    }
+
+    /// Stage, key and message of the first sample that failed.
+    pub(crate) fn in_words(&self) -> String {
+        format!("stage `{}`: {}", self.stage, self.first_in_words())
     }
 
     /// Puts all samples into their groups, and tells of each. Called without the run's lock.
@@ -156,6 +164,7 @@ impl FailureGroups {
 pub(crate) fn exceeds(limit: FailureLimit, failures: u64, tasks: u64, over: bool) -> bool {
     match limit {
         FailureLimit::Count(most) => failures > most,
+        FailureLimit::Usual => tasks >= USUAL_NEEDS_SAMPLES && failures as f64 > USUAL_RATE * tasks as f64,
         FailureLimit::Rate(most) => {
             tasks > 0 && (over || tasks >= RATE_NEEDS_TASKS) && failures as f64 > most * tasks as f64
         }
@@ -169,6 +178,13 @@ pub(crate) fn too_many(who: &str, limit: FailureLimit, failures: u64, of: &str) 
         }
         FailureLimit::Rate(most) => {
             format!("{who}: {failures} of {of} failed, `max_failures` allows a share of {most}")
+        }
+        FailureLimit::Usual => {
+            let most = USUAL_RATE * 100.0;
+            format!(
+                "{who}: {failures} of {of} failed, which is more than {most} %; if that is as it should be, say how many may with \
+                 `max_failures`, such as `{{\"rate\": 0.2}}` or `null`"
+            )
         }
     }
 }

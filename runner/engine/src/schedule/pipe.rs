@@ -35,6 +35,8 @@ pub(crate) struct Pipe {
     sizes: ResultSizes,
     /// Tasks whose op is not done.
     working: usize,
+    /// Epoch of the latest task: the stage starts no other epoch before its tasks are done.
+    epoch: u32,
 }
 
 /// Divisor of the budget for what is reserved as long as no result of the stage is known.
@@ -108,6 +110,7 @@ impl Pipe {
             keeps_size,
             sizes: ResultSizes::default(),
             working: 0,
+            epoch: 0,
         }
     }
 
@@ -198,6 +201,11 @@ impl Pipe {
 
     pub(crate) fn alive(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Epoch of the tasks under way.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// Tasks whose op is not done.
@@ -334,7 +342,9 @@ impl Pipe {
         self.slots[slot].bytes = reserved;
         core.book.taken += samples;
         self.slots[slot].inside = samples;
-        self.slots[slot].first = Some(first_of(&item));
+        let first = first_of(&item);
+        self.epoch = first.1.epoch;
+        self.slots[slot].first = Some(first);
         if self.order == Order::Input {
             self.turns.push_back(slot);
         }
@@ -424,8 +434,8 @@ impl Pipe {
     }
 
     fn placeholder(&self, slot: usize, fault: Fault) -> Failed {
-        let (key, origin) =
-            self.slots[slot].first.clone().unwrap_or_else(|| ("finish".into(), Origin::default()));
+        let finish = || ("finish".into(), Origin { epoch: self.epoch, ..Origin::default() });
+        let (key, origin) = self.slots[slot].first.clone().unwrap_or_else(finish);
         Failed { sample: Sample::new(key, origin), fault }
     }
 }

@@ -5,6 +5,7 @@ use penstock_types::stats::Tick;
 
 use super::budget::ByteBudget;
 use super::core::{Hand, bytes_in, samples_in};
+use super::epochs::EpochBooks;
 use super::queue::Queue;
 use crate::item::{Item, Sample};
 use crate::ports::Produced;
@@ -112,7 +113,7 @@ impl SourceEnd {
     }
 
     /// Puts what there is room for. Says whether anything was put.
-    pub(crate) fn step(&mut self, output: &mut Queue, now: Tick) -> bool {
+    pub(crate) fn step(&mut self, output: &mut Queue, epochs: &mut EpochBooks, now: Tick) -> bool {
         let mut put = false;
         while !self.closed {
             if let Some((item, since)) = self.hand.take() {
@@ -133,15 +134,18 @@ impl SourceEnd {
             match self.chunk.pop_front() {
                 Some(Next::Sample(sample)) => {
                     self.book.made += 1;
+                    epochs.made(sample.origin.epoch, 1);
                     self.chunk_bytes -= sample.memory_bytes();
                     self.hand = Some((Item::Sample(sample), None));
                 }
                 Some(Next::EpochEnd) => {
                     output.put_epoch_end();
+                    epochs.end();
                     put = true;
                 }
                 None if self.ended => {
                     self.closed = true;
+                    epochs.end();
                     output.close(now);
                     put = true;
                 }

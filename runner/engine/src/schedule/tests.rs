@@ -39,6 +39,7 @@ fn shape(stages: Vec<StageShape>, sink: usize) -> ChainShape {
         sink: node(id, sink),
         buffer_bytes: u64::MAX,
         max_failures: None,
+        all_may_fail: true,
         measured: true,
     }
 }
@@ -557,6 +558,70 @@ fn an_op_that_loses_samples_is_caught_and_the_books_balance() {
 fn all_kept(count: usize) -> Vec<Sample> {
     let kept = |sample: &Sample| matches!(answer(0, sample), Ok(made) if made.len() == 1);
     samples(0..100_000, 0).into_iter().filter(kept).take(count).collect()
+}
+
+/// A run of two epochs in which the op fails the samples of `failing`, drops those of `dropping` and makes two of each other one.
+fn run_of_two_epochs(failing: &'static [&str], dropping: &'static [&str], all_may_fail: bool) -> Schedule {
+    let stages = vec![stage(1, 2, pipe(2, Order::Completion, RunsOn::AnyThread))];
+    let epoch = |epoch: u32| Produced::Samples(samples(0..3, epoch));
+    let chunks = vec![epoch(0), Produced::EpochEnd, epoch(1)];
+    let mut schedule = Schedule::new(ChainShape { all_may_fail, ..shape(stages, 50) }, Tick::ZERO);
+    while let Some(job) = schedule.take_job(0, Tick::ZERO) {
+        schedule.prepared(job.task.stage, Ok(()), Tick::ZERO);
+    }
+    let mut chunks = VecDeque::from(chunks);
+    loop {
+        if schedule.wants_more() {
+            schedule.offer(Ok(chunks.pop_front()), Tick::ZERO);
+        }
+        let Some(job) = schedule.take_job(0, Tick::ZERO) else { break };
+        let OpCall::Apply(item) = job.work else { panic!("an op without a state has nothing to finish") };
+        let sample = into_samples(item).remove(0);
+        let key = format!("{}/{}", sample.origin.epoch, sample.key);
+        let output = match key.as_str() {
+            key if failing.contains(&key) => {
+                Output::all_failed(vec![sample], &Fault::new(FailureClass::Data, "damaged"))
+            }
+            key if dropping.contains(&key) => Output { dropped: 1, ..Output::default() },
+            _ => Output {
+                items: Items::Many(vec![Item::Sample(sample.clone()), Item::Sample(sample)]),
+                ..Output::default()
+            },
+        };
+        schedule.complete(job.task, Ok(output), OpTime::default(), Tick::ZERO);
+    }
+    assert!(schedule.ledger().balanced);
+    schedule
+}
+
+#[test]
+fn an_epoch_in_which_every_sample_fails_ends_the_run() {
+    let first = run_of_two_epochs(&["0/0", "0/1", "0/2"], &[], false);
+    let said = "all 3 samples of epoch 0 failed, the first in stage `1`: sample `0` failed: damaged";
+    assert_eq!(first.error(), Some(said));
+    let second = run_of_two_epochs(&["1/0", "1/1", "1/2"], &[], false);
+    assert!(second.error().is_some_and(|error| error.starts_with("all 3 samples of epoch 1 failed")));
+}
+
+#[test]
+fn an_epoch_goes_on_when_a_sample_comes_through_or_is_dropped() {
+    for (failing, dropping) in [
+        (&["0/0", "0/1", "1/0", "1/1"][..], &[][..]),
+        (&["0/1", "0/2", "1/1", "1/2"], &["0/0", "1/0"]),
+        (&[], &["0/0", "0/1", "0/2", "1/0", "1/1", "1/2"]),
+    ] {
+        assert_eq!(run_of_two_epochs(failing, dropping, false).error(), None);
+    }
+    assert_eq!(run_of_two_epochs(&["0/0", "0/1", "0/2"], &[], true).error(), None);
+}
+
+#[test]
+fn the_limit_of_a_run_that_names_none_is_a_rate_after_a_thousand_samples() {
+    for (failed, of, is_exceeded) in
+        [(999, 999, false), (50, 1_000, false), (51, 1_000, true), (51, 1_100, false)]
+    {
+        assert_eq!(exceeds(FailureLimit::Usual, failed, of, true), is_exceeded, "{failed} of {of}");
+    }
 }
 
 #[test]

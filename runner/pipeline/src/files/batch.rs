@@ -3,11 +3,12 @@
 //! | Field of the batch | Tensors in the file |
 //! |---|---|
 //! | tensor, int, real | one of its name, type and shape, the first dimension the samples (ints `I64`, reals `F64`) |
+//! | list of tensors | `NAME`: all elements one after another, `NAME.offsets` as below, counted in elements, and `NAME.shapes`: the shape of each (`I64`, `[samples, dimensions]`) |
 //! | text, blob | `NAME`: all bytes one after another (`U8`; texts are UTF-8), and `NAME.offsets`: where each begins, and the end (`I64`, one more than there are samples) |
 //!
 //! The header's `__metadata__` has one member, `penstock`, whose text is JSON: `format`, the `batch`'s number, and of every
 //! sample its key (`keys`), pass over the source (`epochs`) and position in the unshuffled source (`indexes`); `paths`, hashes of
-//! fan-outs, only where there were any; `fields`, in the batch's order, with `tensor`, `text` or `blob` for each; `data`, the SHA-256
+//! fan-outs, only where there were any; `fields`, in the batch's order, with `tensor`, `tensors`, `text` or `blob` for each; `data`, the SHA-256
 //! of all bytes behind the header, so that equal headers are equal files. One member, because the format does not order them, and
 //! equal batches have to be equal bytes.
 
@@ -48,7 +49,7 @@ pub(super) enum BatchFault {
     #[error("the file format keeps the name `{RESERVED}` for itself; rename the field")]
     Reserved,
     #[error(
-        "the field `{0}` has the name of the tensor that tells where the texts or blobs of another one begin; rename one of them"
+        "the field `{0}` has the name of a tensor that describes the values of another field; rename one of them"
     )]
     Twice(String),
 }
@@ -154,6 +155,7 @@ impl Told {
         let paths = each(|origin| origin.path);
         let kind = |values: &Stacked| match values {
             Stacked::Tensor(_) | Stacked::Device(_) => "tensor",
+            Stacked::Tensors(_) => "tensors",
             Stacked::Texts(_) => "text",
             Stacked::Blobs(_) => "blob",
         };
@@ -213,19 +215,37 @@ fn parts_of(name: &str, values: Stacked) -> Result<Vec<Part>, BatchFault> {
             shape: shape.iter().map(|size| *size as usize).collect(),
             data: PartData::Whole(data),
         }],
+        Stacked::Tensors(tensors) => {
+            let Some(dtype) = tensors.first().map(|tensor| tensor.dtype) else { return Ok(Vec::new()) };
+            let lengths: Vec<usize> = tensors.iter().map(|tensor| tensor.data.len() / dtype.size()).collect();
+            let shapes = tensors.iter().flat_map(|tensor| &tensor.shape);
+            let shapes: Vec<u8> = shapes.flat_map(|size| i64::from(*size).to_le_bytes()).collect();
+            let dimensions = shapes.len() / size_of::<i64>() / tensors.len();
+            let shapes = Part {
+                name: format!("{name}.shapes"),
+                dtype: FileDtype::I64,
+                shape: vec![tensors.len(), dimensions],
+                data: PartData::Whole(shapes.into()),
+            };
+            let data = PartData::Blobs(tensors.into_iter().map(|tensor| tensor.data).collect());
+            let mut parts = parts_with_offsets(name, file_dtype(dtype), &lengths, data);
+            parts.push(shapes);
+            parts
+        }
         Stacked::Texts(texts) => {
             let lengths: Vec<usize> = texts.iter().map(String::len).collect();
-            parts_with_offsets(name, &lengths, PartData::Texts(texts))
+            parts_with_offsets(name, FileDtype::U8, &lengths, PartData::Texts(texts))
         }
         Stacked::Blobs(blobs) => {
             let lengths: Vec<usize> = blobs.iter().map(Bytes::len).collect();
-            parts_with_offsets(name, &lengths, PartData::Blobs(blobs))
+            parts_with_offsets(name, FileDtype::U8, &lengths, PartData::Blobs(blobs))
         }
         Stacked::Device(_) => return Err(BatchFault::OnDevice(printable(name, MAX_SHOWN_KEY))),
     })
 }
 
-fn parts_with_offsets(name: &str, lengths: &[usize], data: PartData) -> Vec<Part> {
+/// Elements one after another, and the offsets where the values begin.
+fn parts_with_offsets(name: &str, dtype: FileDtype, lengths: &[usize], data: PartData) -> Vec<Part> {
     let mut end = 0;
     let mut offsets = 0_i64.to_le_bytes().to_vec();
     for length in lengths {
@@ -235,7 +255,7 @@ fn parts_with_offsets(name: &str, lengths: &[usize], data: PartData) -> Vec<Part
     let count = offsets.len() / size_of::<i64>();
     let part = |name: String, dtype, size, data| Part { name, dtype, shape: vec![size], data };
     vec![
-        part(name.to_owned(), FileDtype::U8, data.bytes(), data),
+        part(name.to_owned(), dtype, lengths.iter().sum(), data),
         part(offsets_name(name), FileDtype::I64, count, PartData::Whole(offsets.into())),
     ]
 }

@@ -250,15 +250,16 @@ fn changeable(kind: &StageKind) -> bool {
     match kind {
         StageKind::Aggregate { .. } | StageKind::Disaggregate => false,
         StageKind::Wasm(wasm) => wasm.mode != penstock_types::manifest::Mode::Stateful,
-        StageKind::Fetch { .. } | StageKind::Collate | StageKind::Transfer { .. } | StageKind::Sleep(_) => {
-            true
-        }
+        StageKind::Fetch { .. }
+        | StageKind::Collate { .. }
+        | StageKind::Transfer { .. }
+        | StageKind::Sleep(_) => true,
     }
 }
 
 fn on_threads(kind: &StageKind) -> bool {
     match kind {
-        StageKind::Wasm(_) | StageKind::Collate => true,
+        StageKind::Wasm(_) | StageKind::Collate { .. } => true,
         StageKind::Sleep(sleep) => sleep.on == penstock_types::spec::SleepOn::Thread,
         _ => false,
     }

@@ -29,6 +29,8 @@ def tensors(batch: Batch | Mapping[str, Any], device: torch.device | str | int |
     """The fields of a batch: arrays as tensors, on a device if one is given, and texts and bytes as lists."""
 
     def converted(value: Any) -> Any:
+        if isinstance(value, list):
+            return [converted(one) for one in value] if value and isinstance(value[0], Array) else value
         if not isinstance(value, Array):
             return value
         tensor = torch.from_dlpack(value)

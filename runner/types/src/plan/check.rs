@@ -11,7 +11,7 @@ use super::{
 };
 use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
-use crate::policy::{Capacity, Concurrency};
+use crate::policy::{Capacity, Concurrency, FailureLimit};
 use crate::spec::{
     Consumer, DeviceName, Fetch, MAX_FAULTS, Millis, Name, Settings, Sleep, Source, Spec, Stage, Wasm,
 };
@@ -88,8 +88,11 @@ impl Plan {
                     wait: Duration::from_secs_f64(stream.wait_s.get()),
                 },
             },
+            max_failures: spec.max_failures.filter(|limit| {
+                // Whoever names a limit anywhere has thought of it.
+                *limit != FailureLimit::Usual || stages.iter().all(|stage| stage.max_failures.is_none())
+            }),
             stages,
-            max_failures: spec.max_failures,
         };
         check.batches_fit(&plan);
         Draft { plan, faults: check.faults }
@@ -150,7 +153,7 @@ impl Check<'_> {
                 self.assets(wasm, place);
                 StageKind::Wasm(self.wasm(wasm, facts, concurrency, place))
             }
-            Stage::Collate(_) => StageKind::Collate,
+            Stage::Collate(collate) => StageKind::Collate { ragged: collate.ragged },
             Stage::Transfer(transfer) => {
                 StageKind::Transfer { device: self.device(&transfer.device, &spec.consumer, place) }
             }
@@ -248,7 +251,7 @@ impl Check<'_> {
             StageKind::Sleep(sleep) => sleep.fail_rate <= 0.0,
             StageKind::Aggregate { .. }
             | StageKind::Disaggregate
-            | StageKind::Collate
+            | StageKind::Collate { .. }
             | StageKind::Transfer { .. } => true,
         };
         for (index, stage) in plan.stages.iter().take_while(is_lossless).enumerate() {
@@ -334,7 +337,7 @@ impl<'a> Check<'a> {
         let is_cuda = matches!(stage, Stage::Transfer(transfer) if transfer.device.is_cuda());
         let takes: &[Unit] = match kind {
             StageKind::Aggregate { .. } => &[Samples],
-            StageKind::Disaggregate | StageKind::Collate => &[Batches],
+            StageKind::Disaggregate | StageKind::Collate { .. } => &[Batches],
             StageKind::Wasm(_) if is_unknown => &[Samples, Batches],
             StageKind::Wasm(wasm) if wasm.mode == Mode::Batch => &[Batches],
             StageKind::Wasm(_) => &[Samples],

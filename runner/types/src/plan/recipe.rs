@@ -43,7 +43,7 @@ pub(super) fn recipe(spec: &Spec, stages: &[StagePlan]) -> Value {
                 members.insert("name".to_owned(), name);
             }
             StageKind::Transfer { .. } => drop(members.shift_remove("device")),
-            StageKind::Fetch { .. } | StageKind::Collate => {}
+            StageKind::Fetch { .. } | StageKind::Collate { .. } => {}
         }
         let order = if keeps_order(stage) { "input" } else { "completion" };
         members.insert("order".to_owned(), order.into());

@@ -11,7 +11,7 @@ use super::bounds::{
     BatchSize, Capacity, Concurrency, DeadlineMs, DeviceName, MemoryMib, Millis, ModuleRef, Name, ObjectKey,
     Share,
 };
-use crate::policy::{FailureLimit, OnError, Order};
+use crate::policy::{FailureLimit, OnError, Order, Ragged};
 
 /// One stage: takes items from the queue before it and puts items into a queue of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
@@ -149,7 +149,11 @@ pub struct Asset {
 
 tasked_stage! {
     /// Stacks every field over the samples of a batch.
-    Collate {}
+    Collate {
+        /// What happens to tensors of different shapes in a batch.
+        #[serde(default)]
+        ragged: Ragged,
+    }
 }
 
 tasked_stage! {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::policy::{Concurrency, OnError, Order};
+use crate::policy::{Concurrency, OnError, Order, Ragged};
 use crate::traversal::{Shard, Uneven};
 
 fn faults(document: &str) -> String {
@@ -303,6 +303,7 @@ fn stage() -> impl Strategy<Value = Stage> {
     let shape = prop_oneof![Just(SleepShape::Uniform), Just(SleepShape::Exponential)];
     let on = prop_oneof![Just(SleepOn::Async), Just(SleepOn::Thread)];
     let device = prop_oneof![Just("auto"), Just("host"), Just("cuda:0")];
+    let ragged = prop_oneof![Just(Ragged::Fail), Just(Ragged::Pad), Just(Ragged::List), Just(Ragged::Skip)];
     prop_oneof![
         (size, any::<bool>(), proptest::option::of(name()), queue()).prop_map(
             |(size, drop_last, name, queue)| Stage::Aggregate(Aggregate { size, drop_last, name, queue })
@@ -338,9 +339,17 @@ fn stage() -> impl Strategy<Value = Stage> {
                 max_failures
             })
         ),
-        settings().prop_map(|(name, queue, concurrency, order, on_error, max_failures)| Stage::Collate(
-            Collate { name, queue, concurrency, order, on_error, max_failures }
-        )),
+        (ragged, settings()).prop_map(
+            |(ragged, (name, queue, concurrency, order, on_error, max_failures))| Stage::Collate(Collate {
+                ragged,
+                name,
+                queue,
+                concurrency,
+                order,
+                on_error,
+                max_failures
+            })
+        ),
         (device, settings()).prop_map(
             |(device, (name, queue, concurrency, order, on_error, max_failures))| Stage::Transfer(Transfer {
                 device: DeviceName::new(device).unwrap(),

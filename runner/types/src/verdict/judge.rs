@@ -201,10 +201,13 @@ impl<'a> Look<'a> {
     }
 
     /// Seed 000's question. Where items come in bursts, the longer part of the consumer's time decides, as in the seed.
-    fn answer(&self, kind: VerdictKind) -> Answer {
+    pub(super) fn answer(&self, kind: VerdictKind) -> Answer {
         match kind {
             VerdictKind::Variance if !self.shape.discards && self.consumer_wait() < Some(0.5) => Answer::No,
-            other => Answer::from(other),
+            other => match Answer::from(other) {
+                Answer::Yes if self.shape.discards => Answer::LoadingOnly,
+                answer => answer,
+            },
         }
     }
 

@@ -125,7 +125,7 @@ impl StageTraits {
         let work = match &stage.kind {
             StageKind::Aggregate { .. } | StageKind::Disaggregate => StageWork::Moving,
             StageKind::Fetch { .. } => StageWork::Storage,
-            StageKind::Wasm(_) | StageKind::Collate => StageWork::Computing,
+            StageKind::Wasm(_) | StageKind::Collate { .. } => StageWork::Computing,
             StageKind::Transfer { .. } => StageWork::Waiting,
             StageKind::Sleep(sleep) => match sleep.on {
                 SleepOn::Async => StageWork::Waiting,

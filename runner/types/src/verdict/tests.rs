@@ -499,3 +499,28 @@ fn slots_add_up_to_the_concurrency() {
         verdict.slots.iter().map(|slots| (slots.stage.as_str(), slots.least)).collect();
     assert_eq!(least, [("2:download", 3), ("4:preprocess", 6), ("6:collate", 1), ("7:gpu_transfer", 1)]);
 }
+
+#[test]
+fn sentence_and_answer_agree() {
+    for consumer in [json!({ "discard": {} }), json!({ "simulate": { "step_ms": 1 } })] {
+        let shape = shape(json!({
+            "source": { "range": { "count": 1000 } }, "stages": [sleep("decode", 1)], "consumer": consumer
+        }));
+        for wait in [0.1, 0.3, 0.49, 0.51, 0.7, 1.0] {
+            for busy in [0.05, 0.4, 1.0] {
+                let mut run = at_rest(&shape, 20.0);
+                occupy(&mut run.0[0], 1, [busy, 0.0, 0.0, 1.0 - busy]);
+                starve(&mut run.1, [0.0, wait, wait]);
+                let verdict = judged(&shape, &run);
+                let begins = match verdict.answer {
+                    Answer::Yes => "Data loading is the bottleneck",
+                    Answer::No => "The consumer is the limit",
+                    Answer::NothingWaits => "Nothing is the limit",
+                    Answer::LoadingOnly => "Data loading is all that is measured",
+                    Answer::Unknown => "Too little",
+                };
+                assert!(verdict.sentence.starts_with(begins), "{:?}: {}", verdict.answer, verdict.sentence);
+            }
+        }
+    }
+}

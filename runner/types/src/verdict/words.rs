@@ -1,9 +1,9 @@
 //! What a verdict says, in the seeds' words.
 
-use super::VerdictKind;
 use super::judge::{Limit, Look};
 use super::shape::StageTraits;
 use super::slots::SlotUse;
+use super::{Answer, VerdictKind};
 use crate::amount::{count, duration, percent, rate};
 
 /// From this share of its time on, a stage has no reserve to speak of.
@@ -28,6 +28,9 @@ pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
         VerdictKind::Variance if look.shape.discards => format!(
             "{bottleneck}: {rate} come through, and no stage is in use for much of its time, since items come in bursts from {name} on."
         ),
+        VerdictKind::Variance if look.answer(kind) == Answer::Yes => format!(
+            "{bottleneck}: the consumer waits {wait} of the time, for bursts. {name} could give more, and gives it unevenly."
+        ),
         VerdictKind::Variance => format!(
             "The consumer is the limit most of the time, but waits {wait} of it for bursts: {name} could give more, and gives it unevenly."
         ),
@@ -50,9 +53,10 @@ pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
                 _ => 0.0,
             };
             let fail = format!("samples fail, {} of those that {name} gets", percent(share));
+            let joint = if look.shape.discards { "and" } else { "because" };
             match look.rate().filter(|rate| *rate > 0.0) {
-                Some(_) => format!("{bottleneck}, because {fail}: {rate} are left{demand}."),
-                None => format!("{bottleneck}, because {fail}: nothing is left."),
+                Some(_) => format!("{bottleneck}, {joint} {fail}: {rate} are left{demand}."),
+                None => format!("{bottleneck}, {joint} {fail}: nothing is left."),
             }
         }
         VerdictKind::Stage => format!("{bottleneck}: stage {name} lets {rate} through{demand}."),

@@ -1,0 +1,81 @@
+use std::collections::VecDeque;
+
+/// Samples made and failed in each of the latest epochs.
+#[derive(Debug, Default)]
+pub(crate) struct EpochBooks {
+    /// Oldest first.
+    books: VecDeque<EpochBook>,
+    /// The first epoch found in which every sample failed.
+    lost: Option<String>,
+}
+
+#[derive(Debug)]
+struct EpochBook {
+    epoch: u32,
+    /// Samples of the source, and those that fan-outs added.
+    made: u64,
+    failed: u64,
+    first_failure: Option<String>,
+    /// Set once the source has put its last sample of this epoch.
+    ended: bool,
+}
+
+/// Epochs under observation: a failure in an older one is counted for the run only. More are in flight only
+/// where queues hold more than a thousand epochs of a few samples each.
+const MAX_EPOCHS: usize = 1024;
+
+impl EpochBooks {
+    /// Counts samples made in `epoch`.
+    pub(crate) fn made(&mut self, epoch: u32, samples: u64) {
+        if let Some(book) = self.book(epoch) {
+            book.made += samples;
+            return;
+        }
+        if self.books.len() == MAX_EPOCHS {
+            self.books.pop_front();
+        }
+        self.books.push_back(EpochBook {
+            epoch,
+            made: samples,
+            failed: 0,
+            first_failure: None,
+            ended: false,
+        });
+    }
+
+    /// Counts samples that failed in `epoch`; `first` describes the first of them.
+    pub(crate) fn failed(&mut self, epoch: u32, samples: u64, first: impl FnOnce() -> String) {
+        let Some(book) = self.book(epoch) else { return };
+        book.failed += samples;
+        book.first_failure.get_or_insert_with(first);
+        let lost = book.lost();
+        self.lost = self.lost.take().or(lost);
+    }
+
+    /// Notes that the source puts no more samples of the latest epoch.
+    pub(crate) fn end(&mut self) {
+        let Some(book) = self.books.back_mut() else { return };
+        book.ended = true;
+        let lost = book.lost();
+        self.lost = self.lost.take().or(lost);
+    }
+
+    /// Reason for failing the run: an epoch in which every sample failed.
+    pub(crate) fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
+    }
+
+    fn book(&mut self, epoch: u32) -> Option<&mut EpochBook> {
+        self.books.iter_mut().rev().find(|book| book.epoch == epoch)
+    }
+}
+
+impl EpochBook {
+    /// Describes the loss if every sample of the epoch failed.
+    fn lost(&self) -> Option<String> {
+        let first = self.first_failure.as_ref()?;
+        (self.ended && self.failed >= self.made).then(|| {
+            format!("all {} samples of epoch {} failed, the first in {first}", self.made, self.epoch)
+        })
+    }
+}
