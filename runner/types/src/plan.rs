@@ -1,6 +1,7 @@
 //! The checked pipeline: every name resolved, every stage given an id, nothing left to find wrong before running.
 
 mod check;
+mod explain;
 mod fields;
 mod flow;
 mod recipe;
@@ -42,6 +43,8 @@ pub struct Plan {
     pub source: SourcePlan,
     /// The stages, from 1 on.
     pub stages: Vec<StagePlan>,
+    /// Fields of the samples that reach the sink.
+    pub fields: Fields,
     /// The last stage.
     pub sink: SinkPlan,
     /// What drains the sink queue.

@@ -23,6 +23,7 @@ pub use self::advice::{Advice, Goal, Setting};
 pub use self::diagnosis::Diagnosis;
 use self::judge::Look;
 pub use self::shape::PipelineShape;
+pub(crate) use self::shape::StageWork;
 pub use self::slots::{SlotUse, ThreadUse};
 use crate::run::FailureGroup;
 use crate::stats::{QueueFigures, TaskFigures};

@@ -15,7 +15,6 @@ use crate::policy::{Capacity, Concurrency, FailureLimit};
 use crate::spec::{
     Consumer, DeviceName, Fetch, MAX_FAULTS, Millis, Name, Settings, Sleep, Source, Spec, Stage, Wasm,
 };
-use crate::traversal::Traversal;
 
 const MIB: u64 = 1 << 20;
 
@@ -93,6 +92,7 @@ impl Plan {
                 *limit != FailureLimit::Usual || stages.iter().all(|stage| stage.max_failures.is_none())
             }),
             stages,
+            fields,
         };
         check.batches_fit(&plan);
         Draft { plan, faults: check.faults }
@@ -127,13 +127,7 @@ impl Check<'_> {
             let hint = "`index` has to name one, the key of a JSON array of keys";
             self.faults.push(SpecFault::new(place.clone(), found).of_kind(FaultKind::NoIndex).hint(hint));
         }
-        let samples = match &spec.source {
-            Source::Range(range) => {
-                Traversal::new(range.count, traversal).ok().map(|all| all.len_per_epoch())
-            }
-            Source::List(_) | Source::Index(_) | Source::Records(_) => None,
-        };
-        let flow = Flow::of_source(samples);
+        let flow = Flow::of_source(spec.source.samples(traversal));
         let (id, spec, queue) = (StageId::new(0, "src"), spec.source.clone(), Capacity::default());
         SourcePlan { id, spec, traversal, queue, flow }
     }

@@ -128,6 +128,21 @@ impl Fields {
         format!("samples have {}{more} here", listed(self.present().take(SHOWN_FIELDS)))
     }
 
+    /// The fields for explanations, e.g. ``fields: `image`, possibly others``.
+    pub(super) fn explained(&self) -> String {
+        let is_unknown = |presence: &Presence| *presence == Presence::Unknown;
+        let may_have_others = is_unknown(&self.others)
+            || self.named.values().any(is_unknown)
+            || self.present().nth(SHOWN_FIELDS).is_some();
+        let shown = listed(self.present().take(SHOWN_FIELDS));
+        match (self.present().next().is_some(), may_have_others) {
+            (true, true) => format!("fields: {shown}, possibly others"),
+            (true, false) => format!("fields: {shown}"),
+            (false, true) => "fields: not known before a run".to_owned(),
+            (false, false) => "fields: none".to_owned(),
+        }
+    }
+
     fn present(&self) -> impl Iterator<Item = &str> {
         let present = self.named.iter().filter(|(_, presence)| **presence == Presence::Present);
         present.map(|(name, _)| name.as_str())

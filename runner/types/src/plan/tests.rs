@@ -314,3 +314,21 @@ fn a_batch_that_could_not_be_held_were_its_samples_empty_is_a_fault() {
         ""
     );
 }
+
+#[test]
+fn a_plan_is_explained_part_by_part() {
+    let documents = [
+        include_str!("../../../../examples/pipelines/photos.json"),
+        r#"{"threads": 1, "max_failures": {"rate": 0.05}, "source": {"range": {"count": 1000, "epochs": 3, "limit": 900, "shard": {"rank": 1, "world": 4}}},
+            "stages": [{"sleep": {"mean_ms": 2.5, "on": "thread", "order": "input", "on_error": "fail"}},
+                       {"aggregate": {"size": 16, "drop_last": true}},
+                       {"wasm": {"module": "mixup@2", "params": {"alpha": 0.2}, "assets": {"table": {"store": "photos", "key": "t"}},
+                                 "max_failures": {"count": 1}}},
+                       {"collate": {}}, {"transfer": {"device": "host"}}]}"#,
+        r#"{"source": {"index": {"store": "tables", "shuffle": true, "epochs": null}}, "stages": [{"wasm": {"module": "pack", "on_error": "dead_letter", "assets": {"table": {"store": "photos", "key": "t"}}}}]}"#,
+        r#"{"source": {"records": {"store": "tables", "key": "t.ndjson"}}, "stages": [{"fetch": {"store": "photos"}}]}"#,
+        r#"{"source": {"list": {"store": "photos", "prefix": "a\u001b/", "suffix": ".jpg"}}}"#,
+    ];
+    let text: Vec<String> = documents.iter().map(|document| check(document).unwrap().explain()).collect();
+    insta::assert_snapshot!(text.join("\n\n"));
+}

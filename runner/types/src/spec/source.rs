@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
 use super::bounds::{Name, ObjectKey};
-use crate::traversal::{Shard, TraversalSettings};
+use crate::traversal::{Shard, Traversal, TraversalSettings};
 
 /// Where samples come from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
@@ -118,6 +118,14 @@ impl Source {
             Self::Index(source) => Some(&source.store),
             Self::Records(source) => Some(&source.store),
             Self::Range(_) => None,
+        }
+    }
+
+    /// Samples of one epoch when it is visited in this way; `None` before it is read.
+    pub(crate) fn samples(&self, traversal: TraversalSettings) -> Option<u64> {
+        match self {
+            Self::Range(range) => Traversal::new(range.count, traversal).ok().map(|all| all.len_per_epoch()),
+            Self::List(_) | Self::Index(_) | Self::Records(_) => None,
         }
     }
 

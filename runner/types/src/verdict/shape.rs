@@ -60,7 +60,7 @@ pub(super) struct StoreTraits {
 
 /// What a stage's tasks spend their time with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StageWork {
+pub(crate) enum StageWork {
     /// Nothing: it only moves samples, and is never the limit itself.
     Moving,
     /// Reading from a store.
@@ -122,16 +122,7 @@ impl PipelineShape {
 
 impl StageTraits {
     fn of(stage: &StagePlan, flow: Flow) -> Self {
-        let work = match &stage.kind {
-            StageKind::Aggregate { .. } | StageKind::Disaggregate => StageWork::Moving,
-            StageKind::Fetch { .. } => StageWork::Storage,
-            StageKind::Wasm(_) | StageKind::Collate { .. } => StageWork::Computing,
-            StageKind::Transfer { .. } => StageWork::Waiting,
-            StageKind::Sleep(sleep) => match sleep.on {
-                SleepOn::Async => StageWork::Waiting,
-                SleepOn::Thread => StageWork::Sleeping,
-            },
-        };
+        let work = StageWork::of(&stage.kind);
         let store = match &stage.kind {
             StageKind::Fetch { store } => Some(StoreTraits { name: store.clone(), reads: None }),
             _ => None,
@@ -157,6 +148,20 @@ impl StageTraits {
 }
 
 impl StageWork {
+    /// The work of stages of this kind.
+    pub(crate) fn of(kind: &StageKind) -> Self {
+        match kind {
+            StageKind::Aggregate { .. } | StageKind::Disaggregate => Self::Moving,
+            StageKind::Fetch { .. } => Self::Storage,
+            StageKind::Wasm(_) | StageKind::Collate { .. } => Self::Computing,
+            StageKind::Transfer { .. } => Self::Waiting,
+            StageKind::Sleep(sleep) => match sleep.on {
+                SleepOn::Async => Self::Waiting,
+                SleepOn::Thread => Self::Sleeping,
+            },
+        }
+    }
+
     /// Whether it needs a worker thread.
     pub(super) fn is_on_thread(self) -> bool {
         matches!(self, Self::Computing | Self::Sleeping)

@@ -1,0 +1,218 @@
+//! A plan in words, for readers who did not write the document.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Device, Flow, Plan, SourcePlan, StageKind, StagePlan, Unit, WasmPlan};
+use crate::amount::{self, count, percent};
+use crate::fault::listed;
+use crate::manifest::Mode;
+use crate::policy::{Capacity, FailureLimit, OnError, Order};
+use crate::spec::Source;
+use crate::text::{MAX_SHOWN_KEY, printable};
+use crate::traversal::{Shard, Uneven};
+use crate::verdict::StageWork;
+
+/// Characters of a module's digest that are shown.
+const SHOWN_DIGEST: usize = "sha256:".len() + 12;
+
+impl Plan {
+    /// The pipeline in words: each part in order with its settings, then the queue at its exit, with the items of an epoch in which no
+    /// sample fails, is dropped or fans out. The last line names the fields of the samples that come out.
+    pub fn explain(&self) -> String {
+        let mut flow = Flow::of_source(self.source.spec.samples(self.source.traversal));
+        let mut lines = vec![self.source.in_words()];
+        lines.extend(self.source.share_in_words());
+        lines.push(queue(self.source.queue, flow));
+        let mut parts = vec![(self.source.id.to_string(), lines)];
+        for stage in &self.stages {
+            flow = flow.after(&stage.kind);
+            let mut lines = vec![stage.kind.in_words()];
+            if let StageKind::Wasm(wasm) = &stage.kind {
+                lines.push(wasm.limits_in_words());
+            }
+            lines.extend(stage.tasks_in_words());
+            lines.push(queue(stage.queue, flow));
+            parts.push((stage.label(), lines));
+        }
+        let handed = "hands them to the consumer".to_owned();
+        parts.push((self.sink.id.to_string(), vec![handed, queue(self.sink.queue, flow)]));
+        let width = parts.iter().map(|(label, _)| label.len()).max().unwrap_or_default();
+        let mut text = vec![self.in_words()];
+        for (label, lines) in parts {
+            let labels = std::iter::once(label.as_str()).chain(std::iter::repeat(""));
+            text.extend(labels.zip(&lines).map(|(label, line)| format!("{label:width$}  {line}")));
+        }
+        text.push(self.fields.explained());
+        text.join("\n")
+    }
+
+    fn in_words(&self) -> String {
+        let threads = match self.threads {
+            Some(threads) => plural(u64::from(threads), "worker thread"),
+            None => "a worker thread for each core".to_owned(),
+        };
+        let mib = count(self.buffer_bytes >> 20);
+        let failures =
+            self.max_failures.map(|limit| format!(", fails after {}", limit.in_words())).unwrap_or_default();
+        format!("{}: seed {}, {threads}, {mib} MiB between stages{failures}", self.name, self.seed)
+    }
+}
+
+impl SourcePlan {
+    fn in_words(&self) -> String {
+        let mut words = match &self.spec {
+            Source::List(list) => {
+                let ends = [("starting", list.prefix.as_str()), ("ending", list.suffix.as_str())];
+                let ends: Vec<String> = ends
+                    .iter()
+                    .filter(|(_, text)| !text.is_empty())
+                    .map(|(word, text)| format!(" {word} with `{}`", shown(text)))
+                    .collect();
+                format!("one sample for each key of the store `{}`{}", list.store, ends.join(" and"))
+            }
+            Source::Index(index) => {
+                let named = match &index.index {
+                    Some(key) => format!("the index `{}`", key.as_str()),
+                    None => "the configured index".to_owned(),
+                };
+                format!("one sample for each key in {named} of the store `{}`", index.store)
+            }
+            Source::Range(range) => format!("{}, numbered from 0", plural(range.count, "sample")),
+            Source::Records(records) => {
+                format!(
+                    "one sample for each line of `{}` in the store `{}`",
+                    records.key.as_str(),
+                    records.store
+                )
+            }
+        };
+        let visits = &self.traversal;
+        if let Some(limit) = visits.limit {
+            words += &format!(", {} at most", count(limit));
+        }
+        words +=
+            if visits.shuffle { ", in another order each epoch" } else { ", in the same order each epoch" };
+        words += &match visits.epochs {
+            Some(epochs) => format!(", {} a run", plural(u64::from(epochs.get()), "epoch")),
+            None => ", epochs without end".to_owned(),
+        };
+        words
+    }
+
+    fn share_in_words(&self) -> Option<String> {
+        let Shard { rank, world, uneven } = self.traversal.shard?;
+        let last = match uneven {
+            Uneven::Drop => "drops",
+            Uneven::Keep => "keeps",
+        };
+        Some(format!("rank {rank} of {world}, {last} the last uneven round"))
+    }
+}
+
+impl StageKind {
+    fn in_words(&self) -> String {
+        match self {
+            Self::Aggregate { size, drop_last } => {
+                let last = if *drop_last { ", drops an epoch's last batch if it is not full" } else { "" };
+                format!("collects {} into a batch{last}", plural(*size as u64, "sample"))
+            }
+            Self::Disaggregate => "takes batches apart into samples".to_owned(),
+            Self::Fetch { store } => {
+                format!("reads the object of each sample's key from the store `{store}`")
+            }
+            Self::Wasm(wasm) => wasm.in_words(),
+            Self::Collate => "stacks each field over the samples of a batch".to_owned(),
+            Self::Transfer { device } => match device {
+                Device::Host => "keeps batches in the memory of the host".to_owned(),
+                Device::Auto => {
+                    "copies batches to the first GPU, or keeps them on the host if there is none".to_owned()
+                }
+                Device::Cuda(number) => format!("copies batches to GPU {number}"),
+            },
+            Self::Sleep(sleep) => format!("sleeps {} on average", time(sleep.mean)),
+        }
+    }
+}
+
+impl WasmPlan {
+    fn in_words(&self) -> String {
+        let on = match self.mode {
+            Mode::Sample => "on each sample",
+            Mode::Batch => "on each batch",
+            Mode::Stateful => "on one sample after another in one instance",
+        };
+        let mut given = Vec::new();
+        if !self.params.is_empty() {
+            given.push(shown(&Value::Object(self.params.clone()).to_string()));
+        }
+        if !self.assets.is_empty() {
+            given.push(format!("the assets {}", listed(self.assets.keys().map(|name| name.as_str()))));
+        }
+        let with = if given.is_empty() { "" } else { " with " };
+        let digest = self.digest.get(..SHOWN_DIGEST).unwrap_or(&self.digest);
+        format!("runs the module `{}` ({digest}) {on}{with}{}", self.module, given.join(" and "))
+    }
+
+    fn limits_in_words(&self) -> String {
+        let (deadline, mib) = (time(self.deadline), count(self.memory_bytes >> 20));
+        format!("at most {deadline} of CPU time a sample, {mib} MiB an instance")
+    }
+}
+
+impl StagePlan {
+    /// Tasks, order and failures; `None` for stages without tasks.
+    fn tasks_in_words(&self) -> Option<String> {
+        let on = match StageWork::of(&self.kind) {
+            StageWork::Moving => return None,
+            StageWork::Storage | StageWork::Waiting => "outside the worker threads",
+            StageWork::Computing | StageWork::Sleeping => "on worker threads",
+        };
+        let order = match self.order {
+            Order::Completion => "in order of completion",
+            Order::Input => "in input order",
+        };
+        let failed = match self.on_error {
+            OnError::Skip => "skips failed samples",
+            OnError::DeadLetter => "keeps failed samples as dead letters",
+            OnError::Fail => "fails with the first failed sample",
+        };
+        let limit =
+            self.max_failures.map(|limit| format!(", fails after {}", limit.in_words())).unwrap_or_default();
+        let tasks = plural(u64::from(self.concurrency.get()), "task");
+        Some(format!("{tasks} at a time {on}, results {order}; {failed}{limit}"))
+    }
+}
+
+impl FailureLimit {
+    fn in_words(self) -> String {
+        match self {
+            Self::Count(samples) => format!("more than {}", plural(samples, "failed sample")),
+            Self::Rate(rate) => format!("more than {} failed tasks", percent(rate)),
+        }
+    }
+}
+
+/// The queue and its items.
+fn queue(capacity: Capacity, flow: Flow) -> String {
+    let of = match flow.unit {
+        Unit::Samples => String::new(),
+        Unit::Batches | Unit::Collated => format!(" of {}", plural(flow.samples, "sample")),
+    };
+    let epoch = flow.epoch.map(|epoch| format!("; {} an epoch", count(epoch.items))).unwrap_or_default();
+    format!("-> queue of {}: {}{of}{epoch}", capacity.get(), flow.unit.name())
+}
+
+/// Text of the document, safe to print and bounded in length.
+fn shown(text: &str) -> String {
+    printable(text, MAX_SHOWN_KEY)
+}
+
+fn time(length: Duration) -> String {
+    amount::duration(length.as_secs_f64())
+}
+
+fn plural(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
