@@ -61,6 +61,13 @@ bindings: ## Generate the guest SDK's side of the contract, after a change of gu
 	  --default-bindings-module ::penstock_guest::__private::bindings
 	cp $(TARGET_DIR)/bindings/stage.rs guest-sdk/src/bindings.rs
 
+.PHONY: builders
+builders: ## Generate the Python of a document's parts, after a change of their types
+	@mkdir -p $(TARGET_DIR)
+	cargo run --locked --quiet -p penstock -- schema > $(TARGET_DIR)/schema.json
+	python3 runner/python/generate.py < $(TARGET_DIR)/schema.json > $(TARGET_DIR)/_parts.py
+	mv $(TARGET_DIR)/_parts.py runner/python/python/penstock/_parts.py
+
 .PHONY: build
 build: ## Build the `penstock` binary, optimised
 	cargo build --locked --release -p penstock -p make-data

@@ -7,6 +7,7 @@ import sys
 import unittest
 from pathlib import Path
 
+import penstock
 from kit import PATIENCE, Server, clean, finished, folder, module, photos, program, wanted
 
 ROOT = Path(__file__).parents[2]
@@ -37,10 +38,15 @@ class Readme(unittest.TestCase):
         self.assertGreater(len(named), 1)
         self.assertEqual([name for name in named if not (ROOT / name).exists()], [])
 
-    def test_the_packages_first_example_is_so(self) -> None:
-        readme = (ROOT / "runner/python/README.md").read_text()
-        found = re.search("```python\n(.*?)```", readme, re.DOTALL)
-        assert found is not None, "the README begins with an example"
+    def test_its_document_in_python_can_run(self) -> None:
+        found = re.search(r"`(penstock\.list\(.*?\.batch\(\d+\))`", (ROOT / "README.md").read_text())
+        assert found is not None, "the README writes a document in Python"
+        document = eval(found.group(1), {"penstock": penstock})
+        self.assertEqual(len(document.pipeline(stores={"photos": photos()}, modules={"decode-resize": module("decode-resize")})), 2)
+
+    def output(self, example: int, rest: str) -> tuple[str, list[str]]:
+        """Runs an example of the package's README and more, where the files are that it names. Gives the example, and the lines of output."""
+        python = re.findall("```python\n(.*?)```", (ROOT / "runner/python/README.md").read_text(), re.DOTALL)[example]
         with folder() as here:
             shutil.copytree(photos(), here / "photos")
             shutil.copy(TRAIN / "photos.json", here)
@@ -48,10 +54,20 @@ class Readme(unittest.TestCase):
                 shutil.copy(module(name), here)
             # Stands in for PyTorch.
             (here / "torch.py").write_text("from numpy import from_dlpack\n")
-            code, output, errors = finished(program(f"{found.group(1)}\nprint(images.dtype, list(images.shape), pipeline.epoch)", cwd=here))
+            code, output, errors = finished(program(f"{python}\n{rest}", cwd=here))
         self.assertEqual(code, 0, errors)
-        self.assertEqual(output.splitlines()[-1], "float32 [32, 3, 64, 64] 3")
-        self.assertIn("# float32, [32, 3, 64, 64]", found.group(1))
+        return python, output.splitlines()
+
+    def test_the_packages_first_example_is_so(self) -> None:
+        python, lines = self.output(0, "print(images.dtype, list(images.shape), pipeline.epoch)")
+        self.assertEqual(lines[-1], "float32 [32, 3, 64, 64] 3")
+        self.assertIn("# float32, [32, 3, 64, 64]", python)
+
+    def test_the_packages_document_in_python_is_that_of_the_first_example(self) -> None:
+        _, lines = self.output(1, "print(document.stream() == penstock.Document.read('photos.json'), len(pipeline))")
+        self.assertIn("    penstock.list('photos', suffix='.jpg', shuffle=True)", lines)
+        # 48 photos, and no last batch that is not full.
+        self.assertEqual(lines[-1], "True 1")
 
 
 if __name__ == "__main__":

@@ -27,12 +27,19 @@ from penstock._penstock import (
     StreamError,
     __version__,
 )
+from penstock._parts import Document
+# Sources, which begin a document. `__all__` leaves them out, so that `import *` does not replace Python's `list` and `range`.
+from penstock._parts import index as index
+from penstock._parts import list as list
+from penstock._parts import range as range
+from penstock._parts import records as records
 from penstock._pipeline import Pipeline
 
 __all__ = [
     "Array",
     "Batch",
     "BatchesHeld",
+    "Document",
     "ForkError",
     "Headspace",
     "InvalidPipeline",

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock import _penstock
 from penstock._announced import announced_token
-from penstock._document import bytes_of
+from penstock._document import AnyDocument, bytes_of
 from penstock._penstock import Batch, InvalidPipeline, PenstockError, RunFailed, StreamError
 from penstock._whole import whole_number
 
@@ -63,8 +63,8 @@ class Server:
         self._url = url.rstrip("/")
         self._token = token
 
-    def submit(self, document: str | os.PathLike[str] | Mapping[str, Any]) -> str:
-        """Submits a run of a pipeline, the path of a document or a dict, whose consumer is best `{"stream": {}}`, and gives its id."""
+    def submit(self, document: AnyDocument) -> str:
+        """Submits a run of a pipeline, the path of a document, a dict or a `Document`, whose consumer is best `{"stream": {}}`, and gives its id."""
         return str(self._ask("POST", "/runs", bytes_of(document), wanted=("id",))["id"])
 
     def run(self, run: str) -> dict[str, Any]:

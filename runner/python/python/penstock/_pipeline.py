@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock import _penstock
-from penstock._document import bytes_of, json_of
+from penstock._document import AnyDocument, bytes_of, json_of
 from penstock._penstock import Batch, InvalidPipeline, PenstockError
 from penstock._ranks import WORKERS, Rank, Share, checked_rank, local_rank, rank_of_process, rank_of_torch, rank_of_worker, refuse_second_sharding
 from penstock._whole import whole_number
@@ -23,7 +23,7 @@ class _CacheDir(enum.Enum):
 class Pipeline:
     """A checked pipeline. Each iteration is a run of it, over the next pass of its source.
 
-    document: the path of a JSON document, or the document as a dict.
+    document: the path of a JSON document, the document as a dict, or a `Document`.
     stores:   what its stores stand for: a folder, a `*.json` file that describes a data set in S3, or `s3://bucket/prefix`.
     modules:  what its modules stand for: the path of a `.wasm` file, or its bytes.
     settings: changes of the document by JSON pointer, as `--set` on the command line: `{"/stages/3/aggregate/size": 64}`.
@@ -52,7 +52,7 @@ class Pipeline:
 
     def __init__(
         self,
-        document: str | os.PathLike[str] | Mapping[str, Any],
+        document: AnyDocument,
         *,
         stores: Mapping[str, str | os.PathLike[str]] | None = None,
         modules: Mapping[str, str | os.PathLike[str] | bytes] | None = None,

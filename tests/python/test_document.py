@@ -1,0 +1,267 @@
+"""Documents written in Python equal those in JSON, and have every part of the schema."""
+
+import importlib.util
+import inspect
+import json
+import pickle
+import random
+import subprocess
+import unittest
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import penstock
+from kit import PATIENCE, clean, content, folder, module, photo_document, photo_pipeline, photos, plane_document, plane_stage, wanted
+
+ROOT = Path(__file__).parents[2]
+PARTS = ROOT / "runner/python/python/penstock/_parts.py"
+
+# Settings of stages with tasks.
+TASKS: dict[str, Any] = {
+    "name": "mine", "queue": 7, "concurrency": 3, "order": "input", "on_error": "dead_letter", "max_failures": {"rate": 0.5},
+}  # fmt: skip
+VISITS: dict[str, Any] = {"shuffle": True, "shard": {"rank": 1, "world": 2, "uneven": "keep"}, "epochs": 3, "limit": 40}
+
+# Every argument of each part, none of them the default.
+SOURCES: dict[str, dict[str, Any]] = {
+    "list": {"store": "data", "prefix": "a/", "suffix": ".jpg", **VISITS},
+    "index": {"store": "data", "index": "index.json", **VISITS},
+    "range": {"count": 50, **VISITS},
+    "records": {"store": "data", "key": "lines.ndjson", **VISITS},
+}
+STAGES: dict[str, dict[str, Any]] = {
+    "fetch": {"store": "data", **TASKS},
+    "wasm": {
+        "module": "decode-resize", "params": {"size": 8}, "deadline_ms": 70, "memory_mib": 20, "assets": {"a": {"store": "data", "key": "k"}}, **TASKS,
+    },
+    "sleep": {"mean_ms": 1.5, "jitter": 0.5, "shape": "exponential", "on": "thread", "fail_rate": 0.25, **TASKS},
+    "aggregate": {"size": 4, "drop_last": True, "name": "mine", "queue": 7},
+    "disaggregate": {"name": "mine", "queue": 7},
+    "collate": TASKS,
+    "transfer": {"device": "host", **TASKS},
+}  # fmt: skip
+SINKS: dict[str, dict[str, Any]] = {"sink": {"queue": 5}}
+CONSUMERS: dict[str, dict[str, Any]] = {
+    "discard": {},
+    "simulate": {"step_ms": 2, "jitter": 0.5},
+    "files": {"store": "data", "prefix": "out"},
+    "stream": {"ahead": 2, "wait_s": 7.5},
+}
+DOCUMENT: dict[str, dict[str, Any]] = {
+    "set": {"name": "all", "seed": 5, "threads": 2, "interval_s": 0.5, "buffer_mib": 64, "max_failures": {"count": 9}},
+}
+
+
+def checked(document: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Runs `penstock check` on a document."""
+    with folder() as here:
+        (here / "document.json").write_text(json.dumps(document))
+        named = [f"--store=data={here}", f"--module=decode-resize={module('decode-resize')}"]
+        command: list[str | Path] = [wanted("PENSTOCK"), "check", here / "document.json", *named]
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=clean())
+
+
+def in_context(kind: str, stage: Callable[[penstock.Document], penstock.Document]) -> tuple[penstock.Document, int]:
+    """A pipeline with a stage of this kind, and the place of the stage."""
+    begun = penstock.list("data")
+    if kind == "wasm":
+        begun = begun.fetch()
+    if kind in ("disaggregate", "collate"):
+        begun = begun.aggregate(2)
+    return stage(begun), len(begun.to_dict().get("stages", []))
+
+
+def every_part() -> list[tuple[str, dict[str, Any], penstock.Document]]:
+    """Pointer and arguments of each part, and a document with that part."""
+    parts = [(f"/source/{kind}", given, getattr(penstock, kind)(**given)) for kind, given in SOURCES.items()]
+    for kind, given in STAGES.items():
+        document, place = in_context(kind, lambda begun: getattr(begun, kind)(**given))
+        parts.append((f"/stages/{place}/{kind}", given, document))
+    begun = penstock.list("data").batch(2)
+    parts += [(f"/{kind}", given, getattr(begun, kind)(**given)) for kind, given in SINKS.items()]
+    parts += [(f"/consumer/{kind}", given, getattr(begun, kind)(**given)) for kind, given in CONSUMERS.items()]
+    parts += [("", given, begun.set(**given)) for given in DOCUMENT.values()]
+    return parts
+
+
+class Generated(unittest.TestCase):
+    def test_the_parts_are_those_of_the_schema(self) -> None:
+        schema = subprocess.run([wanted("PENSTOCK"), "schema"], check=True, capture_output=True, text=True, timeout=PATIENCE, env=clean())
+        spec = importlib.util.spec_from_file_location("generate", ROOT / "runner/python/generate.py")
+        assert spec is not None and spec.loader is not None
+        generate = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(generate)
+        self.assertEqual(PARTS.read_text(), generate.generated(json.loads(schema.stdout)), "run `make builders`")
+
+    def test_the_table_above_has_all_parts_with_all_arguments(self) -> None:
+        whole = SOURCES | STAGES | SINKS | CONSUMERS | DOCUMENT
+        own = {"batch", "pipeline", "read", "to_dict"}
+        methods = {name for name in dir(penstock.Document) if not name.startswith("_")} - own
+        self.assertEqual(methods, set(whole) - set(SOURCES))
+        for kind, given in whole.items():
+            declared = inspect.signature(getattr(penstock if kind in SOURCES else penstock.Document, kind)).parameters
+            self.assertEqual(set(given), set(declared) - {"self"}, kind)
+            for name, value in given.items():
+                self.assertNotEqual(value, declared[name].default, f"{kind}: {name}")
+
+
+class Parts(unittest.TestCase):
+    def test_each_part_with_all_its_arguments_can_run(self) -> None:
+        for pointer, given, document in every_part():
+            with self.subTest(pointer):
+                found: Any = document.to_dict()
+                for step in filter(None, pointer.split("/")):
+                    found = found[int(step) if step.isdecimal() else step]
+                self.assertEqual(found, {**found, **given} if pointer == "" else given)
+                if pointer != "/source/index":
+                    result = checked(document.to_dict())
+                    self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_arguments_of_wrong_types_are_told_by_pointer(self) -> None:
+        for pointer, given, document in every_part():
+            with self.subTest(pointer):
+                spoiled: Any = document.to_dict()
+                *steps, last = ["", *filter(None, pointer.split("/"))]
+                part = spoiled
+                for step in filter(None, [*steps, last]):
+                    part = part[int(step) if step.isdecimal() else step]
+                for name in given:
+                    part[name] = [[]]
+                result = checked(spoiled)
+                for name in given:
+                    self.assertIn(f"{pointer}/{name}", result.stderr)
+
+
+class Documents(unittest.TestCase):
+    def round_trip(self, document: dict[str, Any]) -> str:
+        """Checks that reading a document and running its `repr` gives equal documents."""
+        read = penstock.Document.read(document)
+        self.assertEqual(read.to_dict(), document)
+        self.assertEqual(eval(repr(read), {"penstock": penstock}), read, repr(read))
+        return repr(read)
+
+    def test_the_examples_are_equal_in_python(self) -> None:
+        found = [path for path in sorted((ROOT / "examples").rglob("*.json")) if "source" in json.loads(path.read_text())]
+        self.assertGreater(len(found), 20)
+        for path in found:
+            with self.subTest(path.name):
+                self.assertEqual(penstock.Document.read(path), penstock.Document.read(str(path)))
+                text = self.round_trip(json.loads(path.read_text()))
+                # A benchmark has other members besides.
+                self.assertEqual("Document.read" in text, path.parent.name == "benchmarks", text)
+
+    def test_any_parts_with_any_arguments_are_equal_in_python(self) -> None:
+        chance = random.Random(15)
+
+        def some(parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
+            kind = chance.choice([*parts])
+            return {kind: {name: value for name, value in parts[kind].items() if chance.random() < 0.5 or name in NEEDED}}
+
+        for _ in range(300):
+            document: dict[str, Any] = {"source": some(SOURCES), **some(DOCUMENT)["set"]}
+            if chance.random() < 0.9:
+                document["stages"] = [some(STAGES) for _ in range(chance.randrange(6))]
+            if chance.random() < 0.5:
+                document |= some(SINKS)
+            if chance.random() < 0.5:
+                document["consumer"] = some(CONSUMERS)
+            self.assertNotIn("Document.read", self.round_trip(document))
+
+    def test_documents_that_no_part_writes_are_kept_as_they_are(self) -> None:
+        documents: tuple[dict[str, Any], ...] = (
+            {},
+            {"source": {"list": {}}},
+            {"source": {"range": {"count": 1}, "list": {"store": "x"}}},
+            {"source": {"range": {"count": 1}}, "colour": "red"},
+            {"source": {"range": {"count": 1}}, "stages": [{"blend": {}}]},
+            {"source": {"range": {"count": 1}}, "stages": "none"},
+            {"source": {"range": {"count": 1}}, "sink": None, "consumer": 3},
+        )
+        for document in documents:
+            with self.subTest(document):
+                self.assertTrue(self.round_trip(document).startswith("penstock.Document.read("))
+
+    def test_what_is_no_document_is_refused(self) -> None:
+        with folder() as here:
+            (here / "broken.json").write_text('{"name": ')
+            self.assertRaisesRegex(penstock.InvalidPipeline, "not JSON", penstock.Document.read, here / "broken.json")
+            for number in ("NaN", "1e999"):
+                (here / "number.json").write_text(f'{{"interval_s": {number}}}')
+                self.assertRaisesRegex(penstock.InvalidPipeline, "cannot be written as JSON", penstock.Document.read, here / "number.json")
+            (here / "list.json").write_text("[]")
+            self.assertRaisesRegex(penstock.InvalidPipeline, "`list`; wanted is an object", penstock.Document.read, here / "list.json")
+            self.assertRaisesRegex(penstock.InvalidPipeline, "cannot read", penstock.Document.read, here / "missing.json")
+        self.assertRaisesRegex(penstock.InvalidPipeline, "of type `int`", penstock.Document.read, 3)
+
+    def test_a_document_never_changes(self) -> None:
+        params = {"size": 8}
+        begun = penstock.range(4).wasm("plane", params=params)
+        small, large = begun.batch(2), begun.batch(4)
+        params["size"] = 9
+        begun.to_dict()["stages"].clear()
+        self.assertEqual(begun.to_dict()["stages"], [{"wasm": {"module": "plane", "params": {"size": 8}}}])
+        self.assertEqual([part.to_dict()["stages"][1] for part in (small, large)], [{"aggregate": {"size": 2}}, {"aggregate": {"size": 4}}])
+        self.assertNotEqual(small, large)
+        self.assertEqual(small, begun.aggregate(2).collate())
+        self.assertEqual(pickle.loads(pickle.dumps(small)), small)
+        self.assertNotEqual(small, small.to_dict())
+
+    def test_a_part_that_there_is_once_takes_the_place_of_an_earlier_one(self) -> None:
+        document = penstock.range(4).sink(queue=2).simulate(5).set(name="a", seed=1)
+        self.assertEqual(document.sink(queue=3).stream().set(name="b").to_dict(), {
+            "source": {"range": {"count": 4}}, "sink": {"queue": 3}, "consumer": {"stream": {}}, "name": "b", "seed": 1,
+        })  # fmt: skip
+
+    def test_batches_leave_out_the_last_one_on_request(self) -> None:
+        stages = penstock.range(4).batch(3, drop_last=True).to_dict()["stages"]
+        self.assertEqual(stages, [{"aggregate": {"size": 3, "drop_last": True}}, {"collate": {}}])
+
+    def test_arguments_that_there_are_not_are_refused_by_the_call(self) -> None:
+        document: Any = penstock.range(4)
+        for call, why in (
+            (lambda: document.fetch(concurency=8), "fetch.* unexpected keyword argument 'concurency'"),
+            (lambda: document.fetch(8), "fetch.* positional argument"),
+            (lambda: document.wasm(), "wasm.* missing 1 required positional argument: 'module'"),
+            (lambda: penstock.records("text"), "records.* missing 1 required positional argument: 'key'"),  # type: ignore[call-arg]
+        ):
+            self.assertRaisesRegex(TypeError, why, call)
+        with self.assertRaisesRegex(penstock.InvalidPipeline, "an argument of `wasm` cannot be written as JSON: .*PosixPath"):
+            document.wasm(Path("plane.wasm"))
+        with self.assertRaisesRegex(penstock.InvalidPipeline, "an argument of `set` cannot be written as JSON: .*float"):
+            document.set(interval_s=float("nan"))
+
+
+# Required arguments.
+NEEDED = {"store", "count", "key", "module", "size", "mean_ms", "step_ms"}
+
+
+class Pipelines(unittest.TestCase):
+    def test_a_pipeline_of_python_gives_what_that_of_the_dict_gives(self) -> None:
+        document = (
+            penstock.list("photos", suffix=".jpg", shuffle=True)
+            .set(name="photos", seed=7, threads=2)
+            .fetch(concurrency=4, order="input")
+            .wasm("decode-resize", params={"size": 32}, concurrency=2, order="input")
+            .wasm("normalize", concurrency=2, order="input")
+            .batch(8)
+        )
+        self.assertEqual(document.to_dict(), photo_document())
+        stores, modules = {"photos": photos()}, {name: module(name) for name in ("decode-resize", "normalize")}
+        pipeline = document.pipeline(stores=stores, modules=modules, max_held=4)
+        self.assertEqual(pipeline.max_held, 4)
+        wanted_batches = [content(batch) for batch in photo_pipeline()]
+        self.assertEqual([content(batch) for batch in pipeline], wanted_batches)
+        again = pickle.loads(pickle.dumps(penstock.Pipeline(document, stores=stores, modules=modules)))
+        self.assertEqual([content(batch) for batch in again], wanted_batches)
+
+    def test_faults_are_told_by_pointer(self) -> None:
+        document = penstock.range(8).wasm("plane", order="random").batch(0)  # type: ignore[arg-type]
+        with self.assertRaises(penstock.InvalidPipeline) as raised:
+            document.pipeline(modules={"plane": plane_stage()})
+        for pointer in ("/stages/0/wasm/order", "/stages/1/aggregate/size"):
+            self.assertIn(pointer, str(raised.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
