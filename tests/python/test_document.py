@@ -262,6 +262,21 @@ class Pipelines(unittest.TestCase):
         for pointer in ("/stages/0/wasm/order", "/stages/1/aggregate/size"):
             self.assertIn(pointer, str(raised.exception))
 
+    def test_a_pipeline_explains_itself(self) -> None:
+        document = penstock.Document.read(plane_document(80, epochs=2)).set(name="planes", threads=3)
+        pipeline = document.pipeline(
+            modules={"plane": plane_stage()}, rank=1, world=2, uneven="keep", settings={"/stages/1/aggregate/size": 8}, max_held=5
+        )
+        text = pipeline.explain()
+        for part in ("planes: ", "3 worker threads", "rank 1 of 2, keeps", "2 epochs", "`plane`", "batches of 8 samples; 5 an epoch", "5 batches"):
+            self.assertIn(part, text)
+        self.assertLess(text.index("0:src"), text.index("1:plane"))
+        self.assertLess(text.index("1:plane"), text.index("2:aggregate"))
+        self.assertEqual(text, pipeline.explain())
+        text = photo_pipeline().explain()
+        for part in ("ending with `.jpg`", "in another order each epoch", "4 tasks at a time outside the worker threads", "`image`", str(photos())):
+            self.assertIn(part, text)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -161,6 +161,11 @@ impl Loader {
         self.prepared.plan.source.traversal.epochs.map(std::num::NonZero::get)
     }
 
+    /// The pipeline in words, as it runs over a share of the source.
+    fn explain(&self, shard: Option<WrittenShard>) -> PyResult<String> {
+        Ok(self.share(shard)?.plan.explain())
+    }
+
     /// Starts a run over a share of the source whose first pass is that one, and which has no last one when it is `endless`. With
     /// `drained` false nobody takes its batches: they are dropped as fast as they come.
     #[pyo3(signature = (first_epoch, shard=None, *, drained=true, endless=false))]

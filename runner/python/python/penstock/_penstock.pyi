@@ -159,6 +159,9 @@ class Loader:
     def epochs(self) -> int | None:
         """Passes over the source that one run makes; `None` when they never end."""
 
+    def explain(self, shard: tuple[int, int, bool] | None) -> str:
+        """The pipeline in words, as it runs over a share of the source."""
+
     def start(self, first_epoch: int, shard: tuple[int, int, bool] | None = None, *, drained: bool = True, endless: bool = False) -> Running:
         """Starts a run over a share of the source whose first pass is that one; one run at a time. It makes as many passes as the document
         says, or never ends with `endless`. With `drained` false nobody takes its batches: they are dropped as fast as they come.

@@ -184,6 +184,14 @@ class Pipeline:
         if self._run is not None:
             self._run.close()
 
+    def explain(self) -> str:
+        """The pipeline in words, for `print`: each part with its settings, and the queues between them. Numbers of items of an epoch are
+        known for the source `range`, and hold as long as no sample fails, is dropped, or becomes several.
+        """
+        stores = [f"store `{name}`: {os.fspath(what)}" for name, what in (self._options["stores"] or {}).items()]
+        loop = f"consumer: the training loop, which may hold {self.max_held} batches at a time"
+        return "\n".join([self._loader.explain(self._share()), *stores, loop])
+
     def stats(self) -> dict[str, Any]:
         """The figures of the run that goes on, or of the last one: as `snapshot.json`, of which `penstock run` tells the shape."""
         if self._run is None:

@@ -8,7 +8,7 @@ use super::{Device, Flow, Plan, SourcePlan, StageKind, StagePlan, Unit, WasmPlan
 use crate::amount::{self, count, percent};
 use crate::fault::listed;
 use crate::manifest::Mode;
-use crate::policy::{Capacity, FailureLimit, OnError, Order};
+use crate::policy::{Capacity, FailureLimit, OnError, Order, Ragged, USUAL_NEEDS_SAMPLES, USUAL_RATE};
 use crate::spec::Source;
 use crate::text::{MAX_SHOWN_KEY, printable};
 use crate::traversal::{Shard, Uneven};
@@ -123,7 +123,15 @@ impl StageKind {
                 format!("reads the object of each sample's key from the store `{store}`")
             }
             Self::Wasm(wasm) => wasm.in_words(),
-            Self::Collate => "stacks each field over the samples of a batch".to_owned(),
+            Self::Collate { ragged } => {
+                let differ = match ragged {
+                    Ragged::Fail => "different shapes fail the run",
+                    Ragged::Pad => "pads different shapes with zeros",
+                    Ragged::List => "gives tensors as lists",
+                    Ragged::Skip => "skips samples of other shapes",
+                };
+                format!("stacks each field over the samples of a batch, {differ}")
+            }
             Self::Transfer { device } => match device {
                 Device::Host => "keeps batches in the memory of the host".to_owned(),
                 Device::Auto => {
@@ -190,6 +198,11 @@ impl FailureLimit {
         match self {
             Self::Count(samples) => format!("more than {}", plural(samples, "failed sample")),
             Self::Rate(rate) => format!("more than {} failed tasks", percent(rate)),
+            Self::Usual => format!(
+                "more than {} failed samples of {} or more",
+                percent(USUAL_RATE),
+                count(USUAL_NEEDS_SAMPLES)
+            ),
         }
     }
 }
