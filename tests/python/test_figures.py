@@ -1,9 +1,11 @@
 """What a pipeline tells of itself: figures, the verdict, what there is to gain."""
 
 import itertools
+import threading
 import time
 import unittest
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import penstock
@@ -27,6 +29,25 @@ class Figures(unittest.TestCase):
         self.assertEqual([stage["name"] for stage in stats["stages"]], ["sleep", "plane", "aggregate", "collate"])
         self.assertEqual((stats["ledger"]["total"]["made"], stats["ledger"]["total"]["delivered"]), (400, 400))
         self.assertEqual(stats["queues"][-1]["num_items"], 100)
+
+    def test_another_thread_has_figures_while_the_run_ends(self) -> None:
+        pipeline = planes(8)
+        seen: list[str] = []
+
+        def look(is_over: threading.Event) -> None:
+            while not is_over.is_set():
+                seen.append(pipeline.stats()["state"])
+
+        next(iter(pipeline))
+        for _ in range(20):
+            is_over = threading.Event()
+            with ThreadPoolExecutor(1) as other:
+                looking = other.submit(look, is_over)
+                for _ in pipeline:
+                    pass
+                is_over.set()
+                looking.result()
+        self.assertLessEqual(set(seen), {"running", "draining", "completed", "stopped"})
 
     def test_the_sink_queue_tells_what_the_loop_waited(self) -> None:
         # A thread that gets a core late waits longer than the queue makes it: then once more.

@@ -352,10 +352,9 @@ impl Running {
     }
 
     fn figures(&self) -> Option<RunSnapshot> {
-        if let Some(last) = self.last.get() {
-            return Some(last.clone());
-        }
-        locked(&self.run).as_ref().map(Run::snapshot)
+        // `settle` moves the run's figures to `last` under this lock, so that one of the two has them.
+        let run = locked(&self.run);
+        run.as_ref().map(Run::snapshot).or_else(|| self.last.get().cloned())
     }
 }
 
