@@ -15,6 +15,7 @@ Stages run as WebAssembly modules on threads of Penstock's own, without Python's
 from collections.abc import Mapping
 
 from penstock._client import Server, Stream, connect
+from penstock._display import watch
 from penstock._headspace import Headspace, headspace
 from penstock._penstock import (
     Array,
@@ -51,6 +52,7 @@ __all__ = [
     "StreamError",
     "connect",
     "headspace",
+    "watch",
     "__version__",
 ]
 

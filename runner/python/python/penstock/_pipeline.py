@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock import _penstock
+from penstock._display import pipeline_html
 from penstock._document import AnyDocument, bytes_of, json_of
 from penstock._penstock import Batch, InvalidPipeline, PenstockError
 from penstock._ranks import WORKERS, Rank, Share, checked_rank, local_rank, rank_of_process, rank_of_torch, rank_of_worker, refuse_second_sharding
@@ -229,6 +230,11 @@ class Pipeline:
     def __repr__(self) -> str:
         rank = "" if self._rank is None else f", rank {self._rank[0]} of {self._rank[1]}"
         return f"<penstock.Pipeline {self.name!r}{rank}>"
+
+    def _repr_html_(self) -> str:
+        """Parts of the pipeline, for a notebook; after a first run also figures, the verdict and a chart of readiness."""
+        stats = None if self._run is None else self.stats()
+        return pipeline_html(self._options["document"], self._options["settings"] or {}, stats)
 
 
 def _rebuilt(options: dict[str, Any]) -> Pipeline:

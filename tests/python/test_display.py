@@ -1,0 +1,269 @@
+"""Views of a pipeline in notebooks and terminals."""
+
+import contextlib
+import io
+import re
+import signal
+import sys
+import types
+import unittest
+import xml.etree.ElementTree as xml
+from collections.abc import Callable, Iterator
+from html import escape
+from typing import Any
+from unittest import mock
+
+import penstock
+from kit import planes, run_threads, slow, until
+from penstock._display import RunView, readiness_chart
+
+
+def html_of(view: Any) -> str:
+    html = view._repr_html_()
+    assert isinstance(html, str)
+    return html
+
+
+def tree(html: str) -> xml.Element:
+    """Elements of HTML, which has to be well-formed XML."""
+    return xml.fromstring(html)
+
+
+def svgs(html: str) -> list[xml.Element]:
+    return list(tree(html).iter("{http://www.w3.org/2000/svg}svg"))
+
+
+def cells(html: str) -> list[list[str]]:
+    return [[cell.text or "" for cell in row] for row in tree(html).iter("tr")]
+
+
+class Terminal(io.StringIO):
+    """Standard error of a process with a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@contextlib.contextmanager
+def notebook(on_update: Callable[[Any], None] = lambda view: None) -> Iterator[list[Any]]:
+    """Stands in for IPython with a kernel. Gives the views in the order in which they are shown."""
+    shown: list[Any] = []
+
+    def update(view: Any) -> None:
+        shown.append(view)
+        on_update(view)
+
+    def display(view: Any, *, display_id: bool) -> Any:
+        assert display_id, "without an id there is no update"
+        shown.append(view)
+        return types.SimpleNamespace(update=update)
+
+    ipython, module = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+    vars(ipython).update(get_ipython=lambda: types.SimpleNamespace(kernel=object()), display=module)
+    vars(module).update(display=display)
+    with mock.patch.dict(sys.modules, {"IPython": ipython, "IPython.display": module}):
+        yield shown
+
+
+class Parts(unittest.TestCase):
+    def test_before_a_run_the_parts_are_shown_with_their_settings(self) -> None:
+        pipeline = planes(40, step_ms=1, settings={"/stages/2/aggregate/size": 5, "/sink": {"queue": 7}})
+        html = html_of(pipeline)
+        self.assertEqual(
+            cells(html),
+            [
+                ["Part", "Kind", "Settings"],
+                ["0", "range", "count 40"],
+                ["1", "sleep", "mean_ms 1, on async"],
+                ["2", "wasm", "module plane"],
+                ["3", "aggregate", "size 5"],
+                ["4", "collate", ""],
+                ["5", "sink", "queue 7"],
+            ],
+        )
+        self.assertEqual(svgs(html), [])
+
+    def test_after_a_run_parts_have_figures(self) -> None:
+        pipeline = planes(40, step_ms=1)
+        self.assertEqual(sum(1 for _ in pipeline), 10)
+        stats, html = pipeline.stats(), html_of(pipeline)
+        rows = cells(html)[1:]
+        self.assertEqual([row[0] for row in rows], ["0:src", "1:sleep", "2:plane", "3:aggregate", "4:collate", "5:sink"])
+        self.assertEqual([row[5] for row in rows], [str(queue["capacity"]) for queue in stats["queues"]])
+        self.assertEqual([row[6] for row in rows], [f"{100 * queue['readiness']:.1f} %" for queue in stats["queues"]])
+        self.assertIn("planes completed", html)
+        self.assertIn("40 samples in 10 batches", html)
+        self.assertIn("busiest stage 1:sleep", html)
+        # An aggregate only moves samples, so that its time is not measured.
+        self.assertEqual(rows[3][4], "–")
+
+    def test_the_verdict_is_that_of_the_run_and_comes_with_advice(self) -> None:
+        pipeline = planes(160, step_ms=4)
+        for _ in pipeline:
+            pass
+        html = html_of(pipeline)
+        self.assertIn(re.sub("`([^`]+)`", r"<code>\1</code>", escape(pipeline.verdict())), html)
+        advice = pipeline.stats()["verdict"]["advice"]
+        self.assertGreater(len(advice), 0)
+        self.assertEqual(len(list(tree(html).iter("li"))), len(advice))
+
+    def test_the_chart_has_a_bar_for_each_queue(self) -> None:
+        pipeline = planes(40, step_ms=1)
+        for _ in pipeline:
+            pass
+        (chart,) = svgs(html_of(pipeline))
+        bars = [group.findall("{*}rect") for group in chart.findall("{*}g")]
+        widths = [float(filled.get("width", "")) / float(track.get("width", "")) for track, filled in bars]
+        queues = pipeline.stats()["queues"]
+        self.assertEqual(len(widths), len(queues))
+        for width, queue in zip(widths, queues):
+            self.assertAlmostEqual(width, queue["readiness"], places=3)
+        self.assertEqual((chart.get("role"), chart.findtext("{*}title")), ("img", chart.get("aria-label")))
+        self.assertIn("1:sleep", chart.get("aria-label", ""))
+        # Readable on light and dark pages.
+        self.assertEqual(chart.get("fill"), "currentColor")
+
+    def test_a_queue_that_was_not_measured_has_a_dash(self) -> None:
+        chart = xml.fromstring(readiness_chart([{"id": "0:src_queue", "readiness": None, "starved": None}]))
+        texts = [text.text for text in chart.findall("{*}g/{*}text")]
+        self.assertEqual(texts, ["0:src", "–"])
+
+    def test_long_names_keep_to_their_column(self) -> None:
+        name = "1:" + "decode" * 10
+        chart = xml.fromstring(readiness_chart([{"id": f"{name}_queue", "readiness": 0.5, "starved": 0.0}]))
+        shown = chart.findtext("{*}g/{*}text") or ""
+        self.assertEqual((len(shown), shown[-1]), (28, "…"))
+        self.assertIn(f"{name}: ", chart.findtext("{*}g/{*}title") or "")
+
+    def test_text_of_a_document_is_escaped(self) -> None:
+        stage = {"sleep": {"mean_ms": 1, "fail_rate": 1.0}}
+        source = {"records": {"store": "here", "key": "<script>alert(1)</script>.ndjson"}}
+        html = penstock._display.pipeline_html({"source": source, "stages": [stage]}, {}, None)
+        self.assertEqual(cells(html)[1][2], "store here, key <script>alert(1)</script>.ndjson")
+        self.assertNotIn("<script", html)
+        failed = {**self.stats(), "state": "failed", "error": "store has no object `<b>`"}
+        self.assertIn("&lt;b&gt;", html_of(RunView(failed)))
+        self.assertNotIn("<b>", html_of(RunView(failed)))
+
+    def test_samples_that_are_not_delivered_are_counted(self) -> None:
+        stats = self.stats()
+        stats["ledger"]["total"].update(delivered=1200, skipped=3, dropped=0)
+        told = repr(RunView(stats))
+        self.assertIn("1,200 samples", told)
+        self.assertIn("3 skipped", told)
+        self.assertNotIn("dropped", told)
+
+    @staticmethod
+    def stats() -> dict[str, Any]:
+        pipeline = planes(8)
+        for _ in pipeline:
+            pass
+        return pipeline.stats()
+
+
+class Watch(unittest.TestCase):
+    def test_a_notebook_has_one_view_that_is_updated(self) -> None:
+        pipeline = planes(400)
+        with notebook() as shown:
+            batches = 0
+            for batches, _ in enumerate(penstock.watch(pipeline, every_s=0.01), 1):
+                if batches == 10:
+                    before = len(shown)
+                    until(lambda: len(shown) > before + 1, "an update while the loop works on a batch")
+                    live = shown[-1]
+            self.assertEqual(batches, 100)
+        self.assertEqual((repr(shown[0]), html_of(shown[0])), ("starting", "<p>starting</p>"))
+        self.assertIn("planes running", repr(live))
+        self.assertEqual(len(svgs(html_of(live))), 2, "progress and readiness")
+        last = html_of(shown[-1])
+        self.assertIn("planes completed", last)
+        self.assertIn("400 samples in 100 batches", last)
+        self.assertIn(pipeline.verdict().split("`")[0], last)
+        self.assertEqual(run_threads(), [])
+
+    def test_ctrl_c_ends_the_run_and_leaves_the_last_view(self) -> None:
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+
+        def interrupt(view: Any) -> None:
+            # The first batch takes a minute.
+            if "running" in repr(view):
+                signal.raise_signal(signal.SIGINT)
+
+        pipeline = slow()
+        with notebook(interrupt) as shown, self.assertRaises(KeyboardInterrupt):
+            for _ in penstock.watch(pipeline, every_s=0.05):
+                self.fail("a batch")
+        self.assertEqual(pipeline.stats()["state"], "stopped")
+        self.assertIn("slow stopped", html_of(shown[-1]))
+
+    def test_a_loop_that_is_left_ends_the_run(self) -> None:
+        pipeline = planes(4000)
+        with notebook() as shown:
+            for _ in penstock.watch(pipeline):
+                break
+        self.assertEqual(pipeline.stats()["state"], "stopped")
+        self.assertIn("planes stopped", repr(shown[-1]))
+
+    def test_a_run_that_fails_shows_why(self) -> None:
+        document = {
+            "name": "failing",
+            "source": {"range": {"count": 400}},
+            "stages": [{"sleep": {"mean_ms": 0.1, "fail_rate": 1.0, "on_error": "fail"}}, {"aggregate": {"size": 1}}, {"collate": {}}],
+        }
+        pipeline = penstock.Pipeline(document)
+        with notebook() as shown, self.assertRaises(penstock.RunFailed):
+            for _ in penstock.watch(pipeline):
+                pass
+        self.assertIn(escape(pipeline.stats()["error"]), html_of(shown[-1]))
+        self.assertIn("failing failed", html_of(shown[-1]))
+
+    def test_a_second_loop_does_not_show_the_figures_of_the_first(self) -> None:
+        pipeline = planes(4000)
+        for _ in pipeline:
+            break
+        with notebook() as shown:
+            self.assertEqual(sum(1 for _ in penstock.watch(pipeline, every_s=0.001)), 1000)
+        self.assertEqual([view for view in shown if "stopped" in repr(view)], [])
+        self.assertIn("planes completed", repr(shown[-1]))
+
+    def test_a_terminal_has_a_line_that_is_written_over(self) -> None:
+        with mock.patch("sys.stderr", Terminal()) as terminal, mock.patch.dict("os.environ", {"COLUMNS": "40"}):
+            for number, _ in enumerate(penstock.watch(planes(80), every_s=0.01)):
+                if number == 10:
+                    until(lambda: "\r" in terminal.getvalue(), "an update")
+        *live, last = terminal.getvalue().removeprefix("\r").split("\r")
+        self.assertGreater(len(live), 0)
+        for line in live:
+            self.assertLessEqual(len(line.removesuffix("\x1b[K")), 39)
+        self.assertRegex(last, r"^planes completed, .*: 80 samples in 20 batches, .*\n$")
+        self.assertEqual(terminal.getvalue().count("\n"), 1)
+
+    def test_a_log_has_the_last_line_alone(self) -> None:
+        with mock.patch("sys.stderr", io.StringIO()) as log:
+            for _ in penstock.watch(planes(80), every_s=0.001):
+                pass
+        self.assertRegex(log.getvalue(), r"^planes completed, .*\n$")
+        self.assertNotIn("\r", log.getvalue())
+
+    def test_it_holds_no_batch(self) -> None:
+        with mock.patch("sys.stderr", io.StringIO()):
+            self.assertEqual(sum(1 for _ in penstock.watch(planes(80, max_held=2))), 20)
+
+    def test_a_loader_over_a_pipeline_will_do_and_nothing_else(self) -> None:
+        class Loader:
+            pipeline = planes(8)
+
+            def __iter__(self) -> Iterator[int]:
+                return (batch.size for batch in self.pipeline)
+
+        with mock.patch("sys.stderr", io.StringIO()) as log:
+            self.assertEqual(list(penstock.watch(Loader())), [4, 4])
+        self.assertIn("8 samples in 2 batches", log.getvalue())
+        with self.assertRaisesRegex(penstock.PenstockError, "not `list`"):
+            penstock.watch([1, 2])
+        with self.assertRaisesRegex(penstock.PenstockError, "`every_s` is 0"):
+            penstock.watch(planes(8), every_s=0)
+
+
+if __name__ == "__main__":
+    unittest.main()
