@@ -135,11 +135,11 @@ test-python: rust-stages debug-wheel ## Test the Python package: its wheel, in a
 	  MODULES=$(abspath $(GUEST_DIR)) $(PYTHON) -m unittest discover -v tests/python
 
 .PHONY: test-frameworks
-test-frameworks: debug-wheel ## Test the Python package with PyTorch, Lightning and Accelerate (installs 5 GB below target)
+test-frameworks: rust-stages debug-wheel ## Test the Python package with PyTorch, Lightning, Accelerate and Jupyter (installs 5 GB below target)
 	python3 -m venv $(TARGET_DIR)/frameworks
 	$(TARGET_DIR)/frameworks/bin/pip install --quiet --disable-pip-version-check -r tests/python/frameworks/requirements.txt
 	$(TARGET_DIR)/frameworks/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/debug/penstock-*.whl
-	$(TARGET_DIR)/frameworks/bin/python -m unittest discover -v tests/python/frameworks
+	MODULES=$(abspath $(GUEST_DIR)) $(TARGET_DIR)/frameworks/bin/python -m unittest discover -v tests/python/frameworks
 
 .PHONY: test
 test: guests rclone schemathesis ui ## Run all tests, in a browser too, and check format, lints and dependencies

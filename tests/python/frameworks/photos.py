@@ -1,0 +1,32 @@
+"""Photos of one color each, from which a test tells the file, and the stages that read them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+
+ROOT = Path(__file__).parents[3]
+
+
+def modules() -> Path:
+    """The folder of the stages that were built."""
+    if "MODULES" not in os.environ:
+        sys.exit("MODULES is not set: run `make test-frameworks`")
+    return Path(os.environ["MODULES"])
+
+
+def gray(place: int) -> int:
+    """The gray of a photo, 0 to 255: eight apart, so that a decoder may be off by a few."""
+    return 8 * (place % 32)
+
+
+def colored(folder: Path, names: Sequence[str]) -> None:
+    """Writes photos of the gray of their place among `names`."""
+    for place, name in enumerate(names):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (96, 80), (gray(place),) * 3).save(path, quality=95)
