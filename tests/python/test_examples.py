@@ -31,7 +31,31 @@ class Examples(unittest.TestCase):
         self.assertRegex(drained.stdout, r"^run \S+\n32 images in ")
 
 
+    def test_the_document_of_the_migration_can_run_on_class_folders(self) -> None:
+        with folder() as here:
+            for place, photo in enumerate(sorted(photos().rglob("*.jpg"))[:4]):
+                (here / f"class-{place % 2}").mkdir(exist_ok=True)
+                shutil.copy(photo, here / f"class-{place % 2}" / f"{place}.jpg")
+            (here / "class-0/notes.txt").write_text("not a photo")
+            subprocess.run([sys.executable, TRAIN / "class_labels.py", here], check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+            pipeline = penstock.Pipeline(
+                TRAIN / "imagefolder.json", stores={"photos": here}, modules={name: module(name) for name in MODULES}, device="host"
+            )
+            (batch,) = pipeline
+            labels = dict(zip(batch.samples, batch["label"]))
+        self.assertEqual(labels, {"class-0/0.jpg": 0, "class-1/1.jpg": 1, "class-0/2.jpg": 0, "class-1/3.jpg": 1})
+
+
 class Readme(unittest.TestCase):
+    def test_the_diff_of_the_migration_is_that_of_the_files(self) -> None:
+        names = ["imagefolder_before.py", "imagefolder_after.py"]
+        labels = [f"--label={name}" for name in names]
+        found = subprocess.run(["diff", "-u", *labels, *names], cwd=TRAIN, capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(found.returncode, 1, found.stderr)
+        shown = re.search("```diff\n(.*?)```", (TRAIN / "README.md").read_text(), re.DOTALL)
+        assert shown is not None, "the README shows the diff"
+        self.assertEqual(shown.group(1), found.stdout)
+
     def test_documents_in_its_python_are_there(self) -> None:
         python = "".join(re.findall("```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL))
         named = re.findall(r'"([^"]*\.json)"', python)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -106,8 +107,10 @@ class Frameworks(unittest.TestCase):
             held = first.to("cpu")
             held["number"][0] = 99
             self.assertEqual((first["number"][0], held["name"], first.to("meta")["number"].device.type), (99, ["n0", "n1", "n2"], "meta"))
-            again = tqdm.auto.tqdm(cells.pipeline(folder, "validate"), disable=True)
+            bar = io.StringIO()
+            again = tqdm.auto.tqdm(cells.pipeline(folder, "validate"), file=bar)
             self.assertEqual([sum(batch.size for batch in again) for _ in range(2)], [COUNT, COUNT])
+            self.assertRegex(bar.getvalue(), r"100%.* 8/8 ")
 
 
 if __name__ == "__main__":

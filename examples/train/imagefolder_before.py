@@ -1,0 +1,66 @@
+"""Trains on a folder of photos with a folder for each class.
+
+    torchrun --nproc-per-node=2 examples/train/imagefolder_before.py FOLDER
+"""
+
+import argparse
+import os
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Trains on a folder of photos with a folder for each class.")
+    parser.add_argument("folder", help="photos as CLASS/NAME.jpg")
+    parser.add_argument("--epochs", type=int, default=2, help="passes over the photos")
+    parser.add_argument("--batch", type=int, default=32, help="photos in a batch of one process")
+    arguments = parser.parse_args()
+
+    cuda = torch.cuda.is_available()
+    distributed.init_process_group("nccl" if cuda else "gloo")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+
+    transform = transforms.Compose([
+        transforms.Resize(64),
+        transforms.CenterCrop(64),
+        transforms.ToTensor(),
+        transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+    ])  # fmt: skip
+    dataset = ImageFolder(arguments.folder, transform)
+    sampler = DistributedSampler(dataset, seed=7)
+    loader = DataLoader(dataset, arguments.batch, sampler=sampler, num_workers=4, pin_memory=cuda)
+    classes = len(dataset.classes)
+
+    network = nn.parallel.DistributedDataParallel(small_network(classes).to(device))
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
+    for epoch in range(arguments.epochs):
+        sampler.set_epoch(epoch)
+        losses = []
+        for images, labels in loader:
+            images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+            losses.append(step(network, optimizer, images, labels))
+        print(f"rank {distributed.get_rank()}, epoch {epoch}: {len(losses)} steps, loss {sum(losses) / len(losses):.3f}", flush=True)
+    distributed.destroy_process_group()
+
+
+def small_network(classes: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for before, after in ((3, 16), (16, 32), (32, 64)):
+        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
+
+
+def step(network: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor) -> float:
+    loss = nn.functional.cross_entropy(network(images), labels)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+if __name__ == "__main__":
+    main()
