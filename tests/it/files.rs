@@ -132,8 +132,11 @@ fn a_shape_that_overflows_in_a_batch_costs_its_sample_and_not_the_files() {
         ],
         "consumer": { "files": { "store": "out" } }
     }));
-    let snapshot = call(&folder, &document).module("guest", "guest-misbehaving").finish().exits(0).snapshot();
-    assert_eq!((snapshot.state, snapshot.ledger.total.skipped), (RunState::Completed, 4));
+    let snapshot = call(&folder, &document).module("guest", "guest-misbehaving").finish().exits(1).snapshot();
+    assert_eq!((snapshot.state, snapshot.ledger.total.skipped), (RunState::Failed, 4));
+    assert!(
+        snapshot.error.unwrap().starts_with("all 4 samples of epoch 0 failed, the first in stage `1:guest`")
+    );
 }
 
 /// A generator of which nothing is asked but that it is the same every time.

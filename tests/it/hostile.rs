@@ -106,7 +106,7 @@ fn costs_one_sample(module: &[u8]) -> String {
     let snapshot = finished.snapshot();
     assert_eq!((snapshot.ledger.total.delivered, snapshot.ledger.total.skipped), (4, 1));
     assert_eq!(snapshot.stages[0].task.instances, 2);
-    finished.section("Failures:")
+    finished.section("Failures")
 }
 
 /// Runs a module that cannot start: nothing is taken from the source.
@@ -184,7 +184,7 @@ fn what_the_host_reads_for_a_guest_is_charged_to_its_call() {
     let snapshot = finished.snapshot();
     assert_eq!((snapshot.ledger.total.delivered, snapshot.ledger.total.skipped), (4, 1));
     // By the clock on the wall, where others use the machine.
-    let told = finished.section("Failures:");
+    let told = finished.section("Failures");
     assert!(told.contains("its deadline of 50 ms CPU time per sample (`deadline_ms`)"), "{told}");
 }
 
@@ -285,9 +285,10 @@ fn a_trap_in_the_middle_costs_its_own_sample_and_no_order() {
 
 #[test]
 fn a_storm_of_traps_ends_by_policy_and_is_told_once() {
-    let keys = vec!["bad"; 20_000];
+    let mut keys = vec!["bad"; 20_000];
+    keys.push("good");
     let (folder, document) = prepared(keys, &guest(MEMORY, "unreachable"));
-    let finished = call(&folder, &document).finish().exits(0);
+    let finished = call(&folder, &document).set("/max_failures=null").finish().exits(0);
     let snapshot = finished.snapshot();
     assert_eq!((snapshot.ledger.total.skipped, snapshot.failures.len()), (20_000, 1));
     // A run that takes long on a busy machine tells every few seconds how far it is.
@@ -299,6 +300,11 @@ fn a_storm_of_traps_ends_by_policy_and_is_told_once() {
     let finished = call(&folder, &document).set(r#"/max_failures={"count":100}"#).finish().exits(1);
     assert!((101..=110).contains(&finished.snapshot().ledger.total.skipped));
     insta::assert_snapshot!(finished.stderr, @"error: the run failed: run: 101 failed samples, `max_failures` allows 100");
+
+    fs::remove_dir_all(folder.join("out")).unwrap();
+    let finished = call(&folder, &document).finish().exits(1);
+    assert!(finished.snapshot().ledger.total.made < 1_100, "looked at after 1,000 samples");
+    assert!(finished.stderr.contains("samples failed, which is more than 5 %"), "{}", finished.stderr);
 }
 
 #[test]
@@ -524,7 +530,7 @@ fn standard_output_that_is_full_costs_nothing_that_is_written_down() {
         "stages": [failing("half", 0.5), failing("all", 1.0)]
     }));
     let run = folder.join("run");
-    Call::run(&document).store("here", folder.path()).out(&run).finish().exits(0);
+    Call::run(&document).store("here", folder.path()).out(&run).finish().exits(1);
     for json in [&[][..], &["--json"]] {
         let out = folder.join(if json.is_empty() { "words" } else { "json" });
         let call = Call::new(&["replay"]).argument(&run).out(&out);

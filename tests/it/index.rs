@@ -207,7 +207,7 @@ fn a_key_of_the_index_that_is_gone_costs_its_sample_alone() {
         "source": { "index": { "store": "data", "index": "index.json" } }, "stages": [{ "fetch": {} }]
     }));
     let finished = Call::run(&document).store("data", &folder.join("data")).finish().exits(0);
-    assert_shown!(finished.section("Failures:"));
+    assert_shown!(finished.section("Failures"));
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn damaged_photos_are_named_with_key_and_reason_and_the_others_are_delivered() {
 
     let mut errors: Vec<FailureRecord> = lines(&out.join("errors.ndjson"));
     errors.sort_by_key(|error| error.index);
-    let mut told: Vec<String> = finished.section("Failures:").lines().map(str::to_owned).collect();
+    let mut told: Vec<String> = finished.section("Failures").lines().map(str::to_owned).collect();
     told.sort();
     shown().bind(|| insta::assert_snapshot!(told.join("\n")));
     shown().bind(|| insta::assert_json_snapshot!(errors));

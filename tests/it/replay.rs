@@ -36,7 +36,7 @@ fn fetching(folder: &Folder) -> PathBuf {
 }
 
 /// Samples of which those whose key has `bad` in it fail in the module called `guest`.
-fn guest_run(folder: &Folder, stages: &Value, module: &str, keys: &[&str]) -> PathBuf {
+fn guest_run(folder: &Folder, stages: &Value, module: &str, keys: &[&str], code: i32) -> PathBuf {
     folder.records(keys.iter().copied());
     let document = folder.document(&json!({
         "name": "guest", "seed": 5, "threads": 2,
@@ -45,7 +45,7 @@ fn guest_run(folder: &Folder, stages: &Value, module: &str, keys: &[&str]) -> Pa
     }));
     let out = folder.join("run");
     let call = Call::run(&document).store("here", folder.path()).module("guest", module).out(&out);
-    call.argument("--quiet").finish().exits(0);
+    call.argument("--quiet").finish().exits(code);
     out
 }
 
@@ -99,7 +99,7 @@ fn a_mended_module_takes_what_the_one_before_refused() {
     let run = folder.join("run");
     let call =
         Call::run(&document).store("src", &folder.join("src")).module("decode", "decode-resize").out(&run);
-    call.argument("--quiet").finish().exits(0);
+    call.argument("--quiet").finish().exits(1);
 
     let same = replay(&run).module("decode", "decode-resize").finish().exits(0);
     let mended = replay(&run).module("decode", "guest-misbehaving").finish().exits(0);
@@ -129,7 +129,7 @@ fn a_module_that_takes_batches_gets_batches_of_the_size_it_had() {
         { "aggregate": { "size": 2 } },
         { "wasm": { "module": "guest", "on_error": "dead_letter" } }
     ]);
-    let run = guest_run(&folder, &stages, "guest-batch", &["a", "trap", "b", "c", "trap", "d"]);
+    let run = guest_run(&folder, &stages, "guest-batch", &["a", "trap", "b", "c", "trap", "d"], 0);
     let letters = run.join("dead_letters.ndjson");
     let text = fs::read_to_string(&letters).unwrap();
     assert_eq!(text.lines().count(), 4);
@@ -151,7 +151,7 @@ fn letters_that_do_not_fill_a_batch_are_tried_although_the_pipeline_drops_such_b
         { "aggregate": { "size": 3, "drop_last": true } },
         { "wasm": { "module": "guest", "on_error": "dead_letter" } }
     ]);
-    let run = guest_run(&folder, &stages, "guest-batch", &["a", "trap", "b", "c"]);
+    let run = guest_run(&folder, &stages, "guest-batch", &["a", "trap", "b", "c"], 0);
     let path = run.join("dead_letters.ndjson");
     let text = fs::read_to_string(&path).unwrap();
     for (key, still_failing) in [("a", 0), ("trap", 1)] {
@@ -175,7 +175,7 @@ fn samples_that_fail_before_their_stage_are_not_counted_to_it() {
         { "collate": { "on_error": "fail" } },
         { "sleep": { "mean_ms": 0, "name": "unlucky", "fail_rate": 1.0, "on_error": "dead_letter" } }
     ]);
-    let run = guest_run(&folder, &stages, "guest-batch", &["a", "b", "c", "d"]);
+    let run = guest_run(&folder, &stages, "guest-batch", &["a", "b", "c", "d"], 1);
     let path = run.join("dead_letters.ndjson");
     let text = fs::read_to_string(&path).unwrap();
     assert_eq!(text.lines().count(), 4);
@@ -218,7 +218,7 @@ fn lines_that_are_no_letters_are_told_and_the_rest_is_replayed() {
         { "disaggregate": {} },
         { "wasm": { "module": "guest", "params": { "how": "failed-on-bad" }, "on_error": "dead_letter" } }
     ]);
-    let run = guest_run(&folder, &stages, "guest-misbehaving", &["a", "bad", "b", "bad2"]);
+    let run = guest_run(&folder, &stages, "guest-misbehaving", &["a", "bad", "b", "bad2"], 0);
     let path = run.join("dead_letters.ndjson");
     let text = fs::read_to_string(&path).unwrap();
     let (first, second) = text.trim_end().split_once('\n').unwrap();

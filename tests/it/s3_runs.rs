@@ -263,7 +263,7 @@ fn a_wrong_secret_is_told_and_shown_nowhere() {
         .env("PENSTOCK_LOG", "trace")
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped());
-    let finished = call.finished(command.spawn().unwrap()).exits(0);
+    let finished = call.finished(command.spawn().unwrap()).exits(1);
     let errors: Vec<FailureRecord> = lines(&out.join("errors.ndjson"));
     assert_eq!(errors.len(), 2);
     assert!(errors[0].message.starts_with("store `photos` denies reading `"), "{}", errors[0].message);

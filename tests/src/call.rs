@@ -154,9 +154,9 @@ impl Finished {
         snapshot
     }
 
-    /// The part of the report between the line `title` and the next empty line.
+    /// The part of the report between the line that begins with `title` and the next empty line.
     pub fn section(&self, title: &str) -> String {
-        let after = self.stdout.lines().skip_while(|line| *line != title).skip(1);
+        let after = self.stdout.lines().skip_while(|line| !line.starts_with(title)).skip(1);
         after.take_while(|line| !line.is_empty()).map(str::trim_start).collect::<Vec<_>>().join("\n")
     }
 }

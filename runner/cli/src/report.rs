@@ -167,7 +167,9 @@ fn failures(snapshot: &RunSnapshot) -> String {
     if snapshot.failures.is_empty() {
         return String::new();
     }
-    let mut lines = vec!["Failures:".to_owned()];
+    let limit = snapshot.failure_limit.as_ref();
+    let limit = limit.map_or_else(String::new, |limit| format!(" (the run fails after {limit})"));
+    let mut lines = vec![format!("Failures{limit}:")];
     lines.extend(failure_lines(&snapshot.failures));
     if snapshot.failures_not_listed > 0 {
         lines.push(format!("  {} more of other kinds", count(snapshot.failures_not_listed)));

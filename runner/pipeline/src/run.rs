@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, RunView, Running, StopReason, Taken};
 use penstock_types::plan::Plan;
-use penstock_types::policy::StageKindName;
+use penstock_types::policy::{FailureLimit, StageKindName};
 use penstock_types::run::{RunId, RunSnapshot, StageRecord, Window};
 use penstock_types::series::TaskTimes;
 use penstock_types::stats::Histogram;
@@ -42,6 +42,7 @@ pub struct Ended {
 pub struct RunFacts {
     id: RunId,
     name: String,
+    failure_limit: Option<String>,
     started_at: String,
     threads: u32,
     watched: Watched,
@@ -135,14 +136,15 @@ impl Run {
 impl RunFacts {
     pub(crate) fn new(
         id: Option<RunId>,
-        name: &str,
+        plan: &Plan,
         threads: u32,
         watched: Watched,
         verdicts: Verdicts,
     ) -> Self {
         Self {
             id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string().into()),
-            name: name.to_owned(),
+            name: plan.name.clone(),
+            failure_limit: plan.max_failures.map(FailureLimit::in_words),
             started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             threads,
             watched,
@@ -200,6 +202,7 @@ impl RunFacts {
             queues: view.queues,
             machine,
             ledger: view.ledger,
+            failure_limit: self.failure_limit.clone(),
             failures: view.failures,
             failures_not_listed: view.failures_not_listed,
             verdict: Some(verdict),

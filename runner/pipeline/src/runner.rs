@@ -234,7 +234,7 @@ impl Prepared {
             output.begin()?;
         }
         let transfers = watched.transfers.clone();
-        let facts = RunFacts::new(id, &plan.name, threads, watched, verdicts.clone());
+        let facts = RunFacts::new(id, plan, threads, watched, verdicts.clone());
         let watcher = Arc::new(Watcher::new(output, plan, verdicts));
         let (runtime, clock) = (self.runtime.clone(), Arc::new(MonotonicClock::start()));
         Ok(ReadyRun { graph, runtime, clock, facts, watcher, transfers })

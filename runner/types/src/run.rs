@@ -100,6 +100,9 @@ pub struct RunSnapshot {
     pub machine: Option<MachineFigures>,
     /// Where every sample went.
     pub ledger: Ledger,
+    /// Failures that end the run, counted over all stages, in words; `null` where any number but all may fail.
+    #[serde(default)]
+    pub failure_limit: Option<String>,
     /// What failed, grouped by stage, class and message; most frequent first.
     pub failures: Vec<FailureGroup>,
     /// Failures that are in no group, because there were too many different ones.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,9 @@ from penstock._document import AnyDocument, bytes_of, json_of
 from penstock._penstock import Batch, InvalidPipeline, PenstockError
 from penstock._ranks import WORKERS, Rank, Share, checked_rank, local_rank, rank_of_process, rank_of_torch, rank_of_worker, refuse_second_sharding
 from penstock._whole import whole_number
+
+_LOGGER = logging.getLogger("penstock")
+
 
 class _CacheDir(enum.Enum):
     USUAL = enum.auto()
@@ -159,6 +163,7 @@ class Pipeline:
                 del batch
         finally:
             run.close()
+            _log_failures(self.name, json.loads(run.snapshot())["failures"])
 
     def __len__(self) -> int:
         """How many batches an iteration gives when no sample fails, is dropped, or becomes several."""
@@ -235,6 +240,21 @@ class Pipeline:
         """Parts of the pipeline, for a notebook; after a first run also figures, the verdict and a chart of readiness."""
         stats = None if self._run is None else self.stats()
         return pipeline_html(self._options["document"], self._options["settings"] or {}, stats)
+
+
+def _log_failures(pipeline: str, groups: list[dict[str, Any]]) -> None:
+    """Logs each class of failures of a stage once, with the number of samples and the most frequent message."""
+    classes: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for group in groups:
+        classes.setdefault((group["stage"], group["class"]), []).append(group)
+    for (stage, kind), same in classes.items():
+        samples = sum(group["count"] for group in same)
+        most = same[0]
+        keys = ", ".join(most["first_keys"])
+        _LOGGER.warning(
+            "%s: %d samples failed in stage `%s` (%s), most of them: %s (%s%s)",
+            pipeline, samples, stage, kind, most["message"], keys, ", ..." if samples > len(most["first_keys"]) else "",
+        )
 
 
 def _rebuilt(options: dict[str, Any]) -> Pipeline:

@@ -194,7 +194,8 @@ impl StagePlan {
 }
 
 impl FailureLimit {
-    fn in_words(self) -> String {
+    /// The limit as a noun phrase: `more than 100 failed samples`.
+    pub fn in_words(self) -> String {
         match self {
             Self::Count(samples) => format!("more than {}", plural(samples, "failed sample")),
             Self::Rate(rate) => format!("more than {} failed tasks", percent(rate)),

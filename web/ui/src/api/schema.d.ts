@@ -2278,7 +2278,7 @@ export interface components {
         /** @description What kind of limit it is. */
         VerdictKind: "consumer" | "variance" | "stage" | "storage" | "source" | "threads" | "permits" | "failures" | "nothing_waits" | "too_little";
         /** @description Is data loading the bottleneck? */
-        Answer: "yes" | "no" | "nothing_waits" | "unknown";
+        Answer: "yes" | "no" | "nothing_waits" | "loading_only" | "unknown";
         /** @description Something to do about a pipeline. */
         Advice: {
             /** @description What it is good for. */
@@ -3399,6 +3399,11 @@ export interface components {
         };
         /** @description Stacks every field over the samples of a batch. */
         Collate: {
+            /**
+             * @description What happens to tensors of different shapes in a batch.
+             * @default fail
+             */
+            ragged: components["schemas"]["Ragged"];
             /** @description What the stage is called in statistics; its kind, or its module's name, when missing. */
             name?: string | null;
             /**
@@ -3424,6 +3429,8 @@ export interface components {
             /** @description How many failures of this stage are too many; any number will do when missing. */
             max_failures?: components["schemas"]["FailureLimit"] | null;
         };
+        /** @description Treatment of tensors that differ in shape within one batch. */
+        Ragged: "fail" | "pad" | "list" | "skip";
         /** @description Brings batches to the device that trains. */
         Transfer: {
             /**
