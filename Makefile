@@ -117,7 +117,7 @@ $(MATURIN):
 	$(TARGET_DIR)/maturin/bin/pip install --quiet --disable-pip-version-check maturin==1.16.0
 
 .PHONY: wheel
-wheel: $(MATURIN) ## Build the Python package, optimised, as a wheel (needs python3 with venv, 3.11 or newer)
+wheel: $(MATURIN) ui ## Build the Python package with the command and its pages, optimised, as a wheel (needs python3 with venv, 3.11 or newer)
 	rm -rf $(WHEELS)/release
 	$(MATURIN) build --locked --release --manifest-path runner/python/Cargo.toml --out $(WHEELS)/release
 
@@ -127,7 +127,7 @@ debug-wheel: $(MATURIN)
 	$(MATURIN) build --locked --profile dev --manifest-path runner/python/Cargo.toml --out $(WHEELS)/debug
 
 .PHONY: test-python
-test-python: rust-stages debug-wheel ## Test the Python package: its wheel, in an environment with numpy alone
+test-python: rust-stages ui debug-wheel ## Test the Python package: its wheel, in an environment with numpy alone
 	cargo build --locked $(ALL) --bins --tests
 	python3 -m venv --clear $(TARGET_DIR)/python
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check numpy==2.4.6 $(WHEELS)/debug/penstock-*.whl

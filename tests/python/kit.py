@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -260,16 +260,18 @@ def read_file(path: Path) -> Content:
     return Content(told["keys"], told["epochs"], told["indexes"], fields)
 
 
-def files(document: Mapping[str, Any], stores: Mapping[str, Path], modules: Mapping[str, Path]) -> list[Content]:
-    """What the consumer `files` writes of a document, in order."""
+def files(
+    document: Mapping[str, Any], stores: Mapping[str, Path], modules: Mapping[str, Path], command: Sequence[str | Path] = ()
+) -> list[Content]:
+    """Batches that the consumer `files` writes of a document, in order."""
     with folder() as made:
         (made / "out").mkdir()
         written = {**document, "consumer": {"files": {"store": "out"}}}
         (made / "document.json").write_text(json.dumps(written))
         named = [f"--store={name}={path}" for name, path in {**stores, "out": made / "out"}.items()]
         named += [f"--module={name}={path}" for name, path in modules.items()]
-        command: list[str | Path] = [wanted("PENSTOCK"), "run", made / "document.json", "--quiet", f"--cache-dir={_CACHE}", *named]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE, env=clean())
+        run = [*(command or [wanted("PENSTOCK")]), "run", made / "document.json", "--quiet", f"--cache-dir={_CACHE}", *named]
+        subprocess.run(run, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE, env=clean())
         return [read_file(path) for path in sorted((made / "out").glob("*.safetensors"))]
 
 
@@ -349,7 +351,7 @@ def finished(child: subprocess.Popen[str], patience: float = PATIENCE) -> tuple[
 class Server:
     """`penstock serve` over a folder of its own."""
 
-    def __init__(self, *arguments: str, token: str | None = None, makes_token: bool = False, program: Path | None = None) -> None:
+    def __init__(self, *arguments: str, token: str | None = None, makes_token: bool = False, command: Sequence[str | Path] = ()) -> None:
         self._data = tempfile.mkdtemp(prefix="penstock-python-serve-")
         self.token = token
         #: Where it tells programs of its user of itself, if it makes its own token.
@@ -357,7 +359,7 @@ class Server:
         given = {"XDG_STATE_HOME": self.state} if makes_token else {} if token is None else {"PENSTOCK_TOKEN": token}
         free = [] if given else ["--no-token"]
         self._child = subprocess.Popen(
-            [program or wanted("PENSTOCK"), "serve", "--listen=127.0.0.1:0", f"--data-dir={self._data}/data", *free, *arguments],
+            [*(command or [wanted("PENSTOCK")]), "serve", "--listen=127.0.0.1:0", f"--data-dir={self._data}/data", *free, *arguments],
             env=clean(**given), stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self._child.stdout is not None
@@ -380,8 +382,9 @@ class Server:
         self._child.kill()
         self._child.wait()
 
-    def close(self) -> None:
-        self._child.send_signal(signal.SIGINT)
+    def close(self, by: signal.Signals = signal.SIGINT) -> int:
+        """Ends it. Gives the exit code."""
+        self._child.send_signal(by)
         try:
             self._child.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -390,3 +393,4 @@ class Server:
         assert self._child.stdout is not None
         self._child.stdout.close()
         shutil.rmtree(self._data, ignore_errors=True)
+        return self._child.returncode

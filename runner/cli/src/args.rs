@@ -1,6 +1,8 @@
 mod bench;
 mod server;
 
+use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ pub(crate) use self::server::{
     DataArgs, ModulesArgs, PushArgs, RunsArgs, ServeArgs, ServerArgs, StopArgs, SubmitArgs, TokenAddArgs,
     TokenCommand, TokenRemoveArgs,
 };
+use crate::{BAD_INPUT, COMPLETED};
 
 /// Runs data-loading pipelines for ML and tells what limits them.
 ///
@@ -30,14 +33,17 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The arguments of this process; exits on errors.
-    pub(crate) fn read() -> Self {
-        Self::try_parse().unwrap_or_else(|mut error| {
+    /// Parses the arguments, the first of which is the command's name. Where they ask for help or are wrong, prints that and returns the
+    /// exit code.
+    pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, u8> {
+        Self::try_parse_from(arguments).map_err(|mut error| {
             if is_module_missing(&error) {
                 let tip = "`--input` takes all files up to the next flag, so the module stands before it";
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
             }
-            error.exit()
+            // A reader that has closed its end, such as `head`, has what it wants.
+            error.print().and_then(|()| io::stdout().flush()).unwrap_or_default();
+            if error.use_stderr() { BAD_INPUT } else { COMPLETED }
         })
     }
 }

@@ -13,16 +13,18 @@ mod report;
 mod stores;
 mod text;
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
+use penstock_wasm::CompilerProcess;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, BenchCommand, Command, IndexCommand, ModuleCommand, TokenCommand};
 use crate::commands::{
-    bench, check, compare, headspace, index, list, module, new, predict, push, replay, run, serve, submit,
-    test_stage, token,
+    bench, check, compare, compile_module, headspace, index, list, module, new, predict, push, replay, run,
+    serve, submit, test_stage, token,
 };
 use crate::input::{BadInput, with_runtime};
 use crate::text::{say_json, warn};
@@ -44,12 +46,17 @@ fn give_up_privileges() {
     }
 }
 
-/// Reads the command line of this process, does what it says, and returns the exit code.
-pub fn main() -> ExitCode {
+/// Executes the command line, whose first argument is the command's name, and returns the exit code. Called once in a process, before it
+/// has other threads. `compiler` is the program that compiles modules; this very program without one.
+pub fn main(arguments: impl IntoIterator<Item = OsString>, compiler: Option<CompilerProcess>) -> u8 {
     heaps::bound();
     files::allow_many();
     give_up_privileges();
-    let args = Args::read();
+    compile_module::start_with(compiler);
+    let args = match Args::read(arguments) {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
     let _logs = start_logs(args.log_json, &args.command);
     let outcome = match &args.command {
         Command::Run(args) => with_runtime(|runtime| run::run(runtime, args)),
@@ -65,7 +72,9 @@ pub fn main() -> ExitCode {
         Command::New(args) => done(new::new(args)),
         Command::TestStage(args) => test_stage::test_stage(args),
         Command::Module(ModuleCommand::Inspect(args)) => done(module::inspect(args)),
-        Command::CompileModule => return penstock_wasm::compile_on_request(),
+        Command::CompileModule => {
+            return u8::from(penstock_wasm::compile_on_request() != ExitCode::SUCCESS);
+        }
         Command::Index(IndexCommand::Create(args)) => {
             done(with_runtime(|runtime| index::create(runtime, args)))
         }
@@ -81,15 +90,15 @@ pub fn main() -> ExitCode {
         Command::Modules(args) => done(list::modules(args)),
     };
     match outcome {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => code,
         Err(error) if error.is::<BadInput>() => {
             warn(&format!("error: {error}"));
-            ExitCode::from(BAD_INPUT)
+            BAD_INPUT
         }
-        Err(error) if is_closed_pipe(&error) => ExitCode::from(FAILED),
+        Err(error) if is_closed_pipe(&error) => FAILED,
         Err(error) => {
             warn(&format!("error: {error:#}"));
-            ExitCode::from(FAILED)
+            FAILED
         }
     }
 }

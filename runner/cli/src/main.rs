@@ -1,7 +1,8 @@
 //! `penstock`: runs data-loading pipelines and tells what limits them.
 
+use std::env;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    penstock_cli::main()
+    penstock_cli::main(env::args_os(), None).into()
 }

@@ -3,6 +3,7 @@
 
 mod batch;
 mod checked;
+mod command;
 mod dlpack;
 mod errors;
 mod logs;
@@ -15,7 +16,6 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 #[pyo3(name = "_penstock")]
 fn penstock(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    logs::listen();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<pipeline::Loader>()?;
     module.add_class::<pipeline::Running>()?;
@@ -23,7 +23,8 @@ fn penstock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::Batch>()?;
     module.add_class::<batch::Array>()?;
     module.add_function(wrap_pyfunction!(pipeline::headspace_of, module)?)?;
-    module.add_function(wrap_pyfunction!(pipeline::compile_module, module)?)?;
+    module.add_function(wrap_pyfunction!(command::compile_module, module)?)?;
+    module.add_function(wrap_pyfunction!(command::main, module)?)?;
     let py = module.py();
     module.add("PenstockError", py.get_type::<errors::PenstockError>())?;
     module.add("InvalidPipeline", py.get_type::<errors::InvalidPipeline>())?;

@@ -84,9 +84,9 @@ impl Line {
     }
 }
 
-/// From here on events are kept for `tell`.
+/// Keeps events for `tell` from now on. Not called when the package is imported: the command writes events by itself.
 pub(crate) fn listen() {
-    // Whoever imports the package twice listens already.
+    // Another thread may have been faster; it listens as well.
     tracing::subscriber::set_global_default(Listener).ok();
 }
 

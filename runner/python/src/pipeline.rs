@@ -1,7 +1,6 @@
 //! A checked pipeline, and a run of it that a training loop drains.
 
 use std::collections::VecDeque;
-use std::env;
 use std::num::NonZeroU32;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
@@ -20,27 +19,19 @@ use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan};
 use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::text::with_causes;
 use penstock_types::traversal::{Shard, Uneven};
-use penstock_wasm::{Compiler, CompilerProcess, Sandbox, SandboxSettings, compile_on_request};
+use penstock_wasm::{Compiler, Sandbox, SandboxSettings};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::batch::{Batch, Held};
 use crate::checked::{Document, ModuleSource, prefer_gpu};
+use crate::command::compiler;
 use crate::errors::{InvalidPipeline, PenstockError, RunFailed};
 use crate::logs;
 use crate::process::{Home, SLICE, io, locked, wait_for};
 
 /// How long a run that is stopped may take: the engine gives itself three seconds.
 const STOP: Duration = Duration::from_secs(10);
-
-/// What makes a Python interpreter compile one module and end; its argument is this very library.
-const COMPILE: &str = "import sys; from importlib.machinery import ExtensionFileLoader as L; \
-    from importlib.util import spec_from_file_location as S, module_from_spec as M; \
-    s = S('_penstock', sys.argv[1], loader=L('_penstock', sys.argv[1])); m = M(s); s.loader.exec_module(m); \
-    sys.exit(m.compile_module())";
-
-/// Where an interpreter may find the libraries that it consists of.
-const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// A share of a source, as Python writes it: rank, number of ranks, whether the last uneven round is kept.
 type WrittenShard = (u32, u32, bool);
@@ -102,16 +93,7 @@ impl Loader {
         if let Some(device) = device {
             document.lead_to(device);
         }
-        let process = CompilerProcess {
-            environment: env::var_os(LIBRARY_PATH)
-                .map(|path| (LIBRARY_PATH.into(), path))
-                .into_iter()
-                .collect(),
-            ..CompilerProcess::new(
-                interpreter,
-                ["-I".into(), "-c".into(), COMPILE.into(), library.into_os_string()],
-            )
-        };
+        let process = compiler(interpreter, library);
         // Compiling takes its time. Whoever interrupts the wait does not end it: it goes on by itself, for the cache.
         let checking = runtime.spawn_blocking(move || {
             let sandbox = Sandbox::new(SandboxSettings {
@@ -397,10 +379,4 @@ pub(crate) fn headspace_of(
     let sink = sink.ok_or_else(|| PenstockError::new_err("the run has no queues"))?;
     let found = Headspace::new(real, loader, Some(consumer), sink);
     Ok((serde_json::to_string(&found).map_err(bad)?, found.contradiction()))
-}
-
-/// What the child does that compiles a module: answers the one question on standard input. Gives the exit code.
-#[pyfunction]
-pub(crate) fn compile_module() -> u8 {
-    u8::from(compile_on_request() != std::process::ExitCode::SUCCESS)
 }

@@ -58,6 +58,7 @@ pub(crate) fn io() -> PyResult<&'static Handle> {
         io.home.check()?;
         return Ok(io.runtime.handle());
     }
+    logs::listen();
     let runtime = Builder::new_multi_thread()
         .thread_name("penstock-io")
         .enable_all()

@@ -1,3 +1,5 @@
+use std::sync::OnceLock;
+
 use penstock_types::config::CompileBounds;
 use penstock_wasm::{CompileLimits, Compiler, CompilerProcess};
 
@@ -7,8 +9,20 @@ const NAME: &str = "compile-module";
 /// that this one does not take.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// Modules are compiled by a child that is this program again.
+/// Program of the children that compile modules, set at the start of the process.
+static PROCESS: OnceLock<CompilerProcess> = OnceLock::new();
+
+/// Has modules compiled by `other`, or by this program again.
+pub(crate) fn start_with(other: Option<CompilerProcess>) {
+    PROCESS.get_or_init(|| other.unwrap_or_else(this_program));
+}
+
+/// A child that compiles modules within these bounds.
 pub(crate) fn compiler(bounds: &CompileBounds) -> Compiler {
-    let limits = CompileLimits::from(bounds);
-    Compiler::Child(CompilerProcess { limits, ..CompilerProcess::new(THIS_PROGRAM, [NAME]) })
+    let process = PROCESS.get_or_init(this_program).clone();
+    Compiler::Child(CompilerProcess { limits: CompileLimits::from(bounds), ..process })
+}
+
+fn this_program() -> CompilerProcess {
+    CompilerProcess::new(THIS_PROGRAM, [NAME])
 }

@@ -23,6 +23,7 @@ __all__ = [
     "__version__",
     "compile_module",
     "headspace_of",
+    "main",
 ]
 
 __version__: str
@@ -213,3 +214,8 @@ def headspace_of(real: float, loader: float, consumer: float, snapshot: str) -> 
 
 def compile_module() -> int:
     """What the child does that compiles a module: answers the one question on standard input. Gives the exit code."""
+
+def main(arguments: Sequence[str], interpreter: str, library: str) -> int:
+    """Executes a command line of `penstock`, whose first argument is the command's name. Gives the exit code. The process is the command's
+    own: it changes limits and signals, and may end it.
+    """

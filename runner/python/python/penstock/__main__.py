@@ -1,0 +1,25 @@
+"""The command `penstock`, as the scripts folder of an environment and `python -m penstock` have it."""
+
+import os
+import signal
+import sys
+
+from penstock import _penstock
+
+
+def main() -> int:
+    """Executes the command line of this process. Gives the exit code."""
+    # A process that ignores Ctrl-C still does; in all others the command decides, and not the interpreter.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # A closed standard stream would lend its number to the next file that is opened, a database for one.
+    for stream in range(3):
+        try:
+            os.fstat(stream)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    return _penstock.main(["penstock", *sys.argv[1:]], sys.executable or "", _penstock.__file__)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
