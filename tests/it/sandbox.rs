@@ -88,6 +88,28 @@ on_one_sample! {
     held_without_stateful_breaks_the_contract("held");
 }
 
+#[test]
+fn a_sample_may_become_as_much_data_as_the_stage_says() {
+    let (folder, document) = prepared("huge-on-bad", "fail");
+    let call = |mib: u32| {
+        let call = Call::run(&document).store("here", folder.path()).module("guest", "guest-misbehaving");
+        call.set(&format!("/stages/0/wasm/output_mib={mib}")).argument("--json").finish()
+    };
+    assert_eq!(delivered(&call(130).exits(0).snapshot()), 5);
+    let failing = call(64).exits(1);
+    assert!(
+        told(&failing).ends_with("gave back more than 64 MiB in one call (`output_mib` per sample)"),
+        "{failing:?}"
+    );
+    let refused = call(1025).exits(2);
+    assert!(
+        refused
+            .stderr
+            .contains("/stages/0/wasm/output_mib: found `1025`, wanted a whole number from 1 to 1024"),
+        "{refused:?}"
+    );
+}
+
 /// Runs a guest that cannot start. Nothing is taken from the source, whatever the policy says.
 fn in_init(how: &str) -> String {
     let (folder, document) = prepared(how, "skip");

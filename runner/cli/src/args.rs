@@ -10,7 +10,7 @@ use clap::builder::{OsStringValueParser, StyledStr, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use penstock_types::manifest::Mode;
-use penstock_types::spec::{DeadlineMs, MemoryMib};
+use penstock_types::spec::{DeadlineMs, MemoryMib, OutputMib};
 
 pub(crate) use self::bench::{BenchCommand, BenchCompareArgs, BenchStorageArgs};
 pub(crate) use self::server::{
@@ -404,6 +404,9 @@ pub(crate) struct TestStageArgs {
     /// Memory of one instance.
     #[arg(long, value_name = "MIB", default_value = "256", value_parser = value_parser!(u32).range(1..=i64::from(MemoryMib::MOST)))]
     pub(crate) memory_mib: u32,
+    /// Data that one sample may become.
+    #[arg(long, value_name = "MIB", default_value = "128", value_parser = value_parser!(u32).range(1..=i64::from(OutputMib::MOST)))]
+    pub(crate) output_mib: u32,
     /// Stands for the pipeline document's seed.
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) seed: u64,

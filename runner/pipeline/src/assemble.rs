@@ -228,6 +228,7 @@ impl Parts<'_> {
             params: wasm.params.clone().into(),
             deadline: wasm.deadline,
             memory_bytes: wasm.memory_bytes,
+            output_bytes: wasm.output_bytes,
             held_bytes: wasm.memory_bytes.min(self.prepared.plan.buffer_bytes / HELD_SHARE),
             assets,
             document_seed: self.prepared.plan.seed,

@@ -103,6 +103,7 @@ pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
             bounds.instance_memory_mib.get(),
             "instance_memory_mib",
         );
+        check("output_mib", u128::from(wasm.output_bytes >> 20), bounds.output_mib.get(), "output_mib");
         check("deadline_ms", wasm.deadline.as_millis(), bounds.deadline_ms.get(), "deadline_ms");
     }
     faults

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use penstock_engine::item::{Origin, Sample, Value};
 use penstock_engine::ports::StopFlag;
 use penstock_storage::{BYTES_FIELD, sample_of};
-use penstock_types::spec::{DeadlineMs, MemoryMib};
+use penstock_types::spec::{DeadlineMs, MemoryMib, OutputMib};
 use penstock_types::text::{MAX_SHOWN_KEY, printable, with_causes};
 use serde_json::{Map, json};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -128,6 +128,7 @@ fn settings(request: &TryRequest) -> Result<TrialSettings, RunsError> {
         params: request.params.clone(),
         deadline: DeadlineMs::new(deadline).expect("its own bounds are wider"),
         memory: MemoryMib::new(memory).expect("its own bounds are wider"),
+        output: OutputMib::default(),
         assets: std::collections::BTreeMap::new(),
         seed: request.seed,
         batch: BATCH,

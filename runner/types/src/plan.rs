@@ -139,6 +139,8 @@ pub struct WasmPlan {
     pub deadline: Duration,
     /// Memory of one instance.
     pub memory_bytes: u64,
+    /// Data that one sample may become.
+    pub output_bytes: u64,
     /// Objects it may ask for, by name.
     pub assets: BTreeMap<Name, Asset>,
 }

@@ -27,6 +27,7 @@ fn settings() -> StageSettings {
         params: json!({ "how": "good" }),
         deadline: Duration::from_secs(5),
         memory_bytes: 256 << 20,
+        output_bytes: 128 << 20,
         held_bytes: 256 << 20,
         assets: Default::default(),
         document_seed: 7,

@@ -13,8 +13,8 @@ use crate::bindings::exports::penstock::stage::transform::{ItemParam, ItemResult
 use crate::bindings::penstock::stage::types as wit;
 use crate::error::mib;
 use crate::limits::{
-    CallClock, MAX_CHILDREN, MAX_FIELDS, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_OUTPUT_BYTES, MAX_RANK,
-    MAX_REASON_BYTES, MAX_SHAPE_BYTES,
+    CallClock, MAX_CHILDREN, MAX_FIELDS, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_RANK, MAX_REASON_BYTES,
+    MAX_SHAPE_BYTES,
 };
 use crate::seed::{StageSeed, child_path};
 use crate::trap::CallEnd;
@@ -32,6 +32,8 @@ const SHOWN_NAME: usize = 64;
 pub(crate) struct Converter {
     wants: Wants,
     seed: StageSeed,
+    /// Most bytes that one sample may become, over all its children.
+    output_bytes: u64,
     known: Vec<Arc<str>>,
 }
 
@@ -65,13 +67,13 @@ pub(crate) struct Template {
 
 impl Converter {
     /// A converter that lets the fields of `wants` cross, or all of them.
-    pub(crate) fn new(wants: Option<Vec<String>>, seed: StageSeed) -> Self {
+    pub(crate) fn new(wants: Option<Vec<String>>, seed: StageSeed, output_bytes: u64) -> Self {
         let wants = match wants {
             None => Wants::All,
             Some(wants) if wants.len() <= FEW_FIELDS => Wants::Few(wants),
             Some(wants) => Wants::Many(wants.into_iter().collect()),
         };
-        Self { wants, seed, known: Vec::new() }
+        Self { wants, seed, output_bytes, known: Vec::new() }
     }
 
     /// The fields that cross, borrowed.
@@ -95,10 +97,10 @@ impl Converter {
     ) -> Result<u64, CallEnd> {
         match outcome {
             Outcome::Keep(item) => {
-                check_items(std::slice::from_ref(item), Some(&input.key), clock).map(|()| 0)
+                self.check_items(std::slice::from_ref(item), Some(&input.key), clock).map(|()| 0)
             }
             Outcome::Many(items) => {
-                check_children(items, &input.key, clock)?;
+                self.check_children(items, &input.key, clock)?;
                 Ok(self.check_copies(input, items.len())?)
             }
             Outcome::Held => {
@@ -106,6 +108,49 @@ impl Converter {
             }
             Outcome::Drop | Outcome::Failed(_) => Ok(clock.on_work(1).map(|()| 0)?),
         }
+    }
+
+    /// Checks the children of `many` against the contract.
+    pub(crate) fn check_children(
+        &self,
+        items: &[ItemResult],
+        key: &str,
+        clock: &mut CallClock,
+    ) -> Result<(), CallEnd> {
+        if items.len() > MAX_CHILDREN {
+            return Err(
+                broken(format!("made {} samples of one, limit is {MAX_CHILDREN}", items.len())).into()
+            );
+        }
+        self.check_items(items, Some(key), clock)
+    }
+
+    /// Checks the items made of one sample against the contract. `key` is that of the sample, which may be returned
+    /// unchanged.
+    pub(crate) fn check_items(
+        &self,
+        items: &[ItemResult],
+        key: Option<&str>,
+        clock: &mut CallClock,
+    ) -> Result<(), CallEnd> {
+        let mut bytes = 0_u64;
+        for item in items {
+            if key != Some(item.key.as_str()) {
+                check_length("key", &item.key, MAX_KEY_BYTES)?;
+            }
+            check_fields(&item.fields)?;
+            let made: u64 = item.fields.iter().map(|field| size(&field.value)).sum();
+            clock.on_work(work_of(item) + made / BYTES_PER_VALUE)?;
+            bytes += made;
+        }
+        if bytes > self.output_bytes {
+            let (made, limit) = (mib(bytes), mib(self.output_bytes));
+            return Err(broken(format!(
+                "made {made} MiB of one sample, limit is {limit} MiB (`output_mib`)"
+            ))
+            .into());
+        }
+        Ok(())
     }
 
     /// Converts a checked answer. `held` makes nothing. The sample comes back as it was if the call ends meanwhile.
@@ -133,12 +178,12 @@ impl Converter {
         let each: u64 = carried.map(|field| copied_bytes(&field.value)).sum();
         // The sample itself is one of them.
         let bytes = each.saturating_mul(children.saturating_sub(1) as u64);
-        if bytes > MAX_OUTPUT_BYTES {
+        if bytes > self.output_bytes {
             return Err(broken(format!(
                 "made {children} samples of one, for which copies of the fields carried past it would take {} MiB, limit \
-                 is {} MiB; a field named under `wants` is not carried",
+                 is {} MiB (`output_mib`); a field named under `wants` is not carried",
                 mib(bytes),
-                mib(MAX_OUTPUT_BYTES)
+                mib(self.output_bytes)
             )));
         }
         Ok(bytes)
@@ -300,38 +345,6 @@ pub(crate) fn broken(reason: impl Into<Arc<str>>) -> Fault {
 /// The same fault with words before its message.
 pub(crate) fn at(place: &str, fault: &Fault) -> Fault {
     Fault::new(fault.class, format!("{place}{}", fault.message))
-}
-
-/// Checks the children of `many` against the contract.
-pub(crate) fn check_children(items: &[ItemResult], key: &str, clock: &mut CallClock) -> Result<(), CallEnd> {
-    if items.len() > MAX_CHILDREN {
-        return Err(broken(format!("made {} samples of one, limit is {MAX_CHILDREN}", items.len())).into());
-    }
-    check_items(items, Some(key), clock)
-}
-
-/// Checks the items made of one sample against the contract. `key` is that of the sample, which may be returned
-/// unchanged.
-pub(crate) fn check_items(
-    items: &[ItemResult],
-    key: Option<&str>,
-    clock: &mut CallClock,
-) -> Result<(), CallEnd> {
-    let mut bytes = 0_u64;
-    for item in items {
-        if key != Some(item.key.as_str()) {
-            check_length("key", &item.key, MAX_KEY_BYTES)?;
-        }
-        check_fields(&item.fields)?;
-        let made: u64 = item.fields.iter().map(|field| size(&field.value)).sum();
-        clock.on_work(work_of(item) + made / BYTES_PER_VALUE)?;
-        bytes += made;
-    }
-    if bytes > MAX_OUTPUT_BYTES {
-        let (made, limit) = (mib(bytes), mib(MAX_OUTPUT_BYTES));
-        return Err(broken(format!("made {made} MiB of one sample, limit is {limit} MiB")).into());
-    }
-    Ok(())
 }
 
 fn check_fields(fields: &[wit::FieldResult]) -> Result<(), Fault> {

@@ -5,6 +5,9 @@ use std::time::Duration;
 use super::*;
 use crate::limits::Allowed;
 
+/// Bytes that one sample may become.
+const OUTPUT_BYTES: u64 = 128 << 20;
+
 /// The clock of a call with so much CPU time; a run that is stopping ends it at once.
 fn clock(allowed: Duration, is_stopped: bool) -> CallClock {
     let stop = Arc::new(AtomicBool::new(is_stopped));
@@ -13,7 +16,7 @@ fn clock(allowed: Duration, is_stopped: bool) -> CallClock {
 
 /// Checks without a limit of time.
 fn check_items(items: &[ItemResult], key: Option<&str>) -> Result<(), CallEnd> {
-    super::check_items(items, key, &mut clock(Duration::MAX, false))
+    converter(None).check_items(items, key, &mut clock(Duration::MAX, false))
 }
 
 fn tensor(dtype: wit::Dtype, shape: Vec<u32>, bytes: usize) -> wit::TensorResult {
@@ -63,13 +66,13 @@ fn a_name_given_twice_is_found_among_few_and_among_many_fields() {
 #[test]
 fn the_children_of_one_sample_share_its_limit() {
     let half = || {
-        let value = wit::ValueResult::Blob(vec![0; (MAX_OUTPUT_BYTES / 2 + 1) as usize]);
+        let value = wit::ValueResult::Blob(vec![0; OUTPUT_BYTES as usize / 2 + 1]);
         ItemResult { key: "k".into(), seed: 0, fields: vec![wit::FieldResult { name: "b".into(), value }] }
     };
     assert_eq!(check_items(&[half()], None), Ok(()));
     assert_eq!(
         check_items(&[half(), half()], None),
-        Err(broken("made 129 MiB of one sample, limit is 128 MiB").into())
+        Err(broken("made 129 MiB of one sample, limit is 128 MiB (`output_mib`)").into())
     );
 }
 
@@ -101,7 +104,7 @@ fn every_element_type_goes_in_and_comes_out_the_same() {
 
 fn converter(wants: Option<&[&str]>) -> Converter {
     let wants = wants.map(|wants| wants.iter().map(|want| (*want).to_owned()).collect());
-    Converter::new(wants, StageSeed::new(7, "split"))
+    Converter::new(wants, StageSeed::new(7, "split"), OUTPUT_BYTES)
 }
 
 fn parent(label: &str) -> Sample {
@@ -157,7 +160,7 @@ fn many_fields_keep_their_places_among_many_as_among_few() {
         let pairs = sample.fields.iter().map(|field| (field.name.to_string(), field.value.clone()));
         pairs.collect::<Vec<_>>()
     };
-    let mut converter = Converter::new(Some(wants), StageSeed::new(7, "split"));
+    let mut converter = Converter::new(Some(wants), StageSeed::new(7, "split"), OUTPUT_BYTES);
     assert_eq!(found(&converter.sample(item(), input.clone())), expected);
     let children = converter.children(vec![item()], input, &mut clock(Duration::MAX, false)).unwrap();
     assert_eq!(found(&children[0]), expected);
@@ -208,7 +211,7 @@ fn copies_of_texts_count_for_every_child_but_one_and_shared_bytes_do_not() {
             .check_copies(&parent(&mebibyte), 130)
             .unwrap_err()
             .message
-            .contains("130 MiB, limit is 128 MiB")
+            .contains("130 MiB, limit is 128 MiB (`output_mib`)")
     );
     assert_eq!(converter.check_copies(&parent(""), MAX_CHILDREN), Ok((MAX_CHILDREN as u64 - 1) * overhead));
 }

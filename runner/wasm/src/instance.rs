@@ -16,8 +16,8 @@ use crate::bindings::exports::penstock::stage::transform::{ItemParam, ItemResult
 use crate::convert::at;
 use crate::counters::Counters;
 use crate::limits::{
-    Allowed, CallClock, INIT_FACTOR, MAX_CALL_OUTPUT_BYTES, MAX_FINISH_FACTOR, MAX_OUTPUT_BYTES,
-    MAX_REASON_BYTES, MIN_INIT, MemoryLimit,
+    Allowed, CallClock, INIT_FACTOR, MAX_CALL_OUTPUT_BYTES, MAX_FINISH_FACTOR, MAX_REASON_BYTES, MIN_INIT,
+    MemoryLimit,
 };
 use crate::linker::{Guest, HostSide};
 use crate::log::LogSink;
@@ -35,6 +35,7 @@ pub(crate) struct StageParts {
     pub(crate) params: String,
     pub(crate) deadline: Duration,
     pub(crate) memory_bytes: u64,
+    pub(crate) output_bytes: u64,
     pub(crate) held_bytes: u64,
     pub(crate) memory_peak: Arc<AtomicU64>,
     pub(crate) assets: Arc<BTreeMap<String, Bytes>>,
@@ -49,6 +50,8 @@ pub(crate) struct Instance {
     stage: Stage,
     deadline: Duration,
     instances: u32,
+    /// Bytes that one sample may become.
+    output_bytes: u64,
     /// Bytes that a call may return, as set in the store.
     output_limit: u64,
     _ticking: Ticking,
@@ -71,15 +74,22 @@ impl Instance {
         store.limiter(|guest| &mut guest.memory);
         store.epoch_deadline_callback(|mut context| Ok(context.data_mut().clock.on_tick()?));
         store.set_epoch_deadline(1);
-        let output_limit = output_limit(1);
+        let output_limit = output_limit(parts.output_bytes, 1);
         store.set_hostcall_fuel(fuel(output_limit));
         let instances = sandbox.instances;
         let stage = module.pre.instantiate(&mut store).map_err(|error| {
             let facts = CallFacts { panic: store.data().host.panic(), instances, output_limit };
             within("could not start", CallEnd::of(&error, &facts))
         })?;
-        let mut this =
-            Self { store, stage, deadline: parts.deadline, instances, output_limit, _ticking: ticking };
+        let mut this = Self {
+            store,
+            stage,
+            deadline: parts.deadline,
+            instances,
+            output_bytes: parts.output_bytes,
+            output_limit,
+            _ticking: ticking,
+        };
         let answer = this.stage.penstock_stage_transform().call_init(&mut this.store, &parts.params);
         match answer {
             Ok(Ok(())) => Ok(this),
@@ -110,7 +120,7 @@ impl Instance {
         let guest = self.store.data_mut();
         guest.clock.begin(Allowed { per_sample: self.deadline, samples });
         guest.host.begin();
-        let output_limit = output_limit(samples);
+        let output_limit = output_limit(self.output_bytes, samples);
         if self.output_limit != output_limit {
             self.output_limit = output_limit;
             self.store.set_hostcall_fuel(fuel(output_limit));
@@ -129,9 +139,9 @@ impl Instance {
     }
 }
 
-/// Bytes that a call with that many samples may return.
-fn output_limit(samples: u32) -> u64 {
-    MAX_OUTPUT_BYTES.saturating_mul(u64::from(samples)).min(MAX_CALL_OUTPUT_BYTES)
+/// Bytes that a call with that many samples may return, each of which may become so many.
+fn output_limit(output_bytes: u64, samples: u32) -> u64 {
+    output_bytes.saturating_mul(u64::from(samples)).min(MAX_CALL_OUTPUT_BYTES)
 }
 
 /// The limit as the store takes it: a unit for every byte that it copies out of the guest.

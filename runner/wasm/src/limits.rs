@@ -20,8 +20,6 @@ pub(crate) const MEMORIES: u32 = 1;
 /// Entries one table may grow to.
 pub(crate) const TABLE_ENTRIES: usize = 20_000;
 
-/// Bytes that one sample may become, over all its children.
-pub(crate) const MAX_OUTPUT_BYTES: u64 = 128 << 20;
 /// Bytes that one call may return, however many samples it had.
 pub(crate) const MAX_CALL_OUTPUT_BYTES: u64 = 1 << 30;
 /// Children that one sample may become.

@@ -10,7 +10,7 @@ use penstock_types::run::FailureClass;
 use penstock_types::text::printable;
 
 use crate::bindings::exports::penstock::stage::transform::{ItemResult, Outcome};
-use crate::convert::{Converter, Turned, at, broken, check_children, check_items, child_of, failed};
+use crate::convert::{Converter, Turned, at, broken, child_of, failed};
 use crate::error::mib;
 use crate::held::HeldOutput;
 use crate::instance::{Instance, StageParts};
@@ -40,7 +40,7 @@ impl GuestOp {
     pub(crate) fn start(parts: Arc<StageParts>, stop: &StopFlag) -> Result<Self, CallEnd> {
         let instance = Instance::start(&parts, stop.shared())?;
         Ok(Self {
-            converter: Converter::new(parts.wants.clone(), parts.seed),
+            converter: Converter::new(parts.wants.clone(), parts.seed, parts.output_bytes),
             held: HeldOutput::new(parts.held_bytes),
             instance: Some(instance),
             stop: stop.clone(),
@@ -151,11 +151,13 @@ impl GuestOp {
         match outcome {
             Outcome::Held => output.dropped += self.held.push(sample),
             Outcome::Drop => output.dropped += 1,
-            Outcome::Keep(item) => match check_items(std::slice::from_ref(&item), Some(&sample.key), clock) {
-                Ok(()) => return self.release(vec![item], sample, |origin, _| origin),
-                Err(end) => return self.failed_call(end, vec![sample]),
-            },
-            Outcome::Many(items) => match check_children(&items, &sample.key, clock) {
+            Outcome::Keep(item) => {
+                match self.converter.check_items(std::slice::from_ref(&item), Some(&sample.key), clock) {
+                    Ok(()) => return self.release(vec![item], sample, |origin, _| origin),
+                    Err(end) => return self.failed_call(end, vec![sample]),
+                }
+            }
+            Outcome::Many(items) => match self.converter.check_children(&items, &sample.key, clock) {
                 Ok(()) if items.is_empty() => output.dropped += 1,
                 Ok(()) => return self.release(items, sample, child_of),
                 Err(end) => return self.failed_call(end, vec![sample]),
@@ -333,7 +335,9 @@ impl ThreadOp for GuestOp {
             return self.charge_all(broken(reason), Vec::new());
         }
         let clock = instance.clock();
-        let checked = items.iter().try_for_each(|item| check_items(std::slice::from_ref(item), None, clock));
+        let checked = items
+            .iter()
+            .try_for_each(|item| self.converter.check_items(std::slice::from_ref(item), None, clock));
         match checked {
             Err(CallEnd::Fault(fault)) => return self.charge_all(at("`finish` ", &fault), Vec::new()),
             Err(CallEnd::Stopped) => return self.failed_call(CallEnd::Stopped, Vec::new()),

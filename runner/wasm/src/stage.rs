@@ -30,6 +30,8 @@ pub struct StageSettings {
     pub deadline: Duration,
     /// Per instance.
     pub memory_bytes: u64,
+    /// Of one sample, over all its children. A call returns at most 1 GiB, however many samples it has.
+    pub output_bytes: u64,
     /// Held samples that a stateful stage remembers outside of its guest; beyond them the oldest are dropped.
     pub held_bytes: u64,
     /// Files that the guest may read by name.
@@ -52,6 +54,7 @@ impl Module {
             params: settings.params.to_string(),
             deadline: settings.deadline,
             memory_bytes: settings.memory_bytes,
+            output_bytes: settings.output_bytes,
             held_bytes: settings.held_bytes,
             memory_peak: Arc::default(),
             assets: Arc::new(settings.assets),

@@ -9,7 +9,7 @@ use penstock_types::text::printable;
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 
 use crate::error::mib;
-use crate::limits::{Kill, MAX_REASON_BYTES};
+use crate::limits::{Kill, MAX_CALL_OUTPUT_BYTES, MAX_REASON_BYTES};
 
 const SHOWN_FRAMES: usize = 6;
 const SHOWN_FRAME_BYTES: usize = 100;
@@ -105,7 +105,11 @@ impl CallEnd {
     fn of_misuse(said: &str, called: &str, output_limit: u64) -> Self {
         // The engine keeps this error's type to itself.
         let message = if said.contains("too much data is being copied") {
-            format!("gave back more than {} MiB in one call", mib(output_limit))
+            let why = match output_limit {
+                MAX_CALL_OUTPUT_BYTES => "the most of any call",
+                _ => "`output_mib` per sample",
+            };
+            format!("gave back more than {} MiB in one call ({why})", mib(output_limit))
         } else {
             format!("gave back what cannot be read: {}{called}", printable(said, MAX_REASON_BYTES))
         };
@@ -190,6 +194,19 @@ mod tests {
 
     fn frames(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).into()).collect()
+    }
+
+    #[test]
+    fn too_much_output_names_the_setting_that_would_allow_it_where_there_is_one() {
+        let told = |limit| match CallEnd::of_misuse("too much data is being copied", "", limit) {
+            CallEnd::Fault(fault) => fault.message.to_string(),
+            CallEnd::Stopped => panic!("it is a fault"),
+        };
+        assert_eq!(told(2 << 20), "gave back more than 2 MiB in one call (`output_mib` per sample)");
+        assert_eq!(
+            told(MAX_CALL_OUTPUT_BYTES),
+            "gave back more than 1024 MiB in one call (the most of any call)"
+        );
     }
 
     #[test]

@@ -108,6 +108,7 @@ fn stage_settings(params: serde_json::Value) -> StageSettings {
         params,
         deadline: Duration::from_secs(5),
         memory_bytes: 256 << 20,
+        output_bytes: 128 << 20,
         held_bytes: 256 << 20,
         assets: Default::default(),
         document_seed: 7,

@@ -56,6 +56,7 @@ fn op(module: &Module) -> Box<dyn ThreadOp> {
         params: json!({}),
         deadline: Duration::from_secs(10),
         memory_bytes: 16 << 20,
+        output_bytes: 128 << 20,
         held_bytes: 16 << 20,
         assets: [].into(),
         document_seed: 7,

@@ -336,7 +336,7 @@ fn the_sample_that_is_offered_runs() {
 #[test]
 fn what_asks_for_more_than_a_run_may_is_refused_at_its_place() {
     let folder = penstock_tests::Folder::new();
-    let limits = json!({ "limits": { "runs": { "instance_memory_mib": 64, "deadline_ms": 1000 } } });
+    let limits = json!({ "limits": { "runs": { "instance_memory_mib": 64, "output_mib": 100, "deadline_ms": 1000 } } });
     let config = folder.write("penstock.json", limits.to_string());
     let served = Serving::default()
         .argument("--config")
@@ -354,7 +354,8 @@ fn what_asks_for_more_than_a_run_may_is_refused_at_its_place() {
         json!([
             { "pointer": "/stages/0/wasm", "detail": "module `text-filter` wants the field `text`, but samples have no fields here: put a stage before it that makes the field, or read it with the source `records`" },
             { "pointer": "/stages/0/wasm/deadline_ms", "detail": "found `5000`, this server allows 1000 at most (`limits.runs.deadline_ms`)" },
-            { "pointer": "/stages/0/wasm/memory_mib", "detail": "found `65`, this server allows 64 at most (`limits.runs.instance_memory_mib`)" }
+            { "pointer": "/stages/0/wasm/memory_mib", "detail": "found `65`, this server allows 64 at most (`limits.runs.instance_memory_mib`)" },
+            { "pointer": "/stages/0/wasm/output_mib", "detail": "found `128`, this server allows 100 at most (`limits.runs.output_mib`)" }
         ])
     );
 }

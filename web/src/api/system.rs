@@ -56,6 +56,8 @@ struct SystemLimits {
     document_kib: u64,
     /// Memory that one instance of a module may ask for, in MiB.
     module_memory_mib: u32,
+    /// Data that a module may ask to make of one sample, in MiB.
+    module_output_mib: u32,
     /// CPU time that one sample may ask for, in milliseconds.
     deadline_ms: u32,
     /// Runs that may wait at a time.
@@ -132,6 +134,7 @@ async fn show_system(app: App) -> ApiResult<Json<System>> {
             upload_mib: app.modules.module_bytes as f64 / f64::from(1 << 20),
             document_kib: limits.document_bytes as u64 >> 10,
             module_memory_mib: app.bounds.instance_memory_mib.get(),
+            module_output_mib: app.bounds.output_mib.get(),
             deadline_ms: app.bounds.deadline_ms.get(),
             runs_queued: app.bounds.queued.get(),
             run_max_s: app.bounds.max_time.map(|most| most.get().as_secs_f64()),

@@ -15,7 +15,7 @@ use penstock_pipeline::trial::{
 };
 use penstock_types::config::Limits;
 use penstock_types::manifest::Mode;
-use penstock_types::spec::{DeadlineMs, MAX_DOCUMENT_BYTES, MemoryMib};
+use penstock_types::spec::{DeadlineMs, MAX_DOCUMENT_BYTES, MemoryMib, OutputMib};
 use penstock_wasm::{Module, Sandbox, SandboxSettings};
 use serde_json::{Map, Value};
 
@@ -51,6 +51,7 @@ pub(crate) fn test_stage(args: &TestStageArgs) -> Result<u8> {
         params,
         deadline: DeadlineMs::new(args.deadline_ms).context("a deadline within its bounds")?,
         memory: MemoryMib::new(args.memory_mib).context("a memory limit within its bounds")?,
+        output: OutputMib::new(args.output_mib).context("a limit of output within its bounds")?,
         assets,
         seed: args.seed,
         batch: args.batch.unwrap_or(BATCH) as usize,

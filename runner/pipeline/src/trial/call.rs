@@ -36,6 +36,7 @@ impl TrialGuest {
             params: settings.params.clone().into(),
             deadline: settings.deadline(),
             memory_bytes: settings.memory_bytes(),
+            output_bytes: settings.output_bytes(),
             held_bytes: settings.memory_bytes(),
             assets: settings.assets.clone(),
             document_seed: settings.seed,

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_types::spec::{DeadlineMs, MemoryMib};
+use penstock_types::spec::{DeadlineMs, MemoryMib, OutputMib};
 use serde_json::{Map, Value};
 
 #[derive(Clone, Debug)]
@@ -12,6 +12,8 @@ pub struct TrialSettings {
     pub deadline: DeadlineMs,
     /// Memory of one instance.
     pub memory: MemoryMib,
+    /// Data that one sample may become.
+    pub output: OutputMib,
     pub assets: BTreeMap<String, Bytes>,
     /// In place of the document's seed.
     pub seed: u64,
@@ -30,5 +32,9 @@ impl TrialSettings {
 
     pub(super) fn memory_bytes(&self) -> u64 {
         u64::from(self.memory.get()) << 20
+    }
+
+    pub(super) fn output_bytes(&self) -> u64 {
+        u64::from(self.output.get()) << 20
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::TimeSpan;
-use crate::spec::{DeadlineMs, MemoryMib, Percent};
+use crate::spec::{DeadlineMs, MemoryMib, OutputMib, Percent};
 
 /// Limits of modules, of compiling them, of runs and of clients. A setting that is missing is as built in.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -101,6 +101,8 @@ pub struct RunBounds {
     pub queued: NonZeroU32,
     /// Memory one instance of a module may ask for, in MiB.
     pub instance_memory_mib: NonZeroU32,
+    /// Data that a module may ask to make of one sample, in MiB.
+    pub output_mib: NonZeroU32,
     /// CPU time one sample may ask for, in milliseconds.
     pub deadline_ms: NonZeroU32,
     /// Tasks of all stages together that a run may have at a time: the sum of their `concurrency`.
@@ -166,6 +168,7 @@ impl Default for RunBounds {
         Self {
             queued: least(100),
             instance_memory_mib: least(MemoryMib::MOST),
+            output_mib: least(OutputMib::MOST),
             deadline_ms: least(DeadlineMs::MOST),
             concurrency: least(4_096),
             assets_mib: least(256),

@@ -193,6 +193,7 @@ impl Check<'_> {
             params: wasm.params.clone(),
             deadline: Duration::from_millis(u64::from(wasm.deadline_ms.get())),
             memory_bytes: u64::from(wasm.memory_mib.get()) * MIB,
+            output_bytes: u64::from(wasm.output_mib.get()) * MIB,
             assets: wasm.assets.clone(),
         }
     }

@@ -69,8 +69,8 @@ fn the_seed_pipeline_becomes_a_plan_with_ids_and_labels() {
     assert_eq!(plan.stages[1].kind, StageKind::Fetch { store: "photos".to_owned() });
     let StageKind::Wasm(wasm) = &plan.stages[3].kind else { panic!("{:?}", plan.stages[3]) };
     assert_eq!(
-        (wasm.mode, wasm.deadline, wasm.memory_bytes),
-        (Mode::Sample, Duration::from_secs(5), 256 << 20)
+        (wasm.mode, wasm.deadline, wasm.memory_bytes, wasm.output_bytes),
+        (Mode::Sample, Duration::from_secs(5), 256 << 20, 128 << 20)
     );
     assert!(plan.source.traversal.shuffle);
     assert_eq!(plan.source.traversal.seed, 7);

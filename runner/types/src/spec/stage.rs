@@ -9,7 +9,7 @@ use strum::IntoStaticStr;
 
 use super::bounds::{
     BatchSize, Capacity, Concurrency, DeadlineMs, DeviceName, MemoryMib, Millis, ModuleRef, Name, ObjectKey,
-    Share,
+    OutputMib, Share,
 };
 use crate::policy::{FailureLimit, OnError, Order, Ragged};
 
@@ -131,10 +131,19 @@ tasked_stage! {
         /// Memory one instance may use, in MiB.
         #[serde(default)]
         memory_mib: MemoryMib,
+        /// Data it may make of one sample, over all samples that this becomes, in MiB. A call that gives back more fails.
+        #[serde(default, skip_serializing_if = "is_usual_output")]
+        #[schemars(extend("default" = OutputMib::default()))]
+        output_mib: OutputMib,
         /// Objects it may ask for by name: vocabularies, tables.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         assets: BTreeMap<Name, Asset>,
     }
+}
+
+/// True for the default, which is not written: batches that a folder has already belong to a recipe without it.
+fn is_usual_output(output: &OutputMib) -> bool {
+    *output == OutputMib::default()
 }
 
 /// An object that a module may ask for.

@@ -298,6 +298,7 @@ fn stage() -> impl Strategy<Value = Stage> {
         params(),
         1..=DeadlineMs::MOST,
         1..=MemoryMib::MOST,
+        1..=OutputMib::MOST,
         proptest::collection::btree_map(name(), asset, 0..3),
     );
     let shape = prop_oneof![Just(SleepShape::Uniform), Just(SleepShape::Exponential)];
@@ -323,13 +324,14 @@ fn stage() -> impl Strategy<Value = Stage> {
         ),
         (wasm, settings()).prop_map(
             |(
-                (module, params, deadline, memory, assets),
+                (module, params, deadline, memory, output, assets),
                 (name, queue, concurrency, order, on_error, max_failures),
             )| Stage::Wasm(Wasm {
                 module: ModuleRef::new(module).unwrap(),
                 params,
                 deadline_ms: DeadlineMs::new(deadline).unwrap(),
                 memory_mib: MemoryMib::new(memory).unwrap(),
+                output_mib: OutputMib::new(output).unwrap(),
                 assets,
                 name,
                 queue,

@@ -57,7 +57,7 @@ fn text_that_would_be_copied_to_too_many_children_breaks_the_contract() {
     assert_eq!((output.failed.len(), output.items.samples()), (1, 0));
     let failed = output.failed.remove(0);
     assert_eq!(failed.fault.class, FailureClass::Contract);
-    insta::assert_snapshot!(failed.fault, @"made 65536 samples of one, for which copies of the fields carried past it would take 266 MiB, limit is 128 MiB; a field named under `wants` is not carried");
+    insta::assert_snapshot!(failed.fault, @"made 65536 samples of one, for which copies of the fields carried past it would take 266 MiB, limit is 128 MiB (`output_mib`); a field named under `wants` is not carried");
     assert_eq!(failed.sample.fields.len(), 3);
 }
 

@@ -71,7 +71,7 @@ failures! {
     a_shape_that_overflows_breaks_the_contract("shape-overflow", @"contract: field `pixels`: a tensor of shape [4294967295, 4294967295, 4294967295] is larger than any memory");
     a_shape_without_elements_that_overflows_breaks_the_contract("shape-of-nothing", @"contract: field `pixels`: a tensor of shape [4294967295, 4294967295, 0] is larger than any memory");
     rank_200_breaks_the_contract("rank", @"contract: field `pixels`: a tensor with 200 dimensions, limit is 16");
-    huge_output_breaks_the_contract("huge", @"contract: gave back more than 128 MiB in one call");
+    huge_output_breaks_the_contract("huge", @"contract: gave back more than 128 MiB in one call (`output_mib` per sample)");
     a_field_given_twice_breaks_the_contract("twice", @"contract: gave field `a` twice");
     too_many_fields_break_the_contract("fields", @"contract: gave a sample 300 fields, limit is 256");
     a_long_name_breaks_the_contract("long-name", @"contract: gave a field name of 300 bytes, limit is 256");

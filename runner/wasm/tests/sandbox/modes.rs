@@ -154,7 +154,7 @@ fn a_batch_that_gives_too_much_is_told_its_own_limit() {
     let mut op = build(&module("batch").stage(roomy));
     let output = apply_batch(&mut *op, &["huge", "huge"]);
     assert_eq!(output.failed.len(), 2);
-    insta::assert_snapshot!(output.failed[0].fault, @"gave back more than 256 MiB in one call");
+    insta::assert_snapshot!(output.failed[0].fault, @"gave back more than 256 MiB in one call (`output_mib` per sample)");
 }
 
 #[test]

@@ -53,6 +53,7 @@ pub(crate) fn settings(params: serde_json::Value) -> StageSettings {
         params,
         deadline: Duration::from_millis(50),
         memory_bytes: 256 << 20,
+        output_bytes: 128 << 20,
         held_bytes: 256 << 20,
         assets: [("words".to_owned(), Bytes::from_static(b"one two"))].into(),
         document_seed: 7,

@@ -695,6 +695,11 @@ export interface components {
             module_memory_mib: number;
             /**
              * Format: uint32
+             * @description Data that a module may ask to make of one sample, in MiB.
+             */
+            module_output_mib: number;
+            /**
+             * Format: uint32
              * @description CPU time that one sample may ask for, in milliseconds.
              */
             deadline_ms: number;
@@ -3361,6 +3366,11 @@ export interface components {
              * @default 256
              */
             memory_mib: number;
+            /**
+             * @description Data it may make of one sample, over all samples that this becomes, in MiB. A call that gives back more fails.
+             * @default 128
+             */
+            output_mib: number;
             /** @description Objects it may ask for by name: vocabularies, tables. */
             assets?: {
                 [key: string]: components["schemas"]["Asset"];
