@@ -198,11 +198,12 @@ impl Prepared {
     /// Who takes them may hold `max_held` of them at a time, and still gets another one.
     pub async fn start_taken(
         &self,
+        output: Option<OutputFolder>,
         memory: Arc<dyn BatchMemory>,
         max_held: usize,
     ) -> Result<Run, StartError> {
         let ends = RunEnds { is_taken: true, memory: Some(memory), max_held, ..RunEnds::default() };
-        self.ready(None, ends).await?.start(Vec::new())
+        self.ready(output.map(Arc::new), ends).await?.start(Vec::new())
     }
 
     /// Builds a run between these ends, and those that the document names where there is none. What it measures is also

@@ -102,10 +102,11 @@ impl Document {
         modules
     }
 
-    /// What can run. Fails with everything that is wrong.
-    pub(crate) fn prepare(self, runner: &Runner) -> PyResult<Prepared> {
-        // The training loop is the consumer, and what becomes of dead letters is the run's.
-        let prepared = runner.prepare_within(&self.spec, None, Outlets::ALL, &not_collated);
+    /// What can run, with a folder for dead letters or without. Fails with everything that is wrong.
+    pub(crate) fn prepare(self, runner: &Runner, keeps_letters: bool) -> PyResult<Prepared> {
+        // The training loop is the consumer.
+        let outlets = Outlets { keeps_letters, ..Outlets::ALL };
+        let prepared = runner.prepare_within(&self.spec, None, outlets, &not_collated);
         let mut faults = self.faults;
         // That nothing usable has the name was told with what was given for it.
         let is_told = |fault: &SpecFault| match &fault.kind {
@@ -133,6 +134,7 @@ fn hint(kind: &FaultKind) -> Option<String> {
         FaultKind::UnknownModule(name) if !name.starts_with("sha256:") => {
             Some(format!("`modules={{\"{name}\": FILE}}` would add it"))
         }
+        FaultKind::NoOutput => Some("give one with `out=FOLDER`, or use `skip`".to_owned()),
         _ => None,
     }
 }

@@ -7,6 +7,7 @@ mod command;
 mod dlpack;
 mod errors;
 mod logs;
+mod output;
 mod pipeline;
 mod process;
 mod stream;

@@ -13,7 +13,7 @@ use penstock_engine::item::{Collated, Item};
 use penstock_engine::memory::Pool;
 use penstock_engine::running::{RunHandle, StopReason, Taken};
 use penstock_pipeline::headspace::Headspace;
-use penstock_pipeline::{Prepared, Run, Runner};
+use penstock_pipeline::{Ended, OutputError, Prepared, Run, Runner, StartError};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan};
 use penstock_types::run::{RunSnapshot, RunState};
@@ -28,6 +28,7 @@ use crate::checked::{Document, ModuleSource, prefer_gpu};
 use crate::command::compiler;
 use crate::errors::{InvalidPipeline, PenstockError, RunFailed};
 use crate::logs;
+use crate::output::folder_of;
 use crate::process::{Home, SLICE, io, locked, wait_for};
 
 /// How long a run that is stopped may take: the engine gives itself three seconds.
@@ -41,6 +42,8 @@ type WrittenShard = (u32, u32, bool);
 pub(crate) struct Loader {
     home: Home,
     prepared: Prepared,
+    /// The document that runs.
+    document: serde_json::Value,
     /// Used again from run to run.
     memory: Pool<HostMemory>,
     held: Held,
@@ -62,6 +65,8 @@ pub(crate) struct Running {
     run: Mutex<Option<Run>>,
     /// Its figures once it is over.
     last: OnceLock<RunSnapshot>,
+    /// Set when its output is not whole, until the loop is told.
+    unwritten: Mutex<Option<OutputError>>,
     /// Whether the loop wants no more.
     is_closed: AtomicBool,
     /// The pipeline's.
@@ -71,9 +76,9 @@ pub(crate) struct Running {
 #[pymethods]
 impl Loader {
     /// Checks a document, with what it names. `device` is where all transfers lead; `local_rank` the GPU that is theirs when they
-    /// may choose.
+    /// may choose. Runs that keep dead letters are given a folder for them.
     #[new]
-    #[pyo3(signature = (document, *, settings, stores, modules, device, local_rank, max_held, cache_dir, interpreter, library))]
+    #[pyo3(signature = (document, *, settings, stores, modules, device, local_rank, max_held, keeps_letters, cache_dir, interpreter, library))]
     #[expect(clippy::too_many_arguments, reason = "the package's own class gives them by name")]
     fn new(
         py: Python<'_>,
@@ -84,6 +89,7 @@ impl Loader {
         device: Option<&str>,
         local_rank: Option<u32>,
         max_held: usize,
+        keeps_letters: bool,
         cache_dir: Option<PathBuf>,
         interpreter: PathBuf,
         library: PathBuf,
@@ -94,6 +100,8 @@ impl Loader {
             document.lead_to(device);
         }
         let process = compiler(interpreter, library);
+        let written = serde_json::to_value(&document.spec);
+        let written = written.map_err(|error| PenstockError::new_err(error.to_string()))?;
         // Compiling takes its time. Whoever interrupts the wait does not end it: it goes on by itself, for the cache.
         let checking = runtime.spawn_blocking(move || {
             let sandbox = Sandbox::new(SandboxSettings {
@@ -105,7 +113,7 @@ impl Loader {
             .map_err(|error| PenstockError::new_err(with_causes(&error)))?;
             let (stores, modules) = (document.stores(stores), document.modules(sandbox, modules));
             let runner = Runner::new(runtime.clone(), stores, modules);
-            let mut prepared = document.prepare(&runner)?;
+            let mut prepared = document.prepare(&runner, keeps_letters)?;
             if let Some(number) = local_rank {
                 prefer_gpu(&mut prepared.plan, number);
             }
@@ -117,6 +125,7 @@ impl Loader {
         Ok(Self {
             home: Home::here(),
             prepared,
+            document: written,
             memory: Pool::new(HostMemory),
             held: Held::default(),
             max_held: max_held.max(1),
@@ -149,13 +158,14 @@ impl Loader {
     }
 
     /// Starts a run over a share of the source whose first pass is that one, and which has no last one when it is `endless`. With
-    /// `drained` false nobody takes its batches: they are dropped as fast as they come.
-    #[pyo3(signature = (first_epoch, shard=None, *, drained=true, endless=false))]
+    /// `drained` false nobody takes its batches: they are dropped as fast as they come. It is written to a folder below `out`.
+    #[pyo3(signature = (first_epoch, shard=None, *, out=None, drained=true, endless=false))]
     fn start(
         &self,
         py: Python<'_>,
         first_epoch: u32,
         shard: Option<WrittenShard>,
+        out: Option<PathBuf>,
         drained: bool,
         endless: bool,
     ) -> PyResult<Running> {
@@ -176,9 +186,18 @@ impl Loader {
             plan.consumer = ConsumerPlan::Discard;
         }
         let started = wait_for(py, async {
-            match drained {
-                true => prepared.start_taken(Arc::new(self.memory.clone()), self.max_held).await,
-                false => prepared.start(None).await,
+            loop {
+                let traversal = &prepared.plan.source.traversal;
+                let output =
+                    out.as_deref().map(|out| folder_of(out, &self.document, traversal)).transpose()?;
+                let started = match drained {
+                    true => prepared.start_taken(output, Arc::new(self.memory.clone()), self.max_held).await,
+                    false => prepared.start(output).await,
+                };
+                // Another process was faster.
+                if !matches!(started, Err(StartError::Output(OutputError::Taken(_)))) {
+                    return started;
+                }
             }
         });
         let run = started
@@ -192,6 +211,7 @@ impl Loader {
             waiting: Mutex::default(),
             run: Mutex::new(Some(run)),
             last: OnceLock::new(),
+            unwritten: Mutex::default(),
             is_closed: AtomicBool::new(false),
             is_running: self.is_running.clone(),
         })
@@ -275,7 +295,8 @@ impl Running {
         py.detach(|| self.handle.stop(StopReason::Asked));
         let joined = self.join(py);
         logs::tell(py)?;
-        joined
+        joined?;
+        self.written()
     }
 }
 
@@ -305,8 +326,16 @@ impl Running {
                     snapshot.error.as_deref().unwrap_or("nobody knows why, which is a defect of Penstock");
                 Err(RunFailed::new_err(why.to_owned()))
             }
-            _ => Ok(()),
+            _ => self.written(),
         }
+    }
+
+    /// Fails if the output of the run, which is over, is not whole; once.
+    fn written(&self) -> PyResult<()> {
+        locked(&self.unwritten).take().map_or(Ok(()), |error| {
+            let message = format!("the run's output is not whole: {}", with_causes(&error));
+            Err(PenstockError::new_err(message))
+        })
     }
 
     /// Takes the run's last figures, once all its threads have ended; fails if that takes too long. Answers Ctrl-C.
@@ -328,7 +357,9 @@ impl Running {
     fn settle(&self) {
         let mut run = locked(&self.run);
         if let Some(run) = run.take() {
-            self.last.get_or_init(|| run.wait().snapshot);
+            let Ended { snapshot, output, .. } = run.wait();
+            *locked(&self.unwritten) = output.err();
+            self.last.get_or_init(|| snapshot);
             self.is_running.store(false, Ordering::Release);
         }
     }

@@ -132,7 +132,9 @@ class Array:
 
 @final
 class Loader:
-    """A pipeline that was checked. `device` is where all transfers lead; `local_rank` the GPU that is theirs when they may choose."""
+    """A pipeline that was checked. `device` is where all transfers lead; `local_rank` the GPU that is theirs when they may choose. Runs that
+    keep dead letters are given a folder for them.
+    """
 
     def __new__(
         cls,
@@ -144,6 +146,7 @@ class Loader:
         device: str | None,
         local_rank: int | None,
         max_held: int,
+        keeps_letters: bool,
         cache_dir: str | None,
         interpreter: str,
         library: str,
@@ -163,9 +166,18 @@ class Loader:
     def explain(self, shard: tuple[int, int, bool] | None) -> str:
         """The pipeline in words, as it runs over a share of the source."""
 
-    def start(self, first_epoch: int, shard: tuple[int, int, bool] | None = None, *, drained: bool = True, endless: bool = False) -> Running:
+    def start(
+        self,
+        first_epoch: int,
+        shard: tuple[int, int, bool] | None = None,
+        *,
+        out: str | PathLike[str] | None = None,
+        drained: bool = True,
+        endless: bool = False,
+    ) -> Running:
         """Starts a run over a share of the source whose first pass is that one; one run at a time. It makes as many passes as the document
-        says, or never ends with `endless`. With `drained` false nobody takes its batches: they are dropped as fast as they come.
+        says, or never ends with `endless`. With `drained` false nobody takes its batches: they are dropped as fast as they come. It is
+        written to a folder below `out`.
         """
 
     def batches(self, shard: tuple[int, int, bool] | None) -> int | None:

@@ -47,6 +47,10 @@ class Pipeline:
     epoch:    the first pass over the source, to resume a training.
     max_held: batches that the training loop may hold at a time, arrays made of them included; at least 2, since a loop still has
               one while it asks for the next.
+    out:      a folder for what runs leave, as `penstock run --out` writes it: each iteration writes `epoch-N` below it, N being its first
+              pass, or `epoch-N/rank-R` where there are several ranks. No run is overwritten: where there is one over the same pass, the
+              next one goes to `epoch-N-2`. `penstock replay` and `penstock compare` take these folders. A document with
+              `dead_letter` raises InvalidPipeline without it, since the failed samples would be kept nowhere.
     cache_dir: where compiled modules are kept; by default where the command line keeps them. `None` compiles anew.
 
     A pipeline can be pickled, for another process to run it; a rank that is known by then goes with it.
@@ -70,6 +74,7 @@ class Pipeline:
         device: str | None = None,
         epoch: int = 0,
         max_held: int = 16,
+        out: str | os.PathLike[str] | None = None,
         cache_dir: str | os.PathLike[str] | _CacheDir | None = _CacheDir.USUAL,
     ) -> None:
         if (rank is None) != (world is None):
@@ -96,6 +101,7 @@ class Pipeline:
             device=device,
             local_rank=local_rank(),
             max_held=self._max_held,
+            keeps_letters=out is not None,
             cache_dir=_cache(cache_dir),
             interpreter=sys.executable or "",
             library=_penstock.__file__,
@@ -104,6 +110,7 @@ class Pipeline:
         self.epoch = whole_number("epoch", epoch, 0)
         self._run: _penstock.Running | None = None
         self._rank: Rank | None = given
+        self._out = out
         self._uneven = uneven
         self._workers = workers
         self._lengths: dict[Share | None, int | None] = {}
@@ -117,6 +124,7 @@ class Pipeline:
             "workers": workers,
             "device": device,
             "max_held": max_held,
+            "out": out,
             "cache_dir": cache_dir,
         }
 
@@ -153,7 +161,7 @@ class Pipeline:
         return self._batches()
 
     def _batches(self) -> Iterator[Batch]:
-        run = self._start()
+        run = self._start(out=self._out)
         try:
             while (batch := run.next()) is not None:
                 if self._loader.epochs is None:
@@ -209,9 +217,9 @@ class Pipeline:
         verdict = self.stats()["verdict"]
         return "" if verdict is None else str(verdict["sentence"])
 
-    def _start(self, *, drained: bool = True, endless: bool = False) -> _penstock.Running:
+    def _start(self, *, out: str | os.PathLike[str] | None = None, drained: bool = True, endless: bool = False) -> _penstock.Running:
         refuse_second_sharding(self._found_rank())
-        run = self._loader.start(whole_number("epoch", self.epoch, 0), self._share(), drained=drained, endless=endless)
+        run = self._loader.start(whole_number("epoch", self.epoch, 0), self._share(), out=out, drained=drained, endless=endless)
         self.epoch += self._loader.epochs or 0
         self._run = run
         return run

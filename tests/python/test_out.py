@@ -1,0 +1,121 @@
+"""Runs of a training loop leave what `penstock run --out` leaves, dead letters before all."""
+
+import contextlib
+import json
+import pickle
+import shutil
+import subprocess
+import unittest
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import penstock
+from kit import PATIENCE, clean, folder, module, order_of, photo_document, photos, planes, wanted
+
+DECODE = module("decode-resize")
+
+
+def letters_document(**source: Any) -> dict[str, Any]:
+    """Photos whose decoder keeps what it cannot read."""
+    document = photo_document(**source)
+    document["stages"][1]["wasm"]["on_error"] = "dead_letter"
+    return document
+
+
+def with_broken_photo(made: Path) -> Path:
+    """A folder of photos, one of which is none."""
+    shutil.copytree(photos(), made / "photos")
+    (made / "photos/broken.jpg").write_bytes(b"no photo")
+    return made / "photos"
+
+
+def pipeline_over(store: Path, document: Mapping[str, Any], **options: Any) -> penstock.Pipeline:
+    return penstock.Pipeline(
+        document, stores={"photos": store}, modules={name: module(name) for name in ("decode-resize", "normalize")}, **options
+    )
+
+
+def letters(run: Path) -> list[str]:
+    """Keys of the dead letters of a run."""
+    return [json.loads(line)["key"] for line in (run / "dead_letters.ndjson").read_text().splitlines()]
+
+
+def told(*arguments: str | Path) -> str:
+    """Standard output of a command that succeeds."""
+    ended = subprocess.run([wanted("PENSTOCK"), *arguments], capture_output=True, text=True, timeout=PATIENCE, env=clean())
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+class Out(unittest.TestCase):
+    def test_without_a_folder_dead_letters_are_refused(self) -> None:
+        with self.assertRaises(penstock.InvalidPipeline) as raised:
+            pipeline_over(photos(), letters_document())
+        self.assertIn("/stages/1/wasm/on_error: `dead_letter` keeps failed samples in the run's output folder, and there is none", str(raised.exception))
+        self.assertIn("give one with `out=FOLDER`, or use `skip`", str(raised.exception))
+
+    def test_every_epoch_is_a_run_whose_letters_can_be_replayed(self) -> None:
+        with folder() as made:
+            store, out = with_broken_photo(made), made / "out"
+            pipeline = pipeline_over(store, letters_document(), out=out)
+            for epoch in range(2):
+                self.assertEqual(len(order_of(pipeline)), 48)
+                run = out / f"epoch-{epoch}"
+                self.assertEqual(json.loads((run / "snapshot.json").read_text()), pipeline.stats())
+                self.assertEqual(letters(run), ["broken.jpg"])
+            self.assertEqual(sorted(path.name for path in out.iterdir()), ["epoch-0", "epoch-1"])
+            replay = ("replay", out / "epoch-1", f"--store=photos={store}", f"--module=decode-resize={DECODE}", "--json")
+            (stage,) = json.loads(told(*replay))["stages"]
+            self.assertEqual((stage["letters"], stage["still_failing"], stage["mended"]), (1, 1, 0))
+            self.assertIn("The documents are the same.", told("compare", out / "epoch-0", out / "epoch-1"))
+
+    def test_no_run_is_overwritten(self) -> None:
+        with folder() as made:
+            for _ in range(3):
+                pipeline = planes(8, out=made)
+                self.assertEqual(len(list(pipeline)), 2)
+                written = sorted(path.name for path in made.iterdir())
+            self.assertEqual(written, ["epoch-0", "epoch-0-2", "epoch-0-3"])
+
+    def test_ranks_have_folders_of_their_own_which_are_compared(self) -> None:
+        with folder() as made:
+            seen = []
+            for rank in range(2):
+                pipeline = planes(16, out=made, rank=rank, world=2, epoch=5)
+                seen += order_of(pickle.loads(pickle.dumps(pipeline)))
+            self.assertEqual(sorted(seen), list(range(16)))
+            ranks = [made / f"epoch-5/rank-{rank}" for rank in range(2)]
+            compared = json.loads(told("compare", "--json", *ranks))
+            self.assertEqual(sorted(rank["rank"] for rank in compared["ranks"]), [0, 1])
+
+    def test_a_loop_that_is_left_has_written_its_run(self) -> None:
+        with folder() as made:
+            pipeline = planes(400, out=made)
+            for _ in pipeline:
+                break
+            pipeline.close()
+            self.assertEqual(json.loads((made / "epoch-0/snapshot.json").read_text())["state"], "stopped")
+
+    def test_measuring_leaves_nothing(self) -> None:
+        with folder() as made:
+            # A measurement as short as this one may contradict itself.
+            with contextlib.suppress(penstock.PenstockError):
+                penstock.headspace(planes(4, out=made), lambda batch: None, seconds=0.2)
+            self.assertEqual(list(made.iterdir()), [])
+
+    def test_output_that_cannot_be_written_raises(self) -> None:
+        with folder() as made:
+            (made / "file").write_text("")
+            with self.assertRaisesRegex(penstock.PenstockError, "`.*/file` is a file, and the run needs a folder"):
+                list(planes(8, out=made / "file"))
+            batches = iter(planes(8, out=made / "out"))
+            next(batches)
+            shutil.rmtree(made / "out")
+            not_whole = "the run's output is not whole: cannot write `.*times.json`: "
+            with self.assertLogs("penstock", "ERROR"), self.assertRaisesRegex(penstock.PenstockError, not_whole):
+                list(batches)
+
+
+if __name__ == "__main__":
+    unittest.main()
