@@ -33,12 +33,13 @@ SOURCES: dict[str, dict[str, Any]] = {
 STAGES: dict[str, dict[str, Any]] = {
     "fetch": {"store": "data", **TASKS},
     "wasm": {
-        "module": "decode-resize", "params": {"size": 8}, "deadline_ms": 70, "memory_mib": 20, "assets": {"a": {"store": "data", "key": "k"}}, **TASKS,
+        "module": "decode-resize", "params": {"size": 8}, "deadline_ms": 70, "memory_mib": 20, "output_mib": 64,
+        "assets": {"a": {"store": "data", "key": "k"}}, **TASKS,
     },
     "sleep": {"mean_ms": 1.5, "jitter": 0.5, "shape": "exponential", "on": "thread", "fail_rate": 0.25, **TASKS},
     "aggregate": {"size": 4, "drop_last": True, "name": "mine", "queue": 7},
     "disaggregate": {"name": "mine", "queue": 7},
-    "collate": TASKS,
+    "collate": {"ragged": "pad", **TASKS},
     "transfer": {"device": "host", **TASKS},
 }  # fmt: skip
 SINKS: dict[str, dict[str, Any]] = {"sink": {"queue": 5}}

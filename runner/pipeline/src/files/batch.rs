@@ -327,9 +327,14 @@ mod tests {
         fields.push(("none", tensor(Dtype::Float32, &[2, 0])));
         fields.push(("caption", Stacked::Texts(vec!["ä".into(), String::new()])));
         fields.push(("raw", Stacked::Blobs(vec![Bytes::new(), Bytes::from_static(b"\xff\x00")])));
+        let clip = |shape: &[u32]| match tensor(Dtype::Int16, shape) {
+            Stacked::Tensor(tensor) => tensor,
+            other => panic!("{other:?}"),
+        };
+        fields.push(("clips", Stacked::Tensors(vec![clip(&[3, 1]), clip(&[0, 2])])));
         let bytes = file(fields);
         let read = SafeTensors::deserialize(&bytes).unwrap();
-        assert_eq!(read.len(), 11 + 1 + 4);
+        assert_eq!(read.len(), 11 + 1 + 4 + 3);
         for dtype in Dtype::all() {
             let view = read.tensor(dtype.name()).unwrap();
             assert_eq!((view.dtype(), view.shape()), (file_dtype(dtype), [2, 3].as_slice()));
@@ -344,6 +349,13 @@ mod tests {
         assert_eq!(offsets("caption.offsets"), [0, 2, 2]);
         assert_eq!(read.tensor("raw").unwrap().data(), b"\xff\x00");
         assert_eq!(offsets("raw.offsets"), [0, 0, 2]);
+        let clips = read.tensor("clips").unwrap();
+        assert_eq!(
+            (clips.dtype(), clips.shape(), clips.data()),
+            (FileDtype::I16, &[3][..], &[0, 1, 2, 3, 4, 5][..])
+        );
+        assert_eq!((offsets("clips.offsets"), offsets("clips.shapes")), (vec![0, 3, 3], vec![3, 1, 0, 2]));
+        assert_eq!(read.tensor("clips.shapes").unwrap().shape(), [2, 2]);
     }
 
     #[test]

@@ -144,6 +144,7 @@ class Document(Written):
         params: Mapping[str, Any] = {},
         deadline_ms: int = 5000,
         memory_mib: int = 256,
+        output_mib: int = 128,
         assets: Mapping[str, Asset] = {},
         name: str | None = None,
         queue: int = 2,
@@ -158,6 +159,7 @@ class Document(Written):
         params: What the module is set up with; its manifest says what it takes.
         deadline_ms: CPU time it may use for one sample, in milliseconds.
         memory_mib: Memory one instance may use, in MiB.
+        output_mib: Data it may make of one sample, over all samples that this becomes, in MiB. A call that gives back more fails.
         assets: Objects it may ask for by name: vocabularies, tables.
         name: What the stage is called in statistics; its kind, or its module's name, when missing.
         queue: Items the queue at the stage's exit may hold.

@@ -1,0 +1,107 @@
+"""Samples that fail, batches of tensors of different shapes, and a training loop that hears of both."""
+
+from __future__ import annotations
+
+import unittest
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy
+import penstock
+from kit import Server, folder, module
+
+
+def clips(where: Path, lengths: list[int]) -> None:
+    """WAV files of so many frames, one channel each, named in order."""
+    for number, frames in enumerate(lengths):
+        with wave.open(str(where / f"{number}.wav"), "wb") as clip:
+            clip.setnchannels(1)
+            clip.setsampwidth(2)
+            clip.setframerate(16_000)
+            clip.writeframes(b"\x00\x40" * frames)
+
+
+def clip_document(ragged: str | None = None, **consumer: Any) -> dict[str, Any]:
+    """Clips in a fixed order, as `codes`: uint8, [frames, channels]."""
+    collate = {} if ragged is None else {"ragged": ragged}
+    stages = [{"fetch": {"order": "input"}}, {"wasm": {"module": "mu-law", "order": "input"}}, {"aggregate": {"size": 4}}, {"collate": collate}]
+    return {"name": "clips", "source": {"list": {"store": "clips"}}, "stages": stages, **consumer}
+
+
+class Ragged(unittest.TestCase):
+    def setUp(self) -> None:
+        self.clips = self.enterContext(folder())
+        clips(self.clips, [5, 3, 3, 2])
+
+    def batches(self, ragged: str | None) -> list[penstock.Batch]:
+        pipeline = penstock.Pipeline(clip_document(ragged), stores={"clips": self.clips}, modules={"mu-law": module("mu-law")})
+        return list(pipeline)
+
+    def test_different_shapes_fail_the_run_by_default(self) -> None:
+        with self.assertRaisesRegex(penstock.RunFailed, r"field `codes` has shape \[5, 1\], the batch has \[3, 1\].*`ragged`.*`pad`, `list` or `skip`"):
+            self.batches(None)
+
+    def test_padding_gives_one_array_and_the_shapes(self) -> None:
+        [batch] = self.batches("pad")
+        codes, shapes = numpy.from_dlpack(batch["codes"]), numpy.from_dlpack(batch["codes.shape"])
+        self.assertEqual((codes.shape, shapes.tolist()), ((4, 5, 1), [[5, 1], [3, 1], [3, 1], [2, 1]]))
+        lengths = [int((one != 0).sum()) for one in codes]
+        self.assertEqual(lengths, [5, 3, 3, 2], "zeros behind the frames")
+
+    def test_a_list_gives_an_array_for_each_sample(self) -> None:
+        [batch] = self.batches("list")
+        self.assertEqual([array.shape for array in batch["codes"]], [(5, 1), (3, 1), (3, 1), (2, 1)])
+        self.assertTrue(all((numpy.from_dlpack(array) > 128).all() for array in batch["codes"]))
+        self.assertIn("codes: 4 tensors of different shapes", repr(batch))
+
+    def test_skipping_keeps_the_usual_shape(self) -> None:
+        [batch] = self.batches("skip")
+        self.assertEqual((batch["codes"].shape, batch.samples), ((2, 3, 1), ["1.wav", "2.wav"]))
+
+    def test_lists_reach_another_process(self) -> None:
+        server = Server(f"--module={module('mu-law')}", f"--store=clips={self.clips}")
+        self.addCleanup(server.close)
+        connected = penstock.connect(server.url)
+        run = connected.submit(clip_document("list", consumer={"stream": {}}))
+        with connected.stream(run) as stream:
+            [batch] = list(stream)
+        self.assertEqual([array.shape for array in batch["codes"]], [(5, 1), (3, 1), (3, 1), (2, 1)])
+
+
+class Failing(unittest.TestCase):
+    def pipeline(self, count: int, fail_rate: float, **document: Any) -> penstock.Pipeline:
+        stages = [{"sleep": {"mean_ms": 0, "fail_rate": fail_rate}}, {"aggregate": {"size": 10}}, {"collate": {}}]
+        return penstock.Pipeline({"name": "unlucky", "source": {"range": {"count": count}}, "stages": stages, **document})
+
+    def delivered(self, pipeline: penstock.Pipeline) -> int:
+        return sum(batch.size for batch in pipeline)
+
+    def test_an_epoch_in_which_every_sample_fails_raises(self) -> None:
+        for limit in ({}, {"max_failures": None}, {"max_failures": {"count": 1000}}):
+            with self.assertRaisesRegex(penstock.RunFailed, "all 20 samples of epoch 0 failed, the first in stage `1:sleep`"):
+                list(self.pipeline(20, 1, **limit))
+
+    def test_epochs_without_end_are_no_way_around(self) -> None:
+        stages = [{"sleep": {"mean_ms": 0, "fail_rate": 1}}, {"aggregate": {"size": 10}}, {"collate": {}}]
+        endless = penstock.Pipeline({"source": {"range": {"count": 20, "epochs": None}}, "stages": stages})
+        with self.assertRaisesRegex(penstock.RunFailed, "all 20 samples of epoch 0 failed"):
+            next(iter(endless))
+
+    def test_more_than_one_in_twenty_of_a_thousand_samples_is_too_many_unless_a_limit_is_named(self) -> None:
+        with self.assertRaisesRegex(penstock.RunFailed, "more than 5 %.*`max_failures`"):
+            self.delivered(self.pipeline(5000, 0.2))
+        self.assertIn(self.delivered(self.pipeline(5000, 0.2, max_failures=None)), range(3700, 4300))
+        self.assertIn(self.delivered(self.pipeline(900, 0.2)), range(600, 850))
+
+    def test_each_class_of_failures_is_logged_once_with_its_number(self) -> None:
+        with self.assertLogs("penstock", "WARNING") as logs:
+            lost = 400 - self.delivered(self.pipeline(400, 0.2, seed=1))
+        [line] = [record.getMessage() for record in logs.records]
+        self.assertRegex(line, rf"^unlucky: {lost} samples failed in stage `1:sleep` \(\w+\), most of them: failed on purpose")
+        with self.assertNoLogs("penstock", "WARNING"):
+            self.delivered(self.pipeline(400, 0))
+
+
+if __name__ == "__main__":
+    unittest.main()
