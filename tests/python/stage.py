@@ -44,7 +44,7 @@ def constant_stage(name: str, fields: Mapping[str, Elements]) -> bytes:
     nothing = memory.put(bytes(16))
     heap = memory.size
     pages = heap // _PAGE + 4
-    manifest = {"name": name, "version": "0.1.0", "mode": "sample", "wants": [], "makes": list(fields)}
+    manifest = {"name": name, "version": "0.1.0", "mode": "sample", "wants": [], "makes": list(fields), "fan_out": False}
 
     kinds = [_kind([_I32] * 4, [_I32]), _kind([_I32] * 2, [_I32]), _kind([], [_I32]), _kind([_I32], [])]
     codes = [

@@ -15,7 +15,7 @@ from unittest import mock
 import numpy
 import penstock
 from kit import (
-    clean, content, fake_driver, finished, folder, order_of, photo_document, photo_pipeline, plane_document, plane_stage, planes, program, run_threads, slow,
+    clean, content, fake_driver, finished, folder, module, order_of, photo_document, photo_pipeline, plane_document, plane_stage, planes, program, run_threads, slow,
     until,
 )  # fmt: skip
 
@@ -64,6 +64,23 @@ class Iterations(unittest.TestCase):
                     self.assertEqual(len(pipeline), sum(1 for _ in pipeline))
             (here / "numbers.ndjson").write_text("")
             self.assertEqual(len(pipeline), 3, "it is not counted again")
+
+    def test_a_fan_out_has_no_length(self) -> None:
+        silent = plane_stage().replace(b'"fan_out": false', b'"fan_out":  null')
+        document = {
+            "source": {"records": {"store": "here", "key": "texts.ndjson"}},
+            "stages": [{"wasm": {"module": "m", "name": "m"}}, {"aggregate": {"size": 4}}, {"collate": {}}],
+        }
+        with folder() as here:
+            (here / "texts.ndjson").write_text('{"key": "a", "text": "b"}\n' * 8)
+            pipelines = [
+                penstock.Pipeline(document, modules={"m": bytes_}, stores={"here": here})
+                for bytes_ in (plane_stage(), silent, module("text-filter"))
+            ]
+            self.assertEqual(len(pipelines[0]), 2)
+            for pipeline, said in zip(pipelines[1:], ("`1:m` does not say.*`fan_out`", "`1:m` may make several samples"), strict=True):
+                with self.assertRaisesRegex(TypeError, said):
+                    len(pipeline)
 
     def test_passes_without_end_have_no_length(self) -> None:
         endless = planes(8, source={"epochs": None})

@@ -22,6 +22,7 @@ mod stage;
 /// - `makes("c")`: fields it makes or replaces.
 /// - `removes("a")`: fields among those it wants that do not go on; `removes()` is none. Without it, none of them is relied on
 ///   behind the module.
+/// - `fan_out`: one sample may become several; without it the runner refuses several samples made of one. Stateful stages need none.
 /// - `counters("seen")`: counters it may add to, at most 16.
 ///
 /// In lists of fields, `"$input"` stands for the field, or the list of fields, that the parameter `input` names.

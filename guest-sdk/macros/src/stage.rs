@@ -22,6 +22,7 @@ struct Arguments {
     makes: Vec<String>,
     removes: Option<Vec<String>>,
     counters: Vec<String>,
+    fan_out: bool,
 }
 
 pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> {
@@ -159,6 +160,12 @@ impl Arguments {
     fn parse(tokens: TokenStream) -> Result<Self> {
         let mut arguments = Self::default();
         for meta in Punctuated::<Meta, Token![,]>::parse_terminated.parse2(tokens)? {
+            if let Meta::Path(path) = &meta
+                && path.is_ident("fan_out")
+            {
+                arguments.fan_out = true;
+                continue;
+            }
             let Meta::List(list) = &meta else { return Err(Error::new(meta.span(), EXPECTED)) };
             let names = names(list)?;
             if list.path.is_ident("wants") {
@@ -188,7 +195,7 @@ impl Arguments {
         };
         let list = |names: &[String]| json::strings(names.iter().map(String::as_str));
         let head = format!(
-            r#"{{"name":{},"version":{},"doc":{},"mode":"{mode}","wants":{},"makes":{},{}"counters":{},"params":"#,
+            r#"{{"name":{},"version":{},"doc":{},"mode":"{mode}","wants":{},"makes":{},{}{}"counters":{},"params":"#,
             json::string(&package("CARGO_PKG_NAME")),
             json::string(&package("CARGO_PKG_VERSION")),
             json::string(&doc),
@@ -197,6 +204,10 @@ impl Arguments {
             self.removes
                 .as_deref()
                 .map_or_else(String::new, |names| format!(r#""removes":{},"#, list(names))),
+            match mode {
+                "stateful" => String::new(),
+                _ => format!(r#""fan_out":{},"#, self.fan_out),
+            },
             list(&self.counters),
         );
         quote! {
@@ -209,7 +220,7 @@ impl Arguments {
     }
 }
 
-const EXPECTED: &str = r#"want `wants("field", ...)`, `makes("field", ...)`, `removes("field", ...)` or `counters("name", ...)`"#;
+const EXPECTED: &str = r#"want `wants("field", ...)`, `makes("field", ...)`, `removes("field", ...)`, `counters("name", ...)` or `fan_out`"#;
 
 fn names(list: &MetaList) -> Result<Vec<String>> {
     let names = list.parse_args_with(Punctuated::<LitStr, Token![,]>::parse_terminated)?;

@@ -15,7 +15,7 @@ use penstock_engine::running::{RunHandle, StopReason, Taken};
 use penstock_pipeline::headspace::Headspace;
 use penstock_pipeline::{Ended, OutputError, Prepared, Run, Runner, StartError};
 use penstock_types::manifest::Mode;
-use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan};
+use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan, WasmPlan};
 use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::text::with_causes;
 use penstock_types::traversal::{Shard, Uneven};
@@ -234,7 +234,24 @@ impl Loader {
                 "how many batches there are is not known: the stage `{stage}` keeps samples and decides by itself how many it gives"
             ))
         })?;
+        if let Some(unknown) = plan.stages.iter().find_map(unknown_fan_out) {
+            return Err(PyTypeError::new_err(format!("how many batches there are is not known: {unknown}")));
+        }
         Ok(Some(items * epochs))
+    }
+}
+
+/// Reason why the number of samples behind a stage is not known.
+fn unknown_fan_out(stage: &StagePlan) -> Option<String> {
+    let StageKind::Wasm(WasmPlan { fan_out, .. }) = &stage.kind else { return None };
+    match fan_out {
+        Some(false) => None,
+        Some(true) => Some(format!("the stage `{}` may make several samples of one", stage.id)),
+        None => Some(format!(
+            "the module of the stage `{}` does not say in its manifest whether one sample may become several (`fan_out`); a build \
+             with the current SDK does",
+            stage.id
+        )),
     }
 }
 

@@ -38,6 +38,10 @@ pub struct Manifest {
     /// Fields among those it wants that do not go on; `null` when it does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removes: Option<Vec<String>>,
+    /// Set when one sample may become several, `false` when it never does; `null` when the module does not say. Means nothing for
+    /// stateful modules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fan_out: Option<bool>,
     /// Counters it may add to, at most 16.
     #[serde(default)]
     pub counters: Vec<String>,

@@ -133,6 +133,8 @@ pub struct WasmPlan {
     pub digest: String,
     /// What it is called with.
     pub mode: Mode,
+    /// Set when one sample may become several; `None` when the module does not say.
+    pub fan_out: Option<bool>,
     /// What it is set up with. Not yet checked against the manifest's schema.
     pub params: Map<String, Value>,
     /// CPU time for one sample.

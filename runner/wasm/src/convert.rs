@@ -34,6 +34,8 @@ pub(crate) struct Converter {
     seed: StageSeed,
     /// Most bytes that one sample may become, over all its children.
     output_bytes: u64,
+    /// Set when the manifest excludes that a sample becomes several.
+    is_one_to_one: bool,
     known: Vec<Arc<str>>,
 }
 
@@ -67,13 +69,18 @@ pub(crate) struct Template {
 
 impl Converter {
     /// A converter that lets the fields of `wants` cross, or all of them.
-    pub(crate) fn new(wants: Option<Vec<String>>, seed: StageSeed, output_bytes: u64) -> Self {
+    pub(crate) fn new(
+        wants: Option<Vec<String>>,
+        seed: StageSeed,
+        output_bytes: u64,
+        fan_out: Option<bool>,
+    ) -> Self {
         let wants = match wants {
             None => Wants::All,
             Some(wants) if wants.len() <= FEW_FIELDS => Wants::Few(wants),
             Some(wants) => Wants::Many(wants.into_iter().collect()),
         };
-        Self { wants, seed, output_bytes, known: Vec::new() }
+        Self { wants, seed, output_bytes, is_one_to_one: fan_out == Some(false), known: Vec::new() }
     }
 
     /// The fields that cross, borrowed.
@@ -99,6 +106,11 @@ impl Converter {
             Outcome::Keep(item) => {
                 self.check_items(std::slice::from_ref(item), Some(&input.key), clock).map(|()| 0)
             }
+            Outcome::Many(items) if self.is_one_to_one && items.len() > 1 => Err(broken(format!(
+                "made {} samples of one, but its manifest says `fan_out: false`; a stage of the SDK says `#[stage(fan_out)]`",
+                items.len()
+            ))
+            .into()),
             Outcome::Many(items) => {
                 self.check_children(items, &input.key, clock)?;
                 Ok(self.check_copies(input, items.len())?)

@@ -104,7 +104,12 @@ fn every_element_type_goes_in_and_comes_out_the_same() {
 
 fn converter(wants: Option<&[&str]>) -> Converter {
     let wants = wants.map(|wants| wants.iter().map(|want| (*want).to_owned()).collect());
-    Converter::new(wants, StageSeed::new(7, "split"), OUTPUT_BYTES)
+    Converter::new(wants, StageSeed::new(7, "split"), OUTPUT_BYTES, None)
+}
+
+fn items(count: u32) -> Vec<ItemResult> {
+    let item = |n| ItemResult { key: format!("{n}"), seed: 0, fields: vec![int("a"), int("b")] };
+    (0..count).map(item).collect()
 }
 
 fn parent(label: &str) -> Sample {
@@ -160,7 +165,7 @@ fn many_fields_keep_their_places_among_many_as_among_few() {
         let pairs = sample.fields.iter().map(|field| (field.name.to_string(), field.value.clone()));
         pairs.collect::<Vec<_>>()
     };
-    let mut converter = Converter::new(Some(wants), StageSeed::new(7, "split"), OUTPUT_BYTES);
+    let mut converter = Converter::new(Some(wants), StageSeed::new(7, "split"), OUTPUT_BYTES, None);
     assert_eq!(found(&converter.sample(item(), input.clone())), expected);
     let children = converter.children(vec![item()], input, &mut clock(Duration::MAX, false)).unwrap();
     assert_eq!(found(&children[0]), expected);
@@ -168,10 +173,6 @@ fn many_fields_keep_their_places_among_many_as_among_few() {
 
 #[test]
 fn conversion_ends_at_the_deadline_and_at_a_stop_and_gives_the_sample_back() {
-    let items = |count| -> Vec<ItemResult> {
-        let item = |n| ItemResult { key: format!("{n}"), seed: 0, fields: vec![int("a"), int("b")] };
-        (0..count).map(item).collect()
-    };
     for (mut clock, is_stop) in [(clock(Duration::ZERO, false), false), (clock(Duration::MAX, true), true)] {
         let end = |end: &CallEnd| match end {
             CallEnd::Stopped => is_stop,
@@ -214,4 +215,20 @@ fn copies_of_texts_count_for_every_child_but_one_and_shared_bytes_do_not() {
             .contains("130 MiB, limit is 128 MiB (`output_mib`)")
     );
     assert_eq!(converter.check_copies(&parent(""), MAX_CHILDREN), Ok((MAX_CHILDREN as u64 - 1) * overhead));
+}
+
+#[test]
+fn a_module_that_excludes_fan_out_may_not_make_several_samples_of_one() {
+    let of = |fan_out| Converter::new(None, StageSeed::new(7, "split"), OUTPUT_BYTES, fan_out);
+    let mut clock = clock(Duration::from_secs(1), false);
+    let mut check = |fan_out, children| {
+        of(fan_out)
+            .check(&Outcome::Many(items(children)), &parent("cat"), &mut clock)
+            .map_err(|end| format!("{end:?}"))
+    };
+    let said = check(Some(false), 2).unwrap_err();
+    assert!(said.contains("made 2 samples of one, but its manifest says `fan_out: false`"), "{said}");
+    check(Some(false), 1).unwrap();
+    check(Some(true), 2).unwrap();
+    check(None, 2).unwrap();
 }

@@ -39,8 +39,11 @@ impl GuestOp {
     /// An op with a running instance.
     pub(crate) fn start(parts: Arc<StageParts>, stop: &StopFlag) -> Result<Self, CallEnd> {
         let instance = Instance::start(&parts, stop.shared())?;
+        let manifest = parts.module.manifest();
+        // A stateful module gives what it held, too.
+        let fan_out = manifest.fan_out.filter(|_| manifest.mode != Mode::Stateful);
         Ok(Self {
-            converter: Converter::new(parts.wants.clone(), parts.seed, parts.output_bytes),
+            converter: Converter::new(parts.wants.clone(), parts.seed, parts.output_bytes, fan_out),
             held: HeldOutput::new(parts.held_bytes),
             instance: Some(instance),
             stop: stop.clone(),

@@ -109,6 +109,7 @@ fn facts(name: &str, mode: Mode) -> ModuleFacts {
         wants: None,
         makes: Vec::new(),
         removes: None,
+        fan_out: None,
         counters: Vec::new(),
         params: None,
     };

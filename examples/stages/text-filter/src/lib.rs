@@ -20,7 +20,7 @@ pub struct Settings {
 ///
 /// A text is split at the last white space that keeps a part within `max_chars`, or inside a word longer than that.
 /// The counters count `dropped` texts and parts, and `split` texts.
-#[stage(wants("text"), makes("text"), counters("dropped", "split"))]
+#[stage(wants("text"), makes("text"), counters("dropped", "split"), fan_out)]
 pub fn text_filter(mut item: Item, settings: &Settings) -> Result<Outcome> {
     let text = item.take_text("text")?;
     let (kept, short): (Vec<&str>, Vec<&str>) =

@@ -35,6 +35,12 @@ fn in_words(report: &ModuleReport) -> String {
         None => "none".to_owned(),
     };
     let doc: Vec<String> = manifest.doc.lines().map(|line| printable(line, MAX_DOC_LINE)).collect();
+    let fan_out = match (manifest.mode, manifest.fan_out) {
+        (Mode::Stateful, _) => "decided by the samples that it holds",
+        (_, Some(true)) => "one sample may become several",
+        (_, Some(false)) => "none",
+        (_, None) => "unknown",
+    };
     let lines = [
         ("module", format!("{} {}", manifest.name, manifest.version)),
         ("digest", report.digest.clone()),
@@ -43,6 +49,7 @@ fn in_words(report: &ModuleReport) -> String {
         ("wants", wants),
         ("makes", list(&manifest.makes)),
         ("removes", manifest.removes.as_deref().map_or_else(|| "unknown".to_owned(), list)),
+        ("fan-out", fan_out.to_owned()),
         ("counters", list(&manifest.counters)),
         ("imports", list(&report.imports)),
         ("exports", list(&report.exports)),

@@ -174,7 +174,11 @@ class Pipeline:
             _log_failures(self.name, json.loads(run.snapshot())["failures"])
 
     def __len__(self) -> int:
-        """How many batches an iteration gives when no sample fails, is dropped, or becomes several."""
+        """Number of batches of an iteration in which no sample fails or is dropped.
+
+        TypeError where that is not known: epochs without end, stages that hold samples, and modules that may make several samples of one, or do
+        not say in their manifest (`fan_out`).
+        """
         share = self._share()
         if share not in self._lengths:
             self._lengths[share] = self._loader.batches(share)

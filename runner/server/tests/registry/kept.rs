@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 
 use crate::support::{Kind, PATIENCE, end_of, guest, open, open_with, stores, submission, submit, upload};
 
-/// Every sample fails, and is kept.
+/// A run in which every sample fails, and is kept.
 fn failing(count: u32) -> Value {
     json!({
-        "threads": 1, "source": { "range": { "count": count } },
+        "threads": 1, "max_failures": null, "source": { "range": { "count": count } },
         "stages": [{ "sleep": { "mean_ms": 0, "fail_rate": 1.0, "on_error": "dead_letter", "concurrency": 8 } }]
     })
 }
@@ -26,7 +26,7 @@ async fn dead_letters_of_a_run_are_kept_up_to_a_limit_and_the_rest_is_counted() 
     });
     let id = submit(&runs, &failing(10_000)).await.summary.id;
     let run = end_of(&runs, &id).await;
-    assert_eq!((run.summary.state, run.summary.failed_samples), (RunState::Completed, 10_000));
+    assert_eq!((run.summary.state, run.summary.failed_samples), (RunState::Failed, 10_000));
     let letters = runs.dead_letters(&id).await.unwrap();
     let kept = letters.stages[0].letters;
     assert!(letters.left_out > 0 && kept > 1_000, "{letters:?}");

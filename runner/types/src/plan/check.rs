@@ -190,6 +190,7 @@ impl Check<'_> {
             module: wasm.module.to_string(),
             digest: facts.map(|facts| facts.digest.clone()).unwrap_or_default(),
             mode,
+            fan_out: facts.and_then(|facts| facts.manifest.fan_out),
             params: wasm.params.clone(),
             deadline: Duration::from_millis(u64::from(wasm.deadline_ms.get())),
             memory_bytes: u64::from(wasm.memory_mib.get()) * MIB,

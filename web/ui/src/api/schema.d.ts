@@ -976,6 +976,11 @@ export interface components {
             /** @description Fields among those it wants that do not go on; `null` when it does not say. */
             removes?: string[] | null;
             /**
+             * @description Set when one sample may become several, `false` when it never does; `null` when the module does not say. Means nothing for
+             *     stateful modules.
+             */
+            fan_out?: boolean | null;
+            /**
              * @description Counters it may add to, at most 16.
              * @default []
              */
@@ -1688,6 +1693,11 @@ export interface components {
             machine?: components["schemas"]["MachineFigures"] | null;
             /** @description Where every sample went. */
             ledger: components["schemas"]["Ledger"];
+            /**
+             * @description Failures that end the run, counted over all stages, in words; `null` where any number but all may fail.
+             * @default null
+             */
+            failure_limit: string | null;
             /** @description What failed, grouped by stage, class and message; most frequent first. */
             failures: components["schemas"]["FailureGroup"][];
             /**
