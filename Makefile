@@ -117,7 +117,7 @@ $(MATURIN):
 	$(TARGET_DIR)/maturin/bin/pip install --quiet --disable-pip-version-check maturin==1.16.0
 
 .PHONY: wheel
-wheel: $(MATURIN) ui ## Build the Python package with the command and its pages, optimised, as a wheel (needs python3 with venv, 3.11 or newer)
+wheel: $(MATURIN) ui ## Build the Python package with the command and its pages, optimised, as a wheel (needs python3 with venv, 3.11 or newer, and npm, Node 20 or newer)
 	rm -rf $(WHEELS)/release
 	$(MATURIN) build --locked --release --manifest-path runner/python/Cargo.toml --out $(WHEELS)/release
 

@@ -7,30 +7,39 @@ Each line is a sample: `{"key": "cat/1.jpg", "label": 0}`. Folders within the fo
 
 import argparse
 import json
+from collections import Counter
 from pathlib import Path
 
 # decode-resize reads JPEG.
 SUFFIXES = (".jpg", ".jpeg")
 
 
-def write_labels(folder: Path) -> int:
-    """Writes the file and gives the number of samples."""
+def write_labels(folder: Path) -> tuple[int, Counter[str]]:
+    """Writes the file. Returns the number of samples, and the numbers of files left out, by suffix."""
     classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    photos = [
-        {"key": path.relative_to(folder).as_posix(), "label": label}
-        for label, name in enumerate(classes)
-        for path in sorted((folder / name).rglob("*"))
-        if path.suffix.lower() in SUFFIXES
-    ]
+    photos = []
+    left_out: Counter[str] = Counter()
+    for label, name in enumerate(classes):
+        for path in sorted((folder / name).rglob("*")):
+            if path.is_dir():
+                continue
+            if path.suffix.lower() in SUFFIXES:
+                photos.append({"key": path.relative_to(folder).as_posix(), "label": label})
+            else:
+                left_out[path.suffix.lower() or "no suffix"] += 1
     (folder / "labels.ndjson").write_text("".join(json.dumps(photo) + "\n" for photo in photos))
-    return len(photos)
+    return len(photos), left_out
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Writes the labels of a folder of photos with a folder for each class.")
     parser.add_argument("folder", type=Path, help="photos as CLASS/NAME.jpg")
     folder = parser.parse_args().folder
-    print(f"{write_labels(folder)} photos in {folder / 'labels.ndjson'}")
+    photos, left_out = write_labels(folder)
+    print(f"{photos} photos in {folder / 'labels.ndjson'}")
+    if left_out:
+        suffixes = ", ".join(f"{suffix} {count}" for suffix, count in left_out.most_common())
+        print(f"{left_out.total()} files left out, since they are no JPEG: {suffixes}")
 
 
 if __name__ == "__main__":

@@ -23,15 +23,19 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32, help="photos in a batch of one process")
     arguments = parser.parse_args()
 
-    cuda = torch.cuda.is_available()
-    distributed.init_process_group("nccl" if cuda else "gloo")
+    # A GPU for each process of this machine, or none: two processes cannot share one in NCCL.
+    cuda = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    distributed.init_process_group("nccl" if cuda else "gloo")
 
     loader = penstock.Pipeline(
         HERE / "imagefolder.json",
         stores={"photos": arguments.folder},
         modules={name: arguments.modules / f"{name.replace('-', '_')}.wasm" for name in ("decode-resize", "normalize")},
         settings={"/stages/3/aggregate/size": arguments.batch},
+        device=str(device) if cuda else "host",
     )
     classes = sum(entry.is_dir() for entry in os.scandir(arguments.folder))
 

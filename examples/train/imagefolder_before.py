@@ -20,9 +20,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32, help="photos in a batch of one process")
     arguments = parser.parse_args()
 
-    cuda = torch.cuda.is_available()
-    distributed.init_process_group("nccl" if cuda else "gloo")
+    # A GPU for each process of this machine, or none: two processes cannot share one in NCCL.
+    cuda = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    distributed.init_process_group("nccl" if cuda else "gloo")
 
     transform = transforms.Compose([
         transforms.Resize(64),

@@ -5,6 +5,7 @@ import io
 import re
 import signal
 import sys
+import threading
 import types
 import unittest
 import xml.etree.ElementTree as xml
@@ -14,8 +15,8 @@ from typing import Any
 from unittest import mock
 
 import penstock
-from kit import planes, run_threads, slow, until
-from penstock._display import RunView, readiness_chart
+from kit import plane_document, plane_stage, planes, run_threads, slow, until
+from penstock._display import RunView, _progress, pipeline_html, readiness_chart
 
 
 def html_of(view: Any) -> str:
@@ -83,6 +84,14 @@ class Parts(unittest.TestCase):
         )
         self.assertEqual(svgs(html), [])
 
+    def test_the_parts_are_shown_with_the_device_and_the_threads_that_are_asked_for(self) -> None:
+        document = plane_document(8)
+        document["stages"].append({"transfer": {}})
+        changed = penstock.Pipeline(document, modules={"plane": plane_stage()}, threads=2, device="host", settings={"/seed": 5})
+        html = html_of(changed)
+        self.assertEqual(cells(html)[5], ["4", "transfer", "device host"])
+        self.assertEqual([text.text for text in tree(html).iter("p")], ["seed 5, threads 2"])
+
     def test_after_a_run_parts_have_figures(self) -> None:
         pipeline = planes(40, step_ms=1)
         self.assertEqual(sum(1 for _ in pipeline), 10)
@@ -138,12 +147,31 @@ class Parts(unittest.TestCase):
     def test_text_of_a_document_is_escaped(self) -> None:
         stage = {"sleep": {"mean_ms": 1, "fail_rate": 1.0}}
         source = {"records": {"store": "here", "key": "<script>alert(1)</script>.ndjson"}}
-        html = penstock._display.pipeline_html({"source": source, "stages": [stage]}, {}, None)
+        html = pipeline_html({"source": source, "stages": [stage]}, None)
         self.assertEqual(cells(html)[1][2], "store here, key <script>alert(1)</script>.ndjson")
         self.assertNotIn("<script", html)
         failed = {**self.stats(), "state": "failed", "error": "store has no object `<b>`"}
         self.assertIn("&lt;b&gt;", html_of(RunView(failed)))
         self.assertNotIn("<b>", html_of(RunView(failed)))
+
+    def test_progress_is_the_share_of_samples_that_have_left(self) -> None:
+        # Expected of the source, made by the source, made by all stages, left in the pipeline, discarded; progress.
+        table = [
+            (10, 0, 0, 0, 0, 0.0),
+            (10, 8, 8, 3, 0, 0.5),
+            (10, 10, 10, 0, 0, 1.0),
+            (10, 10, 10, 0, 5, 0.5),
+            # Each sample becomes three.
+            (10, 5, 15, 5, 0, 0.5),
+            (10, 10, 30, 15, 0, 0.5),
+            (10, 10, 30, 0, 0, 1.0),
+            (None, 10, 10, 0, 0, None),
+            (0, 0, 0, 0, 0, None),
+        ]
+        for expected, by_source, made, left, discarded, progress in table:
+            with self.subTest(expected=expected, by_source=by_source, made=made, left=left, discarded=discarded):
+                ledger = {"total": {"made": made, "left": left, "discarded": discarded}, "stages": [{"made": by_source}]}
+                self.assertEqual(_progress({"expected": expected, "ledger": ledger}), progress)
 
     def test_samples_that_are_not_delivered_are_counted(self) -> None:
         stats = self.stats()
@@ -184,9 +212,12 @@ class Watch(unittest.TestCase):
     def test_ctrl_c_ends_the_run_and_leaves_the_last_view(self) -> None:
         self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
 
+        interrupted = threading.Event()
+
         def interrupt(view: Any) -> None:
             # The first batch takes a minute.
-            if "running" in repr(view):
+            if "running" in repr(view) and not interrupted.is_set():
+                interrupted.set()
                 signal.raise_signal(signal.SIGINT)
 
         pipeline = slow()
@@ -244,6 +275,26 @@ class Watch(unittest.TestCase):
                 pass
         self.assertRegex(log.getvalue(), r"^planes completed, .*\n$")
         self.assertNotIn("\r", log.getvalue())
+
+    def test_a_process_without_standard_error_has_no_view(self) -> None:
+        with mock.patch("sys.stderr", None), self.assertNoLogs("penstock", "WARNING"):
+            self.assertEqual(sum(1 for _ in penstock.watch(planes(80), every_s=0.001)), 20)
+
+    def test_a_view_that_fails_is_logged_and_the_loop_goes_on(self) -> None:
+        def fail(view: Any) -> None:
+            raise BrokenPipeError("the notebook is gone")
+
+        with notebook(fail), self.assertLogs("penstock", "WARNING") as logs:
+            self.assertEqual(sum(1 for _ in penstock.watch(planes(80))), 20)
+        self.assertIn("the notebook is gone", "".join(logs.output))
+        with notebook(fail), self.assertLogs("penstock", "WARNING"), self.assertRaises(KeyError):
+            for _ in penstock.watch(planes(80)):
+                raise KeyError("of the loop")
+        sleep = {"mean_ms": 0, "fail_rate": 1.0, "on_error": "fail"}
+        document = {"source": {"range": {"count": 400}}, "stages": [{"sleep": sleep}, {"aggregate": {"size": 1}}, {"collate": {}}]}
+        with notebook(fail), self.assertLogs("penstock", "WARNING"), self.assertRaises(penstock.RunFailed):
+            for _ in penstock.watch(penstock.Pipeline(document)):
+                pass
 
     def test_it_holds_no_batch(self) -> None:
         with mock.patch("sys.stderr", io.StringIO()):

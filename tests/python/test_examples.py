@@ -36,13 +36,19 @@ class Examples(unittest.TestCase):
             for place, photo in enumerate(sorted(photos().rglob("*.jpg"))[:4]):
                 (here / f"class-{place % 2}").mkdir(exist_ok=True)
                 shutil.copy(photo, here / f"class-{place % 2}" / f"{place}.jpg")
-            (here / "class-0/notes.txt").write_text("not a photo")
-            subprocess.run([sys.executable, TRAIN / "class_labels.py", here], check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+            for name in ("notes.txt", "a.png", "b.PNG", "list"):
+                (here / "class-0" / name).write_text("not a photo")
+            command: list[str | Path] = [sys.executable, TRAIN / "class_labels.py", here]
+            written = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=PATIENCE).stdout
             pipeline = penstock.Pipeline(
                 TRAIN / "imagefolder.json", stores={"photos": here}, modules={name: module(name) for name in MODULES}, device="host"
             )
             (batch,) = pipeline
             labels = dict(zip(batch.samples, batch["label"]))
+            self.assertEqual(
+                written.splitlines(),
+                [f"4 photos in {here}/labels.ndjson", "4 files left out, since they are no JPEG: .png 2, no suffix 1, .txt 1"],
+            )
         self.assertEqual(labels, {"class-0/0.jpg": 0, "class-1/1.jpg": 1, "class-0/2.jpg": 0, "class-1/3.jpg": 1})
 
 

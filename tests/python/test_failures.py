@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 import penstock
 from kit import Server, folder, module
+from penstock._pipeline import _log_failures
 
 
 def clips(where: Path, lengths: list[int]) -> None:
@@ -98,9 +99,21 @@ class Failing(unittest.TestCase):
         with self.assertLogs("penstock", "WARNING") as logs:
             lost = 400 - self.delivered(self.pipeline(400, 0.2, seed=1))
         [line] = [record.getMessage() for record in logs.records]
-        self.assertRegex(line, rf"^unlucky: {lost} samples failed in stage `1:sleep` \(\w+\), most of them: failed on purpose")
+        self.assertRegex(line, rf"^unlucky: {lost} samples failed in stage `1:sleep` \(\w+\), most often: failed on purpose")
         with self.assertNoLogs("penstock", "WARNING"):
             self.delivered(self.pipeline(400, 0))
+
+    def test_failures_that_are_not_listed_are_logged_with_their_number(self) -> None:
+        group = {"stage": "1:decode", "class": "input", "message": "no JPEG", "count": 2, "first_keys": ["a.jpg", "b.jpg"]}
+        with self.assertLogs("penstock", "WARNING") as logs:
+            _log_failures("photos", {"failures": [group], "failures_not_listed": 7})
+        self.assertEqual(
+            [record.getMessage() for record in logs.records],
+            [
+                "photos: 2 samples failed in stage `1:decode` (input), most often: no JPEG (a.jpg, b.jpg)",
+                "photos: 7 more samples failed for other reasons, which are not listed",
+            ],
+        )
 
 
 if __name__ == "__main__":

@@ -43,9 +43,11 @@ class Figures(unittest.TestCase):
             is_over = threading.Event()
             with ThreadPoolExecutor(1) as other:
                 looking = other.submit(look, is_over)
-                for _ in pipeline:
-                    pass
-                is_over.set()
+                try:
+                    for _ in pipeline:
+                        pass
+                finally:
+                    is_over.set()
                 looking.result()
         self.assertLessEqual(set(seen), {"running", "draining", "completed", "stopped"})
 

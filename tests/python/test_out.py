@@ -1,6 +1,6 @@
 """Runs of a training loop leave what `penstock run --out` leaves, dead letters before all."""
 
-import contextlib
+import gc
 import json
 import pickle
 import shutil
@@ -9,6 +9,7 @@ import unittest
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import penstock
 from kit import PATIENCE, clean, folder, module, order_of, photo_document, photos, planes, wanted
@@ -99,9 +100,13 @@ class Out(unittest.TestCase):
 
     def test_measuring_leaves_nothing(self) -> None:
         with folder() as made:
-            # A measurement as short as this one may contradict itself.
-            with contextlib.suppress(penstock.PenstockError):
-                penstock.headspace(planes(4, out=made), lambda batch: None, seconds=0.2)
+            sizes: list[int] = []
+            try:
+                penstock.headspace(planes(4, out=made), lambda batch: sizes.append(batch.size), seconds=0.2)
+            except penstock.PenstockError as error:
+                # A measurement as short as this one may contradict itself.
+                self.assertIn("contradict each other", str(error))
+            self.assertEqual(set(sizes), {4})
             self.assertEqual(list(made.iterdir()), [])
 
     def test_output_that_cannot_be_written_raises(self) -> None:
@@ -115,6 +120,33 @@ class Out(unittest.TestCase):
             not_whole = "the run's output is not whole: cannot write `.*times.json`: "
             with self.assertLogs("penstock", "ERROR"), self.assertRaisesRegex(penstock.PenstockError, not_whole):
                 list(batches)
+
+    def test_a_run_that_fails_says_why_though_its_output_is_not_whole(self) -> None:
+        stages = [{"sleep": {"mean_ms": 2, "fail_rate": 0.2}}, {"aggregate": {"size": 1}}, {"collate": {}}]
+        document = {"source": {"range": {"count": 40_000}}, "stages": stages, "max_failures": {"count": 100}}
+        with folder() as made:
+            batches = iter(penstock.Pipeline(document, out=made / "out"))
+            next(batches)
+            shutil.rmtree(made / "out")
+            with self.assertLogs("penstock", "ERROR") as logs, self.assertRaisesRegex(penstock.RunFailed, "100"):
+                for _ in batches:
+                    pass
+        self.assertIn("the run's output is not whole", "".join(logs.output))
+
+    def test_output_that_is_not_whole_is_only_logged_when_the_loop_is_left(self) -> None:
+        with folder() as made, mock.patch("sys.unraisablehook") as ignored:
+            with self.assertLogs("penstock", "ERROR") as logs:
+                for _ in planes(400, out=made / "out"):
+                    shutil.rmtree(made / "out")
+                    break
+                gc.collect()
+            with self.assertLogs("penstock", "ERROR"), self.assertRaises(ZeroDivisionError):
+                with planes(400, out=made / "out") as pipeline:
+                    for _ in pipeline:
+                        shutil.rmtree(made / "out")
+                        1 / 0
+            ignored.assert_not_called()
+        self.assertIn("the run's output is not whole", "".join(logs.output))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ use penstock_types::spec::{self, Consumer, DeviceName, Spec, Stage};
 use penstock_types::text::with_causes;
 use penstock_wasm::Sandbox;
 use pyo3::prelude::*;
+use serde_json::Value;
 
 use crate::errors::invalid;
 
@@ -25,6 +26,8 @@ pub(crate) enum ModuleSource {
 /// A document that was read.
 pub(crate) struct Document {
     pub(crate) spec: Spec,
+    /// The same as written: without defaults, with settings and the device applied.
+    pub(crate) written: Value,
     /// What is wrong beside the document: a line each.
     faults: Vec<String>,
     /// Names of stores and modules for which something was given that cannot be used.
@@ -48,10 +51,10 @@ impl Document {
         if !faults.is_empty() {
             return Err(invalid(&faults));
         }
-        let mut spec = Spec::from_value(written).map_err(|faults| invalid(&faults))?;
+        let mut spec = Spec::from_value(written.clone()).map_err(|faults| invalid(&faults))?;
         // The training loop is the consumer, whatever the document has in its place.
         spec.consumer = Consumer::default();
-        Ok(Self { spec, faults: Vec::new(), unusable: Vec::new() })
+        Ok(Self { spec, written, faults: Vec::new(), unusable: Vec::new() })
     }
 
     /// Lets all transfers lead to `device`.
@@ -61,10 +64,14 @@ impl Document {
             return;
         };
         let mut is_led = false;
-        for stage in &mut self.spec.stages {
+        for (place, stage) in self.spec.stages.iter_mut().enumerate() {
             if let Stage::Transfer(transfer) = stage {
                 transfer.device = name.clone();
                 is_led = true;
+                let written = self.written.pointer_mut(&format!("/stages/{place}/transfer"));
+                if let Some(members) = written.and_then(Value::as_object_mut) {
+                    members.insert("device".to_owned(), Value::from(device));
+                }
             }
         }
         if !is_led {
@@ -102,7 +109,7 @@ impl Document {
         modules
     }
 
-    /// What can run, with a folder for dead letters or without. Fails with everything that is wrong.
+    /// Checks the document and returns what runs; `keeps_letters` permits `dead_letter`. Fails with everything that is wrong.
     pub(crate) fn prepare(self, runner: &Runner, keeps_letters: bool) -> PyResult<Prepared> {
         // The training loop is the consumer.
         let outlets = Outlets { keeps_letters, ..Outlets::ALL };

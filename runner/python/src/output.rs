@@ -6,8 +6,8 @@ use penstock_pipeline::{OutputError, OutputFolder};
 use penstock_types::traversal::TraversalSettings;
 use serde_json::Value;
 
-/// The folder below `out` of a run of `document` with these settings: `epoch-3`, or `epoch-3/rank-1` where there are several ranks, and
-/// `epoch-3-2` where an earlier run over the same pass has that.
+/// The folder below `out` of a run of `document` with these settings: `epoch-3`, or `epoch-3/rank-1` where there are several ranks. The
+/// second run over the same pass gets `epoch-3-2`, or `epoch-3/rank-1-2`.
 pub(crate) fn folder_of(
     out: &Path,
     document: &Value,
@@ -19,7 +19,7 @@ pub(crate) fn folder_of(
         folder.push(format!("rank-{}", shard.rank));
         let source = document["source"].as_object_mut().and_then(|source| source.values_mut().next());
         if let Some(source) = source {
-            // A comparison of runs tells their ranks by it.
+            // `penstock compare` reads the rank from here.
             source["shard"] = serde_json::json!(shard);
         }
     }

@@ -42,8 +42,10 @@ type WrittenShard = (u32, u32, bool);
 pub(crate) struct Loader {
     home: Home,
     prepared: Prepared,
-    /// The document that runs.
+    /// The document that runs, with defaults.
     document: serde_json::Value,
+    /// The same as JSON without the defaults: the document as given, with settings and `device` applied.
+    written: String,
     /// Used again from run to run.
     memory: Pool<HostMemory>,
     held: Held,
@@ -100,8 +102,9 @@ impl Loader {
             document.lead_to(device);
         }
         let process = compiler(interpreter, library);
-        let written = serde_json::to_value(&document.spec);
-        let written = written.map_err(|error| PenstockError::new_err(error.to_string()))?;
+        let written = document.written.to_string();
+        let whole = serde_json::to_value(&document.spec);
+        let whole = whole.map_err(|error| PenstockError::new_err(error.to_string()))?;
         // Compiling takes its time. Whoever interrupts the wait does not end it: it goes on by itself, for the cache.
         let checking = runtime.spawn_blocking(move || {
             let sandbox = Sandbox::new(SandboxSettings {
@@ -125,7 +128,8 @@ impl Loader {
         Ok(Self {
             home: Home::here(),
             prepared,
-            document: written,
+            document: whole,
+            written,
             memory: Pool::new(HostMemory),
             held: Held::default(),
             max_held: max_held.max(1),
@@ -137,6 +141,12 @@ impl Loader {
     #[getter]
     fn name(&self) -> &str {
         &self.prepared.plan.name
+    }
+
+    /// The document as JSON: as given, without defaults, with settings and `device` applied.
+    #[getter]
+    fn document(&self) -> &str {
+        &self.written
     }
 
     /// The document's share of the source: rank, number of ranks, and whether the last uneven round is kept.
@@ -157,8 +167,8 @@ impl Loader {
         Ok(self.share(shard)?.plan.explain())
     }
 
-    /// Starts a run over a share of the source whose first pass is that one, and which has no last one when it is `endless`. With
-    /// `drained` false nobody takes its batches: they are dropped as fast as they come. It is written to a folder below `out`.
+    /// Starts a run over a share of the source, from the pass `first_epoch` on, without a last pass if `endless`. `drained = false` drops
+    /// batches as they arrive. `out` is the folder in which the run's own folder is made.
     #[pyo3(signature = (first_epoch, shard=None, *, out=None, drained=true, endless=false))]
     fn start(
         &self,
@@ -194,7 +204,7 @@ impl Loader {
                     true => prepared.start_taken(output, Arc::new(self.memory.clone()), self.max_held).await,
                     false => prepared.start(output).await,
                 };
-                // Another process was faster.
+                // Another process took the folder after the check.
                 if !matches!(started, Err(StartError::Output(OutputError::Taken(_)))) {
                     return started;
                 }
@@ -222,28 +232,28 @@ impl Loader {
         self.home.check()?;
         let prepared = self.share(shard)?;
         let Some(epochs) = prepared.plan.source.traversal.epochs else { return Ok(None) };
+        let plan = &prepared.plan;
+        // Before the source is counted, which may read all of it.
+        if let Some(unknown) = plan.stages.iter().find_map(unknown_output) {
+            return Err(PyTypeError::new_err(format!("how many batches there are is not known: {unknown}")));
+        }
         let counted = wait_for(py, prepared.count())?;
         let counted = counted.map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
         let Some(total) = counted else { return Ok(None) };
         let epochs = u64::from(epochs.get());
-        let plan = &prepared.plan;
-        let items = plan.items_of(total / epochs).ok_or_else(|| {
-            let keeps = |stage: &&StagePlan| matches!(&stage.kind, StageKind::Wasm(it) if it.mode == Mode::Stateful);
-            let stage = plan.stages.iter().find(keeps).map(|stage| stage.id.to_string()).unwrap_or_default();
-            PyTypeError::new_err(format!(
-                "how many batches there are is not known: the stage `{stage}` keeps samples and decides by itself how many it gives"
-            ))
-        })?;
-        if let Some(unknown) = plan.stages.iter().find_map(unknown_fan_out) {
-            return Err(PyTypeError::new_err(format!("how many batches there are is not known: {unknown}")));
-        }
-        Ok(Some(items * epochs))
+        Ok(plan.items_of(total / epochs).map(|items| items * epochs))
     }
 }
 
 /// Reason why the number of samples behind a stage is not known.
-fn unknown_fan_out(stage: &StagePlan) -> Option<String> {
-    let StageKind::Wasm(WasmPlan { fan_out, .. }) = &stage.kind else { return None };
+fn unknown_output(stage: &StagePlan) -> Option<String> {
+    let StageKind::Wasm(WasmPlan { fan_out, mode, .. }) = &stage.kind else { return None };
+    if *mode == Mode::Stateful {
+        return Some(format!(
+            "the stage `{}` keeps samples and decides by itself how many it gives",
+            stage.id
+        ));
+    }
     match fan_out {
         Some(false) => None,
         Some(true) => Some(format!("the stage `{}` may make several samples of one", stage.id)),
@@ -312,8 +322,7 @@ impl Running {
         py.detach(|| self.handle.stop(StopReason::Asked));
         let joined = self.join(py);
         logs::tell(py)?;
-        joined?;
-        self.written()
+        joined
     }
 }
 
@@ -334,7 +343,8 @@ impl Running {
         }
     }
 
-    /// The run is over; fails if it failed.
+    /// Ends the loop over a run that is over. Fails if the run failed, or if it completed and its output is not whole: the output of any
+    /// other run is only logged, since the loop has its own reason to end.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.join(py)?;
         match self.last.get() {
@@ -343,7 +353,8 @@ impl Running {
                     snapshot.error.as_deref().unwrap_or("nobody knows why, which is a defect of Penstock");
                 Err(RunFailed::new_err(why.to_owned()))
             }
-            _ => self.written(),
+            Some(snapshot) if snapshot.state == RunState::Completed => self.written(),
+            _ => Ok(()),
         }
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from jupyter_client.manager import start_new_kernel
 from photos import ROOT, colored, modules
@@ -51,6 +53,12 @@ def executed() -> dict[str, Any]:
 
 
 class Notebook(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        # A kernel that the user has installed would run in place of the tested environment's.
+        empty = cls.enterClassContext(tempfile.TemporaryDirectory())
+        cls.enterClassContext(mock.patch.dict(os.environ, {"JUPYTER_DATA_DIR": empty, "JUPYTER_PATH": empty}))
+
     def test_it_has_no_outputs_in_the_repository(self) -> None:
         for cell in json.loads(NOTEBOOK.read_text())["cells"]:
             self.assertEqual((cell.get("outputs", []), cell.get("execution_count")), ([], None))

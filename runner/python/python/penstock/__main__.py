@@ -12,7 +12,7 @@ def main() -> int:
     # A process that ignores Ctrl-C still does; in all others the command decides, and not the interpreter.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # A closed standard stream would lend its number to the next file that is opened, a database for one.
+    # Opens /dev/null in place of closed standard streams, so that no other file gets descriptors 0 to 2.
     for stream in range(3):
         try:
             os.fstat(stream)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import json
+import logging
 import re
 import shutil
 import sys
@@ -17,6 +17,8 @@ from penstock._penstock import PenstockError
 
 T = TypeVar("T")
 
+_LOGGER = logging.getLogger("penstock")
+
 # Columns of the chart, in pixels: names, bars, percentages.
 _NAMES, _BARS, _FIGURES, _ROW = 230, 320, 60, 22
 # Most characters of a name in the chart.
@@ -27,6 +29,8 @@ _COLOR = "#1a959e"
 _OVER = ("completed", "failed", "stopped")
 # Samples that are not delivered, in words.
 _LOST = {"dropped": "dropped", "skipped": "skipped", "dead_lettered": "dead letters"}
+# Members of a document that the view has in another place, or that a training loop does not use.
+_NOT_OPTIONS = ("name", "source", "stages", "sink", "consumer")
 # Return to the start of a terminal's line, and erase the rest of a longer line before it.
 _LINE_START, _LINE_REST = "\r", "\x1b[K"
 
@@ -51,13 +55,19 @@ def _watched(loader: Iterable[T], pipeline: Any, every_s: float) -> Iterator[T]:
     before = pipeline._run
     show = _screen()
 
-    def refresh(is_last: bool) -> None:
-        if pipeline._run is not before:
-            show(RunView(pipeline.stats()), is_last)
+    def refresh(is_last: bool) -> bool:
+        """Shows the figures. An error is logged, since a view that fails must not end the loop or replace its exception."""
+        try:
+            if pipeline._run is not before:
+                show(RunView(pipeline.stats()), is_last)
+        except Exception:
+            _LOGGER.warning("the view of the run was not updated", exc_info=True)
+            return False
+        return True
 
     def refresh_until_done() -> None:
-        while not done.wait(every_s):
-            refresh(False)
+        while not done.wait(every_s) and refresh(False):
+            pass
 
     done = threading.Event()
     updates = threading.Thread(target=refresh_until_done, name="penstock-watch", daemon=True)
@@ -83,6 +93,9 @@ def _screen() -> Callable[[RunView, bool], None]:
 
 
 def _show_line(view: RunView, is_last: bool) -> None:
+    # A process that was started with its standard error closed has none.
+    if sys.stderr is None:
+        return
     terminal = sys.stderr.isatty()
     if not terminal and not is_last:
         return
@@ -120,13 +133,14 @@ class RunView:
         )
 
 
-def pipeline_html(document: Mapping[str, Any], settings: Mapping[str, Any], stats: Mapping[str, Any] | None) -> str:
-    """A pipeline as HTML: its parts, and the figures of its run if there is one."""
-    changed = _changed(document, settings)
-    title = str(changed.get("name", "pipeline")) if stats is None else _state(stats)
+def pipeline_html(document: Mapping[str, Any], stats: Mapping[str, Any] | None) -> str:
+    """A pipeline as HTML: its parts, and the figures of its run if there is one. `document` has the settings applied."""
+    title = str(document.get("name", "pipeline")) if stats is None else _state(stats)
+    options = _options({name: value for name, value in document.items() if name not in _NOT_OPTIONS})
     return _block(
         f"<div><strong>{escape(title)}</strong></div>",
-        _parts_table(changed, stats),
+        f"<p>{escape(options)}</p>" if options else "",
+        _parts_table(document, stats),
         "" if stats is None else _run_html(stats),
     )
 
@@ -180,7 +194,9 @@ def _figures(stats: Mapping[str, Any]) -> str:
 
 
 def _progress(stats: Mapping[str, Any]) -> float | None:
-    """Share of all samples that left the pipeline, those of fan-out stages included; `None` if the source does not know its size."""
+    """Samples that have left the pipeline, as a share of all that the source and fan-out stages make; `None` if the source does not know
+    its size.
+    """
     if not stats["expected"]:
         return None
     ledger = stats["ledger"]
@@ -216,22 +232,6 @@ def _words(text: str) -> str:
 
 
 # --- The table of parts
-
-
-def _changed(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Document with settings applied; the native check has accepted both."""
-    whole: Any = copy.deepcopy(dict(document))
-    for pointer, value in settings.items():
-        steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
-        if not steps:
-            whole = copy.deepcopy(value)
-            continue
-        *path, last = steps
-        place = whole
-        for step in path:
-            place = place[int(step)] if isinstance(place, list) else place.setdefault(step, {})
-        place[int(last) if isinstance(place, list) else last] = value
-    return dict(whole)
 
 
 def _parts_table(document: Mapping[str, Any], stats: Mapping[str, Any] | None) -> str:

@@ -82,8 +82,8 @@ class Document(Written):
         threads: Worker threads, shared by the stages that compute; the machine's cores when missing.
         interval_s: Length of a measuring window, in seconds.
         buffer_mib: Memory held between ops, in MiB: items in queues, results that wait, samples of begun batches, keys of the source.
-        max_failures: How many failures of all stages together are too many. When missing, and in no stage either: more than 5 % of the
-            samples, looked at after 1,000 of them. `None` lets any number fail, but not all.
+        max_failures: Limit of failed samples over all stages. When missing here and in all stages: 5 % of the samples, looked at after
+            1,000 of them. `None` permits any number; an epoch in which every sample fails ends the run all the same.
         """
         return self
 
@@ -159,7 +159,7 @@ class Document(Written):
         params: What the module is set up with; its manifest says what it takes.
         deadline_ms: CPU time it may use for one sample, in milliseconds.
         memory_mib: Memory one instance may use, in MiB.
-        output_mib: Data it may make of one sample, over all samples that this becomes, in MiB. A call that gives back more fails.
+        output_mib: Data it may make of one sample, over all its children, in MiB. A call that gives back more fails.
         assets: Objects it may ask for by name: vocabularies, tables.
         name: What the stage is called in statistics; its kind, or its module's name, when missing.
         queue: Items the queue at the stage's exit may hold.
@@ -189,11 +189,11 @@ class Document(Written):
     ) -> Self:
         """Stacks every field over the samples of a batch.
 
-        ragged: What happens to tensors of different shapes in a batch.
+        ragged: Treatment of tensors that differ in shape within a batch.
           `fail`: The run fails, whatever `on_error` says.
           `pad`: Zeros fill each tensor up to the largest size of each dimension; the field `NAME.shape` (int64, `[samples, dimensions]`)
             keeps the sizes before. Every tensor field with at least one dimension gets one, so that all batches have the same fields.
-          `list`: Tensor fields with at least one dimension become lists of tensors.
+          `list`: Tensor fields with at least one dimension become lists of tensors, which stay in the memory of the host.
           `skip`: Samples whose shapes differ from those of most others in the batch fail, as `on_error` says.
         name: What the stage is called in statistics; its kind, or its module's name, when missing.
         queue: Items the queue at the stage's exit may hold.

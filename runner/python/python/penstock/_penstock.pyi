@@ -48,10 +48,13 @@ class StreamError(PenstockError):
 
 @final
 class Batch:
-    """Samples whose fields are stacked: a mapping from field to `Array`, list of texts or list of bytes."""
+    """Samples whose fields are stacked: a mapping from field to `Array`, list of texts or list of bytes. Where the `collate` has
+    `"ragged": "list"`, a tensor field with at least one dimension is a list of `Array`, one a sample, which stays in host memory behind
+    `transfer`. With `"pad"` it is one `Array`, and the field `NAME.shape` has the shapes of the samples.
+    """
 
     def __getitem__(self, name: str, /) -> Any:
-        """An `Array`, a `list[str]` or a `list[bytes]`; which of them is the pipeline's choice. KeyError names the fields there are."""
+        """An `Array`, or a list of `Array`, `str` or `bytes`; the pipeline determines the type. KeyError names the fields of the batch."""
 
     def get(self, name: str, default: Any = None) -> Any: ...
     def __contains__(self, name: object, /) -> bool: ...
@@ -65,7 +68,7 @@ class Batch:
     def values(self) -> list[Any]: ...
     def items(self) -> list[tuple[str, Any]]: ...
     def to(self, device: Any, *, non_blocking: bool = False) -> dict[str, Any]:
-        """The fields as PyTorch's tensors on a device, and texts and bytes as lists."""
+        """The fields as PyTorch's tensors on a device, lists of `Array` as lists of tensors, and texts and bytes as lists."""
 
     @property
     def size(self) -> int:
@@ -156,6 +159,10 @@ class Loader:
         """What the pipeline is called."""
 
     @property
+    def document(self) -> str:
+        """The document as JSON: as given, without defaults, with settings and `device` applied."""
+
+    @property
     def shard(self) -> tuple[int, int, bool] | None:
         """The document's share of the source: rank, number of ranks, and whether the last uneven round is kept."""
 
@@ -175,9 +182,9 @@ class Loader:
         drained: bool = True,
         endless: bool = False,
     ) -> Running:
-        """Starts a run over a share of the source whose first pass is that one; one run at a time. It makes as many passes as the document
-        says, or never ends with `endless`. With `drained` false nobody takes its batches: they are dropped as fast as they come. It is
-        written to a folder below `out`.
+        """Starts a run over a share of the source, from the pass `first_epoch` on; one run at a time. It makes as many passes as the
+        document says, or never ends with `endless`. `drained = false` drops batches as they arrive. `out` is the folder in which the
+        run's own folder is made.
         """
 
     def batches(self, shard: tuple[int, int, bool] | None) -> int | None:

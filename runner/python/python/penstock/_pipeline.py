@@ -48,8 +48,8 @@ class Pipeline:
     max_held: batches that the training loop may hold at a time, arrays made of them included; at least 2, since a loop still has
               one while it asks for the next.
     out:      a folder for what runs leave, as `penstock run --out` writes it: each iteration writes `epoch-N` below it, N being its first
-              pass, or `epoch-N/rank-R` where there are several ranks. No run is overwritten: where there is one over the same pass, the
-              next one goes to `epoch-N-2`. `penstock replay` and `penstock compare` take these folders. A document with
+              pass, or `epoch-N/rank-R` where there are several ranks. No run is overwritten: the second run over the same pass goes to
+              `epoch-N-2`, or `epoch-N/rank-R-2`. `penstock replay` and `penstock compare` take these folders. A document with
               `dead_letter` raises InvalidPipeline without it, since the failed samples would be kept nowhere.
     cache_dir: where compiled modules are kept; by default where the command line keeps them. `None` compiles anew.
 
@@ -170,8 +170,10 @@ class Pipeline:
                 # The loop has the only reference: what it drops is free for the next one.
                 del batch
         finally:
-            run.close()
-            _log_failures(self.name, json.loads(run.snapshot())["failures"])
+            try:
+                run.close()
+            finally:
+                _log_failures(self.name, json.loads(run.snapshot()))
 
     def __len__(self) -> int:
         """Number of batches of an iteration in which no sample fails or is dropped.
@@ -251,22 +253,26 @@ class Pipeline:
     def _repr_html_(self) -> str:
         """Parts of the pipeline, for a notebook; after a first run also figures, the verdict and a chart of readiness."""
         stats = None if self._run is None else self.stats()
-        return pipeline_html(self._options["document"], self._options["settings"] or {}, stats)
+        return pipeline_html(json.loads(self._loader.document), stats)
 
 
-def _log_failures(pipeline: str, groups: list[dict[str, Any]]) -> None:
-    """Logs each class of failures of a stage once, with the number of samples and the most frequent message."""
+def _log_failures(pipeline: str, snapshot: dict[str, Any]) -> None:
+    """Logs each class of failures of a stage once, with the number of samples and the most frequent message, and then the number of
+    failures that the snapshot does not list.
+    """
     classes: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for group in groups:
+    for group in snapshot["failures"]:
         classes.setdefault((group["stage"], group["class"]), []).append(group)
     for (stage, kind), same in classes.items():
         samples = sum(group["count"] for group in same)
         most = same[0]
         keys = ", ".join(most["first_keys"])
         _LOGGER.warning(
-            "%s: %d samples failed in stage `%s` (%s), most of them: %s (%s%s)",
+            "%s: %d samples failed in stage `%s` (%s), most often: %s (%s%s)",
             pipeline, samples, stage, kind, most["message"], keys, ", ..." if samples > len(most["first_keys"]) else "",
         )
+    if unlisted := snapshot["failures_not_listed"]:
+        _LOGGER.warning("%s: %d more samples failed for other reasons, which are not listed", pipeline, unlisted)
 
 
 def _rebuilt(options: dict[str, Any]) -> Pipeline:

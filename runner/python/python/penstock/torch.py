@@ -26,7 +26,10 @@ __all__ = ["DataLoader", "IterableDataset", "tensors"]
 
 
 def tensors(batch: Batch | Mapping[str, Any], device: torch.device | str | int | None = None, *, non_blocking: bool = False) -> dict[str, Any]:
-    """The fields of a batch: arrays as tensors, on a device if one is given, and texts and bytes as lists."""
+    """Fields of a batch: arrays as tensors, on a device if one is given, and texts and bytes as lists. With `"ragged": "list"` in the
+    `collate`, an array with at least one dimension is a list of tensors, one a sample, which stay in host memory behind `transfer` unless a
+    device is given here.
+    """
 
     def converted(value: Any) -> Any:
         if isinstance(value, list):
