@@ -151,7 +151,7 @@ fn letters_that_do_not_fill_a_batch_are_tried_although_the_pipeline_drops_such_b
         { "aggregate": { "size": 3, "drop_last": true } },
         { "wasm": { "module": "guest", "on_error": "dead_letter" } }
     ]);
-    let run = guest_run(&folder, &stages, "guest-batch", &["a", "trap", "b", "c"], 0);
+    let run = guest_run(&folder, &stages, "guest-batch", &["a", "trap", "b", "c"], 1);
     let path = run.join("dead_letters.ndjson");
     let text = fs::read_to_string(&path).unwrap();
     for (key, still_failing) in [("a", 0), ("trap", 1)] {

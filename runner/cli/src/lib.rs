@@ -47,7 +47,7 @@ fn give_up_privileges() {
 }
 
 /// Executes the command line, whose first argument is the command's name, and returns the exit code. Called once in a process, before it
-/// has other threads. `compiler` is the program that compiles modules; this very program without one.
+/// has other threads. `compiler` is the program that compiles modules; `None` uses this program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, compiler: Option<CompilerProcess>) -> u8 {
     heaps::bound();
     files::allow_many();

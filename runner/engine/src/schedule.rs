@@ -50,7 +50,8 @@ pub(crate) struct ChainShape {
     pub(crate) stages: Vec<StageShape>,
     pub(crate) sink: NodeShape,
     pub(crate) buffer_bytes: u64,
-    /// How many failed samples end the run, counted over all stages. A rate is taken of the samples the source made.
+    /// How many failed samples end the run, counted over all stages. A rate is taken of the samples that the
+    /// source and fan-outs made.
     pub(crate) max_failures: Option<FailureLimit>,
     /// Permits epochs in which every sample fails.
     pub(crate) all_may_fail: bool,
@@ -268,7 +269,7 @@ impl Schedule {
         let (before, made) = (pipe.task_bytes(task.slot), stage.core.book.made);
         let failed = pipe.complete(task.slot, outcome, time, &mut stage.core, now);
         if stage.core.book.made > made {
-            self.epochs.made(pipe.epoch(), stage.core.book.made - made);
+            self.epochs.added(pipe.epoch(), stage.core.book.made - made);
         }
         if let Some(failed) = failed {
             self.failed_samples += failed.samples();
@@ -480,11 +481,7 @@ impl Schedule {
         let [output, queues @ ..] = behind else { return (false, false) };
         let Some(input) = before.last_mut() else {
             let put = self.source.step(output, &mut self.epochs, now);
-            if self.error.is_none()
-                && let Some(message) = self.lost_epoch()
-            {
-                self.cut(0, message);
-            }
+            self.end_after_lost_epoch();
             return (false, put);
         };
         let (budget, work) = (&mut self.budget, &mut self.work);
@@ -493,7 +490,9 @@ impl Schedule {
         let nodes = NodesBehind { stages, queues, sink_is_empty: self.sink.is_empty() };
         let behind = |is_clear| nodes.demand(is_clear);
         let behind = &behind;
-        let mut step = StageStep { now, input, output, budget, behind, work, took: false, put: false };
+        let epochs = &mut self.epochs;
+        let mut step =
+            StageStep { now, input, output, budget, behind, work, epochs, took: false, put: false };
         match own.get_mut(node - 1) {
             Some(Stage { core, kind: Kind::Pipe(pipe) }) => pipe.step(core, &mut step),
             Some(Stage { core, kind: Kind::Aggregate(aggregate) }) => aggregate.step(core, &mut step),
@@ -502,7 +501,21 @@ impl Schedule {
             }
             None => self.sink.step(&mut step),
         }
-        (step.took, step.put)
+        let moved = (step.took, step.put);
+        self.end_after_lost_epoch();
+        moved
+    }
+
+    /// Ends the source after an epoch in which every sample failed, when that shows without a failure; the stages pass on what they
+    /// have.
+    fn end_after_lost_epoch(&mut self) {
+        if self.error.is_none()
+            && let Some(message) = self.lost_epoch()
+        {
+            self.error = Some(message);
+            self.source.end(&mut self.budget);
+            self.mark(0);
+        }
     }
 
     /// Looks at all limits once more: at the end a rate means something however few the tasks were.
@@ -531,7 +544,7 @@ impl Schedule {
         }
         let of_run = || {
             let limit = self.max_failures?;
-            let made = self.source.made();
+            let made = self.source.made() + self.stages.iter().map(|stage| stage.core.book.made).sum::<u64>();
             exceeds(limit, failures, made, over)
                 .then(|| too_many("run", limit, failures, &format!("{made} samples")))
         };

@@ -144,7 +144,7 @@ impl RunFacts {
         Self {
             id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string().into()),
             name: plan.name.clone(),
-            failure_limit: plan.max_failures.map(FailureLimit::in_words),
+            failure_limit: plan.max_failures.map(|limit: FailureLimit| limit.in_words("samples")),
             started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             threads,
             watched,

@@ -46,7 +46,9 @@ impl Runs {
         request: TryRequest,
     ) -> Result<TrialReport, RunsError> {
         let digest = self.module_version(name, version).await?.report.digest;
-        let settings = settings(&request)?;
+        let mut settings = settings(&request)?;
+        let most_output = self.0.bounds.output_mib.get().min(settings.output.get());
+        settings.output = OutputMib::new(most_output).unwrap_or(settings.output);
         let turn = turn(&self.0.trials, self.client(), "trials and predictions").await?;
         let most = self.0.trial_time;
         let until = Instant::now() + most;

@@ -19,7 +19,7 @@ use penstock_types::run::RunId;
 use serde::{Deserialize, Serialize};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Most bytes of a head.
 pub const MAX_HEAD_BYTES: usize = 4096;
@@ -143,7 +143,7 @@ pub enum ValuesHead {
         /// Shape of each array.
         shapes: Vec<Vec<u32>>,
         data: Spot,
-        /// As those of texts, in bytes.
+        /// Byte offsets at which the arrays begin, as for texts.
         offsets: Spot,
     },
     /// Texts, one after another.

@@ -112,7 +112,7 @@ pub enum StageKind {
     Wasm(WasmPlan),
     /// Stacks the fields of a batch's samples.
     Collate {
-        /// What happens to tensors of different shapes in a batch.
+        /// Treatment of tensors that differ in shape.
         ragged: Ragged,
     },
     /// Brings batches to the device that trains.
@@ -329,7 +329,7 @@ impl StageKind {
         }
     }
 
-    /// Whether results of such a stage take no more memory than their inputs.
+    /// True if results take no more memory than their inputs.
     pub fn keeps_size(&self) -> bool {
         match self {
             Self::Collate { ragged } => *ragged != Ragged::Pad,

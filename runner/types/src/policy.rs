@@ -70,13 +70,21 @@ pub enum Ragged {
     /// Zeros fill each tensor up to the largest size of each dimension; the field `NAME.shape` (int64, `[samples, dimensions]`) keeps
     /// the sizes before. Every tensor field with at least one dimension gets one, so that all batches have the same fields.
     Pad,
-    /// Tensor fields with at least one dimension become lists of tensors.
+    /// Tensor fields with at least one dimension become lists of tensors, which stay in the memory of the host.
     List,
     /// Samples whose shapes differ from those of most others in the batch fail, as `on_error` says.
     Skip,
 }
 
-/// How many failures are too many: the run then ends as failed.
+impl Ragged {
+    /// True for the default, which is not written: a run that completes with it makes the batches that any other choice would.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Limit of failures, beyond which the run ends as failed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum FailureLimit {

@@ -100,7 +100,7 @@ pub struct RunSnapshot {
     pub machine: Option<MachineFigures>,
     /// Where every sample went.
     pub ledger: Ledger,
-    /// Failures that end the run, counted over all stages, in words; `null` where any number but all may fail.
+    /// Limit of failures over all stages, in words; `null` where the run has none, whether or not stages have limits of their own.
     #[serde(default)]
     pub failure_limit: Option<String>,
     /// What failed, grouped by stage, class and message; most frequent first.

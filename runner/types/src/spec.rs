@@ -70,8 +70,8 @@ pub struct Spec {
     /// What drains the sink queue.
     #[serde(default)]
     pub consumer: Consumer,
-    /// How many failures of all stages together are too many. When missing, and in no stage either: more than 5 % of the samples, looked
-    /// at after 1,000 of them. `null` lets any number fail, but not all.
+    /// Limit of failed samples over all stages. When missing here and in all stages: 5 % of the samples, looked at after 1,000 of
+    /// them. `null` permits any number; an epoch in which every sample fails ends the run all the same.
     #[serde(default = "FailureLimit::usual", skip_serializing_if = "FailureLimit::is_usual")]
     pub max_failures: Option<FailureLimit>,
 }

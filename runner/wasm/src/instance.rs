@@ -139,7 +139,7 @@ impl Instance {
     }
 }
 
-/// Bytes that a call with that many samples may return, each of which may become so many.
+/// Bytes that a call may return: `output_bytes` for each sample, at most [`MAX_CALL_OUTPUT_BYTES`].
 fn output_limit(output_bytes: u64, samples: u32) -> u64 {
     output_bytes.saturating_mul(u64::from(samples)).min(MAX_CALL_OUTPUT_BYTES)
 }

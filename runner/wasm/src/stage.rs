@@ -30,7 +30,7 @@ pub struct StageSettings {
     pub deadline: Duration,
     /// Per instance.
     pub memory_bytes: u64,
-    /// Of one sample, over all its children. A call returns at most 1 GiB, however many samples it has.
+    /// Most bytes that one sample may become, over all its children. A call returns at most 1 GiB, for any number of samples.
     pub output_bytes: u64,
     /// Held samples that a stateful stage remembers outside of its guest; beyond them the oldest are dropped.
     pub held_bytes: u64,

@@ -106,7 +106,7 @@ impl CallEnd {
         // The engine keeps this error's type to itself.
         let message = if said.contains("too much data is being copied") {
             let why = match output_limit {
-                MAX_CALL_OUTPUT_BYTES => "the most of any call",
+                MAX_CALL_OUTPUT_BYTES => "no call may return more",
                 _ => "`output_mib` per sample",
             };
             format!("gave back more than {} MiB in one call ({why})", mib(output_limit))
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(told(2 << 20), "gave back more than 2 MiB in one call (`output_mib` per sample)");
         assert_eq!(
             told(MAX_CALL_OUTPUT_BYTES),
-            "gave back more than 1024 MiB in one call (the most of any call)"
+            "gave back more than 1024 MiB in one call (no call may return more)"
         );
     }
 

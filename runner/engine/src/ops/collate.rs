@@ -41,8 +41,9 @@ impl Collate {
         let Kept { alike, failed, fatal } = keep_alike(samples, self.ragged, stop)?;
         let fatal = fatal.or_else(|| unpaddable(&alike).filter(|_| self.ragged == Ragged::Pad));
         if let Some(message) = fatal {
-            let samples = alike.into_iter().chain(failed.into_iter().map(|failed| failed.sample));
-            let output = Output::all_failed(samples, &Fault::new(FailureClass::Data, message.clone()));
+            let fault = Fault::new(FailureClass::Data, format!("not stacked: {message}"));
+            let mut output = Output::all_failed(alike, &fault);
+            output.failed.extend(failed);
             return Some(Output { fatal: Some(message), ..output });
         }
         let output = if alike.is_empty() {
@@ -80,7 +81,7 @@ impl ThreadOp for Collate {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Form<'a> {
     Array(Dtype, &'a [u32]),
-    /// An array of any shape with so many dimensions, at least one.
+    /// An array of any shape with this number of dimensions, at least one.
     Ragged(Dtype, usize),
     Text,
     Blob,
@@ -299,7 +300,8 @@ fn stack_field(
         let value = std::mem::replace(&mut sample.fields[place].value, Value::Int(0));
         match (&mut filling, value) {
             (Filled::Array(dtype, shape, data), Value::Tensor(tensor)) if tensor.shape != shape[1..] => {
-                append_padded(data, &tensor.data, &tensor.shape, &shape[1..], dtype.size());
+                let padding = Padding { element_bytes: dtype.size(), stop };
+                padding.append(data, &tensor.data, &tensor.shape, &shape[1..])?;
             }
             (Filled::Array(_, _, data), value) => append(data, &value),
             (Filled::Tensors(tensors), Value::Tensor(tensor)) => tensors.push(tensor),
@@ -334,19 +336,34 @@ fn append(data: &mut Filling, value: &Value) {
     }
 }
 
-/// Appends a tensor's elements, with zeros behind each dimension up to the size in `wanted`.
-fn append_padded(data: &mut Filling, elements: &[u8], shape: &[u32], wanted: &[u32], element_bytes: usize) {
-    let ([size, shape @ ..], [most, wanted @ ..]) = (shape, wanted) else { return data.append(elements) };
-    if shape == wanted {
-        data.append(elements);
-    } else {
-        let row = elements.len() / (*size as usize).max(1);
-        for place in 0..*size as usize {
-            append_padded(data, &elements[place * row..(place + 1) * row], shape, wanted, element_bytes);
+/// Padding of the tensors of one field.
+struct Padding<'a> {
+    element_bytes: usize,
+    stop: &'a StopFlag,
+}
+
+impl Padding<'_> {
+    /// Appends a tensor's elements, with zeros behind each dimension up to the size in `wanted`. `None` once the run is stopping.
+    fn append(&self, data: &mut Filling, elements: &[u8], shape: &[u32], wanted: &[u32]) -> Option<()> {
+        let ([size, shape @ ..], [most, wanted @ ..]) = (shape, wanted) else {
+            data.append(elements);
+            return Some(());
+        };
+        let row_bytes = wanted.iter().map(|size| *size as usize).product::<usize>() * self.element_bytes;
+        let rows = if elements.is_empty() { 0 } else { *size as usize };
+        if shape == wanted {
+            data.append(elements);
+        } else {
+            for row in elements.chunks_exact(elements.len().checked_div(rows).unwrap_or(1).max(1)) {
+                if self.stop.is_set() {
+                    return None;
+                }
+                self.append(data, row, shape, wanted)?;
+            }
         }
+        append_zeros(data, (*most as usize - rows) * row_bytes);
+        Some(())
     }
-    let rows = (most - size) as usize;
-    append_zeros(data, rows * wanted.iter().map(|size| *size as usize).product::<usize>() * element_bytes);
 }
 
 fn append_zeros(data: &mut Filling, mut bytes: usize) {
@@ -400,7 +417,11 @@ fn unpaddable(samples: &[Sample]) -> Option<String> {
             return Some(format!("the batch has a field `{taken}`, which padding `{name}` would write: rename it"));
         }
         let largest = largest_shape(samples, place);
-        let sizes = largest.iter().map(|size| *size as usize);
+        if tensors(samples, place).all(|tensor| tensor.shape == largest) {
+            return None;
+        }
+        // Sizes of 0 count as 1: sizes of different tensors meet here, and shapes without elements have bounds, too.
+        let sizes = largest.iter().map(|size| (*size as usize).max(1));
         let padded = sizes.fold(samples.len().saturating_mul(element), usize::saturating_mul);
         let bytes: usize = tensors(samples, place).map(|tensor| tensor.data.len()).sum();
         (padded > bytes.saturating_mul(MAX_PADDING).saturating_add(FREE_PADDING)).then(|| {
@@ -419,7 +440,7 @@ mod tests {
     use crate::ports::Items;
 
     fn tensor(shape: &[u32], fill: u8) -> Value {
-        let len = shape.iter().product::<u32>() as usize;
+        let len = shape.iter().map(|size| *size as usize).product();
         Value::Tensor(Tensor { dtype: Dtype::Uint8, shape: shape.to_vec(), data: vec![fill; len].into() })
     }
 
@@ -503,7 +524,12 @@ mod tests {
         assert!(matches!(output.items, Items::None), "no partial batch");
         let said = "sample `2.jpg` does not fit its batch: field `audio` has shape [1, 2], the batch has [3, 2]; make shapes equal";
         assert!(output.fatal.is_some_and(|message| message.starts_with(said)));
-        assert_eq!(output.failed.len(), 3);
+        let messages: Vec<&str> = output.failed.iter().map(|failed| &*failed.fault.message).collect();
+        assert!(
+            messages[0] == messages[1] && messages[0].starts_with("not stacked: sample `2.jpg`"),
+            "{messages:?}"
+        );
+        assert_eq!(messages[2], "field `audio` has shape [1, 2], the batch has [3, 2]");
         let mut other = audio(&[3, 3]);
         other[1].set("audio", Value::Int(1));
         let output = Collate::default().apply(Item::Batch(other), &StopFlag::default());
@@ -534,6 +560,13 @@ mod tests {
         ];
         let output = Collate::new(Ragged::Pad, None).apply(Item::Batch(wide.into()), &StopFlag::default());
         assert!(output.fatal.is_some_and(|message| message.contains("more than 16 times")));
+        // Neither loops over a size that no element stands behind, nor makes a shape larger than any memory.
+        for shapes in [[[u32::MAX, 1_000, 1, 0], [1, 1, 2, 0]], [[u32::MAX, 1, 1, 0], [1, u32::MAX, 1, 0]]] {
+            let empty = (0..).zip(shapes).map(|(index, shape)| sample(index, &[("x", tensor(&shape, 0))]));
+            let output =
+                Collate::new(Ragged::Pad, None).apply(Item::Batch(empty.collect()), &StopFlag::default());
+            assert!(output.fatal.is_some_and(|message| message.contains("more than 16 times")));
+        }
         let named = sample(0, &[("x", tensor(&[1], 0)), ("x.shape", tensor(&[1], 0))]);
         let output = Collate::new(Ragged::Pad, None).apply(Item::Batch(vec![named]), &StopFlag::default());
         assert!(output.fatal.is_some_and(|message| message.contains("a field `x.shape`")));

@@ -1,5 +1,6 @@
 use super::budget::ByteBudget;
 use super::core::{Core, Hand, StageStep, bytes_in, samples_in};
+use super::epochs::EpochBooks;
 use super::queue::Take;
 use crate::item::{Item, Sample};
 
@@ -38,7 +39,7 @@ impl Aggregate {
                 None => match step.take() {
                     Take::Item(item, bytes) => self.collect(item, bytes, core),
                     Take::Empty => return,
-                    end @ (Take::EpochEnd | Take::Ended) => self.flush(end, core, step.budget),
+                    end @ (Take::EpochEnd | Take::Ended) => self.flush(end, core, step.budget, step.epochs),
                 },
             }
         }
@@ -91,13 +92,12 @@ impl Aggregate {
         }
     }
 
-    fn flush(&mut self, end: Take, core: &mut Core, budget: &mut ByteBudget) {
+    fn flush(&mut self, end: Take, core: &mut Core, budget: &mut ByteBudget, epochs: &mut EpochBooks) {
         self.end = Some(end);
-        if self.collected.is_empty() {
-            return;
-        }
+        let Some(epoch) = self.collected.first().map(|sample| sample.origin.epoch) else { return };
         if self.drop_last {
             core.book.discarded += self.collected.len() as u64;
+            epochs.discarded(epoch, self.collected.len() as u64);
             self.collected.clear();
             budget.release(std::mem::take(&mut self.collected_bytes));
         } else if self.batch.is_none() {

@@ -4,6 +4,7 @@ use penstock_types::run::Disposition;
 use penstock_types::stats::{Slot, StageMeter, Tick};
 
 use super::budget::{Behind, ByteBudget};
+use super::epochs::EpochBooks;
 use super::failures::{FailedTask, exceeds, too_many};
 use super::queue::{Queue, Take};
 use super::work::WorkList;
@@ -38,6 +39,7 @@ pub(crate) struct StageStep<'a> {
     /// Demand of the nodes behind the output queue; the argument says that nothing is before it.
     pub(crate) behind: &'a dyn Fn(bool) -> Behind,
     pub(crate) work: &'a mut WorkList,
+    pub(crate) epochs: &'a mut EpochBooks,
     /// Whether something was taken, so that the stage before may have room.
     pub(crate) took: bool,
     /// Whether something was put, so that the stage behind may have work.

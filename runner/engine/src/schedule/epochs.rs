@@ -12,7 +12,7 @@ pub(crate) struct EpochBooks {
 #[derive(Debug)]
 struct EpochBook {
     epoch: u32,
-    /// Samples of the source, and those that fan-outs added.
+    /// Samples of the source, and those that fan-outs added, less those discarded with incomplete batches.
     made: u64,
     failed: u64,
     first_failure: Option<String>,
@@ -25,39 +25,41 @@ struct EpochBook {
 const MAX_EPOCHS: usize = 1024;
 
 impl EpochBooks {
-    /// Counts samples made in `epoch`.
-    pub(crate) fn made(&mut self, epoch: u32, samples: u64) {
-        if let Some(book) = self.book(epoch) {
-            book.made += samples;
+    /// Counts a sample of the source, whose epochs come one after the other.
+    pub(crate) fn made(&mut self, epoch: u32) {
+        if let Some(book) = self.books.back_mut().filter(|book| book.epoch == epoch) {
+            book.made += 1;
             return;
         }
         if self.books.len() == MAX_EPOCHS {
             self.books.pop_front();
         }
-        self.books.push_back(EpochBook {
-            epoch,
-            made: samples,
-            failed: 0,
-            first_failure: None,
-            ended: false,
-        });
+        self.books.push_back(EpochBook { epoch, made: 1, failed: 0, first_failure: None, ended: false });
+    }
+
+    /// Counts samples that a fan-out added in `epoch`.
+    pub(crate) fn added(&mut self, epoch: u32, samples: u64) {
+        self.change(epoch, |book| book.made += samples);
+    }
+
+    /// Counts samples of `epoch` that were discarded with an incomplete batch.
+    pub(crate) fn discarded(&mut self, epoch: u32, samples: u64) {
+        self.change(epoch, |book| book.made = book.made.saturating_sub(samples));
     }
 
     /// Counts samples that failed in `epoch`; `first` describes the first of them.
     pub(crate) fn failed(&mut self, epoch: u32, samples: u64, first: impl FnOnce() -> String) {
-        let Some(book) = self.book(epoch) else { return };
-        book.failed += samples;
-        book.first_failure.get_or_insert_with(first);
-        let lost = book.lost();
-        self.lost = self.lost.take().or(lost);
+        self.change(epoch, |book| {
+            book.failed += samples;
+            book.first_failure.get_or_insert_with(first);
+        });
     }
 
     /// Notes that the source puts no more samples of the latest epoch.
     pub(crate) fn end(&mut self) {
-        let Some(book) = self.books.back_mut() else { return };
-        book.ended = true;
-        let lost = book.lost();
-        self.lost = self.lost.take().or(lost);
+        if let Some(epoch) = self.books.back().map(|book| book.epoch) {
+            self.change(epoch, |book| book.ended = true);
+        }
     }
 
     /// Reason for failing the run: an epoch in which every sample failed.
@@ -65,8 +67,11 @@ impl EpochBooks {
         self.lost.as_deref()
     }
 
-    fn book(&mut self, epoch: u32) -> Option<&mut EpochBook> {
-        self.books.iter_mut().rev().find(|book| book.epoch == epoch)
+    fn change(&mut self, epoch: u32, change: impl FnOnce(&mut EpochBook)) {
+        let Some(book) = self.books.iter_mut().rev().find(|book| book.epoch == epoch) else { return };
+        change(book);
+        let lost = book.lost();
+        self.lost = self.lost.take().or(lost);
     }
 }
 
@@ -75,7 +80,7 @@ impl EpochBook {
     fn lost(&self) -> Option<String> {
         let first = self.first_failure.as_ref()?;
         (self.ended && self.failed >= self.made).then(|| {
-            format!("all {} samples of epoch {} failed, the first in {first}", self.made, self.epoch)
+            format!("all {} samples of epoch {} failed, the first in {first}", self.failed, self.epoch)
         })
     }
 }

@@ -182,8 +182,8 @@ pub(crate) fn too_many(who: &str, limit: FailureLimit, failures: u64, of: &str) 
         FailureLimit::Usual => {
             let most = USUAL_RATE * 100.0;
             format!(
-                "{who}: {failures} of {of} failed, which is more than {most} %; if that is as it should be, say how many may with \
-                 `max_failures`, such as `{{\"rate\": 0.2}}` or `null`"
+                "{who}: {failures} of {of} failed, which is more than {most} %; to permit it, set `max_failures`, such as \
+                 `{{\"rate\": 0.2}}` or `null`"
             )
         }
     }

@@ -134,7 +134,7 @@ impl SourceEnd {
             match self.chunk.pop_front() {
                 Some(Next::Sample(sample)) => {
                     self.book.made += 1;
-                    epochs.made(sample.origin.epoch, 1);
+                    epochs.made(sample.origin.epoch);
                     self.chunk_bytes -= sample.memory_bytes();
                     self.hand = Some((Item::Sample(sample), None));
                 }

@@ -603,13 +603,77 @@ fn an_epoch_in_which_every_sample_fails_ends_the_run() {
     assert!(second.error().is_some_and(|error| error.starts_with("all 3 samples of epoch 1 failed")));
 }
 
+/// Fails batches of three of an epoch of `samples`, and tells only then that the epoch is over; another epoch would follow.
+fn run_of_failing_batches(count: u64, drop_last: bool) -> Schedule {
+    let stages = vec![
+        stage(1, 2, StageRule::Aggregate { size: 3, drop_last }),
+        stage(2, 2, pipe(1, Order::Completion, RunsOn::AnyThread)),
+    ];
+    let mut schedule = Schedule::new(ChainShape { all_may_fail: false, ..shape(stages, 3) }, Tick::ZERO);
+    let job = schedule.take_job(0, Tick::ZERO).unwrap();
+    schedule.prepared(job.task.stage, Ok(()), Tick::ZERO);
+    let fault = Fault::new(FailureClass::Data, "damaged");
+    let chunks =
+        [Produced::Samples(samples(0..count, 0)), Produced::EpochEnd, Produced::Samples(samples(0..3, 1))];
+    let mut chunks = VecDeque::from(chunks);
+    loop {
+        while let Some(job) = schedule.take_job(0, Tick::ZERO) {
+            let OpCall::Apply(item) = job.work else { panic!("an op without a state has nothing to finish") };
+            schedule.complete(
+                job.task,
+                Ok(Output::all_failed(item.into_samples(), &fault)),
+                OpTime::default(),
+                Tick::ZERO,
+            );
+        }
+        if !schedule.wants_more() {
+            return schedule;
+        }
+        schedule.offer(Ok(chunks.pop_front()), Tick::ZERO);
+    }
+}
+
+#[test]
+fn an_epoch_that_is_lost_before_its_end_is_known_ends_the_run() {
+    // The fourth sample waits for a batch that the end of the epoch completes, or discards.
+    for (count, drop_last, failed) in [(3, false, 3), (3, true, 3), (4, true, 3), (4, false, 4)] {
+        let mut schedule = run_of_failing_batches(count, drop_last);
+        let said = format!(
+            "all {failed} samples of epoch 0 failed, the first in stage `2`: sample `0` failed: damaged"
+        );
+        assert_eq!(schedule.error(), Some(said.as_str()), "{count} {drop_last}");
+        assert!(matches!(schedule.deliver(Tick::ZERO), SinkDelivery::Ended), "it ends: {schedule:?}");
+        assert!(schedule.ledger().balanced);
+    }
+}
+
+#[test]
+fn a_rate_of_the_run_counts_what_fan_outs_made() {
+    let stages = vec![
+        stage(1, 5, pipe(1, Order::Completion, RunsOn::AnyThread)),
+        stage(2, 5, pipe(1, Order::Completion, RunsOn::AnyThread)),
+    ];
+    let whole = ChainShape { max_failures: Some(FailureLimit::Rate(0.5)), ..shape(stages, 50) };
+    let mut schedule = Schedule::new(whole, Tick::ZERO);
+    while let Some(job) = schedule.take_job(0, Tick::ZERO) {
+        schedule.prepared(job.task.stage, Ok(()), Tick::ZERO);
+    }
+    schedule.offer(Ok(Some(Produced::Samples(samples(0..1, 0)))), Tick::ZERO);
+    let job = schedule.take_job(0, Tick::ZERO).unwrap();
+    let four = samples(0..4, 0).into_iter().map(Item::Sample).collect();
+    let output = Output { items: Items::Many(four), ..Output::default() };
+    schedule.complete(job.task, Ok(output), OpTime::default(), Tick::ZERO);
+    let job = schedule.take_job(0, Tick::ZERO).unwrap();
+    schedule.complete(job.task, Err(Fault::new(FailureClass::Bug, "trapped")), OpTime::default(), Tick::ZERO);
+    schedule.time_is_up();
+    assert_eq!(schedule.error(), None, "one of four, not one of one");
+}
+
 #[test]
 fn an_epoch_goes_on_when_a_sample_comes_through_or_is_dropped() {
-    for (failing, dropping) in [
-        (&["0/0", "0/1", "1/0", "1/1"][..], &[][..]),
-        (&["0/1", "0/2", "1/1", "1/2"], &["0/0", "1/0"]),
-        (&[], &["0/0", "0/1", "0/2", "1/0", "1/1", "1/2"]),
-    ] {
+    for (failing, dropping) in
+        [(&["0/0", "0/1", "1/0", "1/1"][..], &[][..]), (&["0/1", "0/2", "1/1", "1/2"], &["0/0", "1/0"])]
+    {
         assert_eq!(run_of_two_epochs(failing, dropping, false).error(), None);
     }
     assert_eq!(run_of_two_epochs(&["0/0", "0/1", "0/2"], &[], true).error(), None);

@@ -88,7 +88,7 @@ impl Plan {
                 },
             },
             max_failures: spec.max_failures.filter(|limit| {
-                // Whoever names a limit anywhere has thought of it.
+                // A limit on any stage replaces the default of the run.
                 *limit != FailureLimit::Usual || stages.iter().all(|stage| stage.max_failures.is_none())
             }),
             stages,

@@ -54,8 +54,10 @@ impl Plan {
             None => "a worker thread for each core".to_owned(),
         };
         let mib = count(self.buffer_bytes >> 20);
-        let failures =
-            self.max_failures.map(|limit| format!(", fails after {}", limit.in_words())).unwrap_or_default();
+        let failures = self
+            .max_failures
+            .map(|limit| format!(", fails after {}", limit.in_words("samples")))
+            .unwrap_or_default();
         format!("{}: seed {}, {threads}, {mib} MiB between stages{failures}", self.name, self.seed)
     }
 }
@@ -164,8 +166,11 @@ impl WasmPlan {
     }
 
     fn limits_in_words(&self) -> String {
-        let (deadline, mib) = (time(self.deadline), count(self.memory_bytes >> 20));
-        format!("at most {deadline} of CPU time a sample, {mib} MiB an instance")
+        let deadline = time(self.deadline);
+        let [memory, output] = [self.memory_bytes, self.output_bytes].map(|bytes| count(bytes >> 20));
+        format!(
+            "at most {deadline} of CPU time and {output} MiB of output a sample, {memory} MiB an instance"
+        )
     }
 }
 
@@ -186,19 +191,21 @@ impl StagePlan {
             OnError::DeadLetter => "keeps failed samples as dead letters",
             OnError::Fail => "fails with the first failed sample",
         };
-        let limit =
-            self.max_failures.map(|limit| format!(", fails after {}", limit.in_words())).unwrap_or_default();
+        let limit = self
+            .max_failures
+            .map(|limit| format!(", fails after {}", limit.in_words("tasks")))
+            .unwrap_or_default();
         let tasks = plural(u64::from(self.concurrency.get()), "task");
         Some(format!("{tasks} at a time {on}, results {order}; {failed}{limit}"))
     }
 }
 
 impl FailureLimit {
-    /// The limit as a noun phrase: `more than 100 failed samples`.
-    pub fn in_words(self) -> String {
+    /// The limit as a noun phrase: `more than 100 failed samples`. A rate is one of `of`: the samples of a run, the tasks of a stage.
+    pub fn in_words(self, of: &str) -> String {
         match self {
             Self::Count(samples) => format!("more than {}", plural(samples, "failed sample")),
-            Self::Rate(rate) => format!("more than {} failed tasks", percent(rate)),
+            Self::Rate(rate) => format!("more than {} failed {of}", percent(rate)),
             Self::Usual => format!(
                 "more than {} failed samples of {} or more",
                 percent(USUAL_RATE),

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::StageKind;
 use crate::fault::{listed, suggestion};
 use crate::manifest::{MAX_NAMED_FIELDS, Manifest, Mode, NamedFields};
+use crate::policy::Ragged;
 use crate::spec::Source;
 
 /// Name of the field that `fetch` reads objects into.
@@ -59,6 +60,10 @@ impl Fields {
     pub(super) fn after(mut self, kind: &StageKind) -> Self {
         if matches!(kind, StageKind::Fetch { .. }) {
             self.named.insert(BYTES_FIELD.to_owned(), Presence::Present);
+        }
+        // Padding adds a field of shapes for each tensor field, and nothing tells which fields are tensors.
+        if matches!(kind, StageKind::Collate { ragged: Ragged::Pad }) {
+            self.others = Presence::Unknown;
         }
         self
     }

@@ -146,7 +146,7 @@ bounded! {
     BatchSize(u32): 1 to 1_000_000;
     /// Memory one instance of a module may use, in MiB.
     MemoryMib(u32): 1 to 4096, else 256;
-    /// Data a module may make of one sample, in MiB. One call returns no more than the most of it, whatever number of samples it has.
+    /// Data a module may make of one sample, in MiB. One call returns at most 1,024 MiB, for any number of samples.
     OutputMib(u32): 1 to 1024, else 128;
     /// CPU time a module may use for one sample, in milliseconds.
     DeadlineMs(u32): 1 to 3_600_000, else 5000;

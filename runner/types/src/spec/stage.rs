@@ -131,7 +131,7 @@ tasked_stage! {
         /// Memory one instance may use, in MiB.
         #[serde(default)]
         memory_mib: MemoryMib,
-        /// Data it may make of one sample, over all samples that this becomes, in MiB. A call that gives back more fails.
+        /// Data it may make of one sample, over all its children, in MiB. A call that gives back more fails.
         #[serde(default, skip_serializing_if = "is_usual_output")]
         #[schemars(extend("default" = OutputMib::default()))]
         output_mib: OutputMib,
@@ -141,7 +141,7 @@ tasked_stage! {
     }
 }
 
-/// True for the default, which is not written: batches that a folder has already belong to a recipe without it.
+/// True for the default, which is not written, so that recipes of existing folders stay equal.
 fn is_usual_output(output: &OutputMib) -> bool {
     *output == OutputMib::default()
 }
@@ -159,8 +159,9 @@ pub struct Asset {
 tasked_stage! {
     /// Stacks every field over the samples of a batch.
     Collate {
-        /// What happens to tensors of different shapes in a batch.
-        #[serde(default)]
+        /// Treatment of tensors that differ in shape within a batch.
+        #[serde(default, skip_serializing_if = "Ragged::is_usual")]
+        #[schemars(extend("default" = Ragged::default()))]
         ragged: Ragged,
     }
 }

@@ -1694,7 +1694,7 @@ export interface components {
             /** @description Where every sample went. */
             ledger: components["schemas"]["Ledger"];
             /**
-             * @description Failures that end the run, counted over all stages, in words; `null` where any number but all may fail.
+             * @description Limit of failures over all stages, in words; `null` where the run has none, whether or not stages have limits of their own.
              * @default null
              */
             failure_limit: string | null;
@@ -3337,7 +3337,7 @@ export interface components {
         Order: "completion" | "input";
         /** @description What becomes of a sample that failed. */
         OnError: "skip" | "dead_letter" | "fail";
-        /** @description How many failures are too many: the run then ends as failed. */
+        /** @description Limit of failures, beyond which the run ends as failed. */
         FailureLimit: {
             /** Format: uint64 */
             count: number;
@@ -3377,7 +3377,7 @@ export interface components {
              */
             memory_mib: number;
             /**
-             * @description Data it may make of one sample, over all samples that this becomes, in MiB. A call that gives back more fails.
+             * @description Data it may make of one sample, over all its children, in MiB. A call that gives back more fails.
              * @default 128
              */
             output_mib: number;
@@ -3420,7 +3420,7 @@ export interface components {
         /** @description Stacks every field over the samples of a batch. */
         Collate: {
             /**
-             * @description What happens to tensors of different shapes in a batch.
+             * @description Treatment of tensors that differ in shape within a batch.
              * @default fail
              */
             ragged: components["schemas"]["Ragged"];
