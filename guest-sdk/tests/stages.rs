@@ -287,3 +287,13 @@ fn a_batch_stage_sees_all_samples_at_once() {
     let outcomes = stage.process(vec![Item::new("a"), Item::new("b")]);
     assert_eq!(outcomes, [Outcome::Keep(text("a", "b")), Outcome::Keep(text("b", "a"))]);
 }
+
+#[test]
+fn the_prelude_names_the_random_numbers_of_an_item() {
+    fn two(rng: &mut Rng) -> [u64; 2] {
+        [rng.u64(), rng.u64()]
+    }
+    let numbers = |seed| two(&mut Item::new("a").with_seed(seed).rng());
+    assert_eq!(numbers(7), numbers(7));
+    assert_ne!(numbers(7), numbers(8));
+}

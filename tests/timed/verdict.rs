@@ -21,9 +21,14 @@ fn document(items: u64, stages: Value, consumer: Value) -> Value {
 }
 
 fn of(document: &Value) -> RunSnapshot {
+    ended(document, 0)
+}
+
+/// A run that ends with this exit code.
+fn ended(document: &Value, code: i32) -> RunSnapshot {
     let folder = Folder::new();
     let out = folder.join("out");
-    Call::run(&folder.document(document)).out(&out).finish().exits(0).snapshot()
+    Call::run(&folder.document(document)).out(&out).finish().exits(code).snapshot()
 }
 
 fn sleep(name: &str, mean_ms: u32, concurrency: u32) -> Value {
@@ -121,7 +126,7 @@ fn samples_that_fail_are_told_from_slow_loading() {
         let snapshot = run(150, json!([stage]), step(15));
         assert_eq!(found(&snapshot), (VerdictKind::Failures, Some("1:decode"), Answer::Yes));
         let stage = json!({ "sleep": { "name": "decode", "mean_ms": 10, "fail_rate": 1.0 } });
-        let snapshot = run(50, json!([stage]), step(15));
+        let snapshot = ended(&document(50, json!([stage]), step(15)), 1);
         assert_eq!(found(&snapshot), (VerdictKind::Failures, Some("1:decode"), Answer::Yes));
         assert_eq!(snapshot.ledger.total.delivered, 0);
     });

@@ -23,7 +23,7 @@ pub struct Graph {
     pub stack_bytes: usize,
     /// Bytes that the run may hold between ops: in queues, in slots, and in batches that are being collected.
     pub buffer_bytes: u64,
-    /// How many failed samples end the run, counted over all stages; a rate is taken of the samples that the source and
+    /// Limit of failed samples over all stages; a rate is taken of the samples that the source and
     /// fan-outs made.
     pub max_failures: Option<FailureLimit>,
     /// Permits epochs in which every sample fails; otherwise such an epoch fails the run.

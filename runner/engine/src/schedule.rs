@@ -50,7 +50,7 @@ pub(crate) struct ChainShape {
     pub(crate) stages: Vec<StageShape>,
     pub(crate) sink: NodeShape,
     pub(crate) buffer_bytes: u64,
-    /// How many failed samples end the run, counted over all stages. A rate is taken of the samples that the
+    /// Limit of failed samples over all stages; a rate is taken of the samples that the
     /// source and fan-outs made.
     pub(crate) max_failures: Option<FailureLimit>,
     /// Permits epochs in which every sample fails.

@@ -130,8 +130,6 @@ pub enum Answer {
     No,
     /// No: nothing waits long enough to be felt.
     NothingWaits,
-    /// Nothing consumes the batches (`discard`), so that loading is all there is to measure.
-    LoadingOnly,
     /// Too little was delivered.
     Unknown,
 }
@@ -167,7 +165,6 @@ impl Answer {
             Self::Yes => "yes: the consumer waits for data",
             Self::No => "no: the consumer is the limit",
             Self::NothingWaits => "no: nothing waits long enough to be felt",
-            Self::LoadingOnly => "loading is all that is measured: the batches are discarded",
             Self::Unknown => "unknown: too little was delivered",
         }
     }

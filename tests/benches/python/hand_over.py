@@ -91,7 +91,7 @@ def main() -> None:
     ways = [Way("Penstock, in process", partial(in_process, document, image))]
     server = None
     if arguments.penstock:
-        server = Server("--threads=2", program=arguments.penstock)
+        server = Server("--threads=2", command=[arguments.penstock])
         server.push(image)
         ways.append(Way("Penstock, stream", partial(streamed, server.url, document, arguments.burst)))
     if arguments.torch:

@@ -154,13 +154,19 @@ fn the_journey_of_the_readme_works_by_curl_alone() {
     let script = readme_block("server=http://127.0.0.1:7700\n");
     let script = script.replace("http://127.0.0.1:7700", &format!("http://{}", served.address()));
     let script = script.replace("demo/data/token", &served.data().join("token").display().to_string());
-    let output = Command::new("bash")
+    let run = |script: &str| {
         // Not with `pipefail`: the look at live events ends by its time.
-        .args(["-eu", "-c", &script])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
-    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}\n{wrong}");
+        let output =
+            Command::new("bash").args(["-eu", "-c", script]).current_dir(folder.path()).output().unwrap();
+        let [said, wrong] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        (output.status.success(), said, wrong)
+    };
+    let (is_ok, said, wrong) = run(&script);
+    assert!(is_ok, "{said}\n{wrong}");
     assert!(said.contains("event: sample") && said.contains("\"balanced\":true"), "{said}");
+
+    let (definitions, _) = script.split_once("\nask ").unwrap();
+    let faulty = r#"ask --json '{"source": {"range": {"count": -1}}}' "$api/runs?validate_only=true""#;
+    let (is_ok, said, wrong) = run(&format!("{definitions}\n{faulty}"));
+    assert!(!is_ok && said.contains("/source/range/count"), "the faults are shown: {said}\n{wrong}");
 }

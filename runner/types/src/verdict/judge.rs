@@ -204,10 +204,7 @@ impl<'a> Look<'a> {
     pub(super) fn answer(&self, kind: VerdictKind) -> Answer {
         match kind {
             VerdictKind::Variance if !self.shape.discards && self.consumer_wait() < Some(0.5) => Answer::No,
-            other => match Answer::from(other) {
-                Answer::Yes if self.shape.discards => Answer::LoadingOnly,
-                answer => answer,
-            },
+            other => Answer::from(other),
         }
     }
 

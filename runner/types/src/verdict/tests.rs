@@ -513,10 +513,10 @@ fn sentence_and_answer_agree() {
                 starve(&mut run.1, [0.0, wait, wait]);
                 let verdict = judged(&shape, &run);
                 let begins = match verdict.answer {
+                    Answer::Yes if shape.discards => "Data loading is all that is measured",
                     Answer::Yes => "Data loading is the bottleneck",
                     Answer::No => "The consumer is the limit",
                     Answer::NothingWaits => "Nothing is the limit",
-                    Answer::LoadingOnly => "Data loading is all that is measured",
                     Answer::Unknown => "Too little",
                 };
                 assert!(verdict.sentence.starts_with(begins), "{:?}: {}", verdict.answer, verdict.sentence);

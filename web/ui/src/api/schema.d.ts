@@ -2293,7 +2293,7 @@ export interface components {
         /** @description What kind of limit it is. */
         VerdictKind: "consumer" | "variance" | "stage" | "storage" | "source" | "threads" | "permits" | "failures" | "nothing_waits" | "too_little";
         /** @description Is data loading the bottleneck? */
-        Answer: "yes" | "no" | "nothing_waits" | "loading_only" | "unknown";
+        Answer: "yes" | "no" | "nothing_waits" | "unknown";
         /** @description Something to do about a pipeline. */
         Advice: {
             /** @description What it is good for. */

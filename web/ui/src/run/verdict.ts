@@ -37,7 +37,7 @@ export function inShort(kind: VerdictKind, stage: string | null): string {
 
 /** Whether data loading is the bottleneck. */
 export function answerInWords(answer: VerdictAnswer): string {
-  const words: Record<VerdictAnswer, string> = { yes: 'Yes', no: 'No', nothing_waits: 'No', loading_only: 'Loading is all that is measured', unknown: 'Not known yet' }
+  const words: Record<VerdictAnswer, string> = { yes: 'Yes', no: 'No', nothing_waits: 'No', unknown: 'Not known yet' }
   return words[answer] ?? answer
 }
 
