@@ -77,7 +77,8 @@ pub enum Ragged {
 }
 
 impl Ragged {
-    /// True for the default, which is not written: a run that completes with it makes the batches that any other choice would.
+    /// True for the default, which is not written, so that recipes of existing folders stay equal: a run that completes with it makes
+    /// the batches that `skip`, the former behaviour, makes.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
     pub(crate) fn is_usual(&self) -> bool {
         *self == Self::default()
